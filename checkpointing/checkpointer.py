@@ -19,7 +19,7 @@ from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.chain.restore_candidates import Candidates, resume_from_of
 from trainhouse.checkpointing.chain.retention import Pruner, PruneResult, RetentionPolicy
 from trainhouse.checkpointing.collective import Alone, Ranks
-from trainhouse.checkpointing.errors import CheckpointError, Damaged
+from trainhouse.checkpointing.errors import CheckpointError, DamagedError
 from trainhouse.checkpointing.loader import Loader, PerRankConsumer
 from trainhouse.checkpointing.results import DamagedCheckpoint, RestoreReport, SavedCheckpoint
 from trainhouse.checkpointing.saver import About, Saver, Staged
@@ -80,7 +80,7 @@ class Checkpointer:
         self._newest: Manifest | None = None
 
     def claim(self) -> None:
-        """Fences off older attempts. Raises StaleEpoch if there is a newer one."""
+        """Fences off older attempts. Raises StaleEpochError if there is a newer one."""
         if not self._claimed:
             self._ranks.first(lambda: self._chain.claim(self._clock(), self._restore_at_most))
             self._claimed = True
@@ -102,7 +102,8 @@ class Checkpointer:
     ) -> SavedCheckpoint:
         """Saves `state` (Stateful objects, tensors, nested values; alike or sharded over ranks) and each rank's own state.
 
-        Raises StaleEpoch (this attempt must end), ObjectStoreUnavailable or SaveFailed (the older checkpoints stand), InvalidState.
+        Raises StaleEpochError (this attempt must end), ObjectStoreUnavailableError or SaveFailedError (the older checkpoints stand),
+        InvalidStateError.
         """
         self._publish("CheckpointStarted", now, step=step, reason=reason)
         try:
@@ -114,7 +115,7 @@ class Checkpointer:
     def save_for_all(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]], step: int, now: float) -> SavedCheckpoint:
         """As `save`, by one rank that holds all of `state`, when others of its gang are gone. `own`: each rank's own state, by rank.
 
-        Not collective. Of several ranks that try, one succeeds. Raises as `save`, and ChainConflict for the others.
+        Not collective. Of several ranks that try, one succeeds. Raises as `save`, and ChainConflictError for the others.
         """
         chain = CommitChain(self._objects, self._writer)
         saver = Saver(Alone(), self._chunks, chain, self._writer, self._longest_upload_s)
@@ -126,7 +127,7 @@ class Checkpointer:
         return self._completed(manifest, always_publish=True)
 
     def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
-        """The part of a save for which training waits: a copy in host memory. Raises InvalidState."""
+        """The part of a save for which training waits: a copy in host memory. Raises InvalidStateError."""
         return self._saver.stage(state, per_rank_state)
 
     def upload(self, staged: Staged, step: int, now: float, *, metrics: Mapping[str, float] | None = None) -> SavedCheckpoint:
@@ -145,8 +146,9 @@ class Checkpointer:
         """Fills `state` from the newest healthy checkpoint of this job, else from `resume_from`; all ranks from the same one.
 
         Another number of ranks than saved may restore it; generators of ranks that are new then follow from the settings' `seed`.
-        `state` stays as it is when there is none. Raises StaleEpoch, NoCheckpoint (of `resume_from`), InvalidState (it does not
-        fit), ObjectStoreUnavailable; a store that is away never makes an older checkpoint the choice.
+        `state` stays as it is when there is none. Raises StaleEpochError, NoCheckpointError (of `resume_from`), InvalidStateError (it
+        does not
+        fit), ObjectStoreUnavailableError; a store that is away never makes an older checkpoint the choice.
         """
         began = time.perf_counter()
         wanted = self._ranks.each(lambda: resume_from_of(resume_from) if resume_from else None)
@@ -190,7 +192,7 @@ class Checkpointer:
                 return manifest, damaged
             self._reject(candidates, manifest, problems)
 
-    def _reject(self, candidates: Candidates, manifest: Manifest, problems: list[Damaged]) -> None:
+    def _reject(self, candidates: Candidates, manifest: Manifest, problems: list[DamagedError]) -> None:
         for problem in problems:
             if problem.sha256 is not None:
                 self._chunks.distrust(problem.sha256)

@@ -9,11 +9,17 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
-from trainhouse.checkpointing.errors import CheckpointError, InvalidState, ObjectStoreUnavailable, RankFailed, StaleEpoch
+from trainhouse.checkpointing.errors import (
+    CheckpointError,
+    InvalidStateError,
+    ObjectStoreUnavailableError,
+    RankFailedError,
+    StaleEpochError,
+)
 
 T = TypeVar("T")
 # The most telling first: what one rank knows of the fence outweighs what went wrong elsewhere.
-_PRECEDENCE = (StaleEpoch, InvalidState, ObjectStoreUnavailable, CheckpointError)
+_PRECEDENCE = (StaleEpochError, InvalidStateError, ObjectStoreUnavailableError, CheckpointError)
 
 
 class Ranks:
@@ -85,7 +91,7 @@ def _attempt(work: Callable[[], T]) -> _Outcome:
     except CheckpointError as error:
         return _Outcome(error=error)
     except Exception as error:
-        failed = RankFailed(f"{type(error).__name__}: {error}")
+        failed = RankFailedError(f"{type(error).__name__}: {error}")
         failed.__cause__ = error
         return _Outcome(error=failed)
 

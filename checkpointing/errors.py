@@ -12,23 +12,23 @@ class RetryableError(CheckpointError):
     """The same call may succeed later."""
 
 
-class ObjectStoreUnavailable(RetryableError):
+class ObjectStoreUnavailableError(RetryableError):
     """The store did not do what was asked before the deadline. What a write left behind is not known."""
 
 
-class ObjectStoreRefused(CheckpointError):
+class ObjectStoreRefusedError(CheckpointError):
     """The store answered that it will not: wrong key, no such bucket, no right to it."""
 
 
-class ObjectMissing(CheckpointError):
+class ObjectMissingError(CheckpointError):
     """There is no object under this key."""
 
 
-class InvalidState(CheckpointError):
+class InvalidStateError(CheckpointError):
     """The state given cannot be saved, or does not fit the checkpoint."""
 
 
-class StaleEpoch(CheckpointError):
+class StaleEpochError(CheckpointError):
     """A newer attempt owns the chain: this one must stop, and what it wanted to commit is not committed."""
 
     def __init__(self, message: str, mine: int = -1, theirs: int = -1) -> None:
@@ -40,11 +40,11 @@ class StaleEpoch(CheckpointError):
         return str(self.args[0])
 
 
-class ChainConflict(CheckpointError):
+class ChainConflictError(CheckpointError):
     """Broken invariant: two writers have the same epoch, or an entry of the chain is not what must be there."""
 
 
-class Damaged(CheckpointError):
+class DamagedError(CheckpointError):
     """A stored thing is not what its name or its checksum says."""
 
     def __init__(self, message: str, sha256: str | None = None) -> None:
@@ -55,17 +55,17 @@ class Damaged(CheckpointError):
         return str(self.args[0])
 
 
-class UnknownFormat(CheckpointError):
+class UnknownFormatError(CheckpointError):
     """An intact manifest that this program is too old to read."""
 
 
-class RankFailed(CheckpointError):
+class RankFailedError(CheckpointError):
     """Another rank failed in a step that all ranks take together; the message says which, and why."""
 
 
-class SaveFailed(RetryableError):
+class SaveFailedError(RetryableError):
     """A save did not become a checkpoint; the older ones stand."""
 
 
-class NoCheckpoint(CheckpointError):
+class NoCheckpointError(CheckpointError):
     """The checkpoint that was asked for is not there, or is damaged."""

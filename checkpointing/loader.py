@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from trainhouse.checkpointing.chain.chunks import ChunkStore, prefix_of
 from trainhouse.checkpointing.chain.manifest import Manifest, Span
 from trainhouse.checkpointing.collective import Ranks
-from trainhouse.checkpointing.errors import CheckpointError, Damaged, InvalidState
+from trainhouse.checkpointing.errors import CheckpointError, DamagedError, InvalidStateError
 from trainhouse.checkpointing.state import reshard
 from trainhouse.checkpointing.state.dcp_storage import VerifyingReader, dtype_named
 from trainhouse.checkpointing.state.planners import StrictLoadPlanner
@@ -34,16 +34,16 @@ class Loader:
         self._chunks = chunks
         self._seed = seed
 
-    def verify(self, manifest: Manifest) -> list[Damaged]:
+    def verify(self, manifest: Manifest) -> list[DamagedError]:
         """Returns the faults of its chunks; each rank reads its share. Nothing of the live state changes."""
         distinct = sorted({c.sha256: c for c in manifest.chunks}.values(), key=lambda c: c.sha256)
         mine = distinct[self._ranks.rank :: self._ranks.world_size]
         return [problem for found in self._ranks.all(lambda: self._chunks.verify(mine, prefix_of(manifest))) for problem in found]
 
-    def load(self, manifest: Manifest, state: dict[str, Any], consumer: PerRankConsumer) -> list[Damaged]:
+    def load(self, manifest: Manifest, state: dict[str, Any], consumer: PerRankConsumer) -> list[DamagedError]:
         """Fills `state` and hands this rank's own state to `consumer`. Returns what was damaged; then `state` must not be used.
 
-        Raises InvalidState if the checkpoint is sound but is not one of such a state, or not for so many ranks.
+        Raises InvalidStateError if the checkpoint is sound but is not one of such a state, or not for so many ranks.
         """
         opened: list[tuple[dict[str, Any], dict[str, Any]]] = []
         found = self._ranks.all(lambda: _damage_of(lambda: opened.append(self._open(manifest))))
@@ -72,8 +72,8 @@ class Loader:
             own = first if old == 0 else self._read(manifest, manifest.ranks[old])
             try:
                 reshard.check(own, first, old)
-            except InvalidState as error:
-                raise InvalidState(
+            except InvalidStateError as error:
+                raise InvalidStateError(
                     f"the checkpoint of step {manifest.step} of {manifest.job_id} was saved by {manifest.world_size} ranks, this gang has "
                     f"{now}: {error}; or ask for a gang of {manifest.world_size}"
                 ) from error
@@ -89,7 +89,7 @@ class Loader:
         """Target of each tensor: the live one if shape and type match, else a new one in host memory."""
         absent = sorted(set(state) - set(skeleton))
         if absent:
-            raise InvalidState(f"the checkpoint of step {manifest.step} holds {sorted(skeleton)}, not {absent}")
+            raise InvalidStateError(f"the checkpoint of step {manifest.step} holds {sorted(skeleton)}, not {absent}")
         live = take_apart(values_of(state)).tensors
         targets = {}
         for name in tensor_names({k: skeleton[k] for k in state}):
@@ -100,7 +100,7 @@ class Loader:
             targets[name] = found if found is not None and alike else torch.empty(shape, dtype=dtype)
         return targets
 
-    def _fill(self, manifest: Manifest, targets: dict[str, torch.Tensor]) -> list[Damaged]:
+    def _fill(self, manifest: Manifest, targets: dict[str, torch.Tensor]) -> list[DamagedError]:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
@@ -113,10 +113,10 @@ class Loader:
                 )
         except CheckpointException as error:
             causes = [cause for cause, _ in error.failures.values()]
-            others = [c for c in causes if not isinstance(c, Damaged)]
+            others = [c for c in causes if not isinstance(c, DamagedError)]
             if others:
-                raise others[0] if isinstance(others[0], CheckpointError) else InvalidState(str(others[0])) from error
-            return [c for c in causes if isinstance(c, Damaged)]
+                raise others[0] if isinstance(others[0], CheckpointError) else InvalidStateError(str(others[0])) from error
+            return [c for c in causes if isinstance(c, DamagedError)]
         return []
 
     def _hand_over(
@@ -136,9 +136,9 @@ class Loader:
         consumer(own)
 
 
-def _damage_of(work: Callable[[], object]) -> Damaged | None:
+def _damage_of(work: Callable[[], object]) -> DamagedError | None:
     try:
         work()
-    except Damaged as error:
+    except DamagedError as error:
         return error
     return None

@@ -18,7 +18,7 @@ from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer
 from trainhouse.checkpointing.chain.manifest import Chunk, Manifest, Piece, Span, TensorRecord
 from trainhouse.checkpointing.collective import Ranks
-from trainhouse.checkpointing.errors import CheckpointError, InvalidState, SaveFailed
+from trainhouse.checkpointing.errors import CheckpointError, InvalidStateError, SaveFailedError
 from trainhouse.checkpointing.state.dcp_storage import LocalSpan, PlannedTensor, Share, StagingWriter
 from trainhouse.checkpointing.state.planners import BalancedSavePlanner
 from trainhouse.checkpointing.state.state_tree import TakenApart, pack, take_apart, values_of
@@ -65,11 +65,12 @@ class Saver:
         self._longest_upload_s = longest_upload_s
 
     def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
-        """Copies this rank's share of `state`, and its own `per_rank_state`. Collective. Raises InvalidState."""
+        """Copies this rank's share of `state`, and its own `per_rank_state`. Collective. Raises InvalidStateError."""
         return self._stage(state, [per_rank_state])
 
     def stage_for(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> Staged:
-        """Copies all of `state`, and the own states of all ranks of a gang whose others are gone. For who is Alone. Raises InvalidState."""
+        """Copies all of `state`, and the own states of all ranks of a gang whose others are gone. For who is Alone. Raises
+        InvalidStateError."""
         return self._stage(state, own)
 
     def _stage(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> Staged:
@@ -85,7 +86,7 @@ class Saver:
     def upload(self, staged: Staged, about: About, named: frozenset[str], parent: int | None) -> tuple[Manifest, list[Manifest]]:
         """Sends what is not in the store and commits. Collective; returns the manifest, and earlier ones of ours that had landed.
 
-        `named`: hashes that a live manifest of this job names. Raises StaleEpoch, ObjectStoreUnavailable, SaveFailed.
+        `named`: hashes that a live manifest of this job names. Raises StaleEpochError, ObjectStoreUnavailableError, SaveFailedError.
         """
         began = time.perf_counter()
 
@@ -97,7 +98,9 @@ class Saver:
         def commit() -> tuple[Manifest, list[Manifest]]:
             upload_s = time.perf_counter() - began
             if upload_s > self._longest_upload_s:
-                raise SaveFailed(f"step {about.step}: the upload took {upload_s:.0f} s, more than half of retention's grace: not committed")
+                raise SaveFailedError(
+                    f"step {about.step}: the upload took {upload_s:.0f} s, more than half of retention's grace: not committed"
+                )
             return self._chain.append(lambda n: self._manifest(n, staged, about, receipts, parent, upload_s))
 
         return self._ranks.first(commit)
@@ -161,4 +164,4 @@ def _first_failure(error: CheckpointException) -> CheckpointError:
     rank, (cause, _) = next(iter(error.failures.items()))
     if isinstance(cause, CheckpointError):
         return cause
-    return InvalidState(f"rank {rank} could not plan or copy its share: {type(cause).__name__}: {cause}")
+    return InvalidStateError(f"rank {rank} could not plan or copy its share: {type(cause).__name__}: {cause}")

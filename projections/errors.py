@@ -8,7 +8,7 @@ class ProjectionError(Exception):
     """Base of all errors of the projections."""
 
 
-class ClickHouseFailed(ProjectionError):
+class ClickHouseRequestError(ProjectionError):
     """ClickHouse refused a statement or did not answer. `code` is its error code, 0 where it gave none."""
 
     def __init__(self, message: str, code: int = 0) -> None:
@@ -16,15 +16,15 @@ class ClickHouseFailed(ProjectionError):
         self.code = code
 
 
-class BrokenMigration(ProjectionError):
+class BrokenMigrationError(ProjectionError):
     """The migrations on disk and the ones applied do not fit together; a person must look."""
 
 
-class BrokenPosition(ProjectionError):
+class InvalidPositionError(ProjectionError):
     """A stored position lies beyond the topic's end: the topic was deleted and made again, or belongs to another cluster."""
 
 
-class QueryRefused(ProjectionError):
+class QueryRefusedError(ProjectionError):
     """A query that the read-only endpoint does not run; `code` is the one of ClickHouse that says so."""
 
     def __init__(self, message: str, code: int = 164) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import structlog
 from confluent_kafka import KafkaError, Message
 
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 
 _PASSING = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT})
 _NOT_FOR_US = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED})
@@ -20,11 +20,11 @@ log = structlog.get_logger(__name__)
 
 
 def good_messages(messages: Sequence[Message]) -> list[Message]:
-    """Messages without errors. Raises BusUnavailable on an error that does not pass by itself."""
+    """Messages without errors. Raises BusUnavailableError on an error that does not pass by itself."""
     for message in messages:
         error = _lasting(message)
         if error is not None:
-            raise BusUnavailable(f"reading {message.topic()}: {_error_text(error)}")
+            raise BusUnavailableError(f"reading {message.topic()}: {_error_text(error)}")
     return [m for m in messages if m.error() is None]
 
 

@@ -18,7 +18,7 @@ from trainhouse.scheduler.replay import LogEntry
 S = TypeVar("S")
 
 
-class NoSuchMoment(SchedulerError):
+class NoSuchMomentError(SchedulerError):
     """The journal has no record by then."""
 
     def __init__(self, first_ms: int | None) -> None:
@@ -49,7 +49,7 @@ def past(
 ) -> Past[S]:
     """Folds all records with `now_ms` up to `at_ms`; `known` partitions begin where they stand. `emptied`: hashes that count as empty.
 
-    Raises NoSuchMoment when there is none by then (with the time of the first, if there is one), BrokenInvariant on a broken chain.
+    Raises NoSuchMomentError when there is none by then (with the time of the first, if there is one), BrokenInvariant on a broken chain.
     """
     found = Past[S](at_ms, {f.partition: f for f in known})
     over: set[int] = set()
@@ -72,5 +72,5 @@ def past(
         found.partitions[entry.partition], _ = fold_bytes(machine, folded, entry.value)
     # An owner of a fresh journal claims it before there is any time in it.
     if not found.partitions or not found.last_ms:
-        raise NoSuchMoment(first_ms)
+        raise NoSuchMomentError(first_ms)
     return found

@@ -17,7 +17,7 @@ from pathlib import Path
 import orjson
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S
-from trainhouse.checkpointing.errors import Damaged
+from trainhouse.checkpointing.errors import DamagedError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.untrusted import read_plain
@@ -85,7 +85,7 @@ def packed(ranks: Iterable[Left]) -> bytes:
 
 
 def unpacked(body: bytes) -> list[Left]:
-    """The inverse of `packed`. Raises Damaged."""
+    """The inverse of `packed`. Raises DamagedError."""
     try:
         (length,) = _LENGTH.unpack_from(body)
         at = _LENGTH.size + length
@@ -95,7 +95,7 @@ def unpacked(body: bytes) -> list[Left]:
             found.append(Left(int(entry["rank"]), bool(entry["gone"]), tuple(body[a:b] for a, b in pairwise(ends))))
             at = ends[-1]
     except (struct.error, ValueError, KeyError, TypeError) as error:
-        raise Damaged(f"no packed states of ranks: {error}") from error
+        raise DamagedError(f"no packed states of ranks: {error}") from error
     return found
 
 

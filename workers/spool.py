@@ -27,7 +27,7 @@ class SpoolError(Exception):
     """The spool could not take a line."""
 
 
-class SpoolFull(SpoolError):
+class SpoolFullError(SpoolError):
     """The spool reached its limit: nobody read it for long, or too much is logged."""
 
 
@@ -82,7 +82,7 @@ class SpoolWriter:
         if size > self._ceiling:
             self._ceiling = self._size_at_limit()
         if size > self._ceiling:
-            raise SpoolFull(
+            raise SpoolFullError(
                 f"{self._path} would hold more than its limit of {self._limit} unread bytes. Either nothing reads it (is the node agent"
                 f" alive, can it reach the brokers?) or the job logs too much. The limit is spool_limit_bytes of the agent's settings"
                 f" ({LIMIT_VARIABLE} without an agent)"

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TypeVar
 
 from trainhouse.checkpointing.chain.manifest import Chunk, Manifest
-from trainhouse.checkpointing.errors import Damaged, ObjectMissing
+from trainhouse.checkpointing.errors import DamagedError, ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStore
 
 SHARED_PREFIX = "chunks/"
@@ -69,20 +69,20 @@ class ChunkStore:
         return list(in_threads(lambda body: self._send(body, named), bodies, self._threads))
 
     def fetch(self, chunk: Chunk, prefix: str) -> bytes:
-        """A verified chunk. Raises Damaged after a second look, so that a passing fault does not condemn it."""
+        """A verified chunk. Raises DamagedError after a second look, so that a passing fault does not condemn it."""
         try:
             return self._fetch_once(chunk, prefix)
-        except Damaged:
+        except DamagedError:
             time.sleep(SECOND_LOOK_S)
         return self._fetch_once(chunk, prefix)
 
-    def verify(self, chunks: Sequence[Chunk], prefix: str) -> list[Damaged]:
+    def verify(self, chunks: Sequence[Chunk], prefix: str) -> list[DamagedError]:
         """Reads all of these; returns what is wrong."""
 
-        def problem(chunk: Chunk) -> Damaged | None:
+        def problem(chunk: Chunk) -> DamagedError | None:
             try:
                 self.fetch(chunk, prefix)
-            except Damaged as error:
+            except DamagedError as error:
                 return error
             return None
 
@@ -108,11 +108,11 @@ class ChunkStore:
         key = chunk_key(chunk.sha256, prefix)
         try:
             body = self._objects.get(key)
-        except ObjectMissing as error:
-            raise Damaged(f"chunk {chunk.sha256[:12]}… is missing", chunk.sha256) from error
+        except ObjectMissingError as error:
+            raise DamagedError(f"chunk {chunk.sha256[:12]}… is missing", chunk.sha256) from error
         found = hashlib.sha256(body).hexdigest()
         if found != chunk.sha256:
-            raise Damaged(f"chunk {chunk.sha256[:12]}… has {len(body)} bytes that hash to {found[:12]}…", chunk.sha256)
+            raise DamagedError(f"chunk {chunk.sha256[:12]}… has {len(body)} bytes that hash to {found[:12]}…", chunk.sha256)
         return body
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from trainhouse.checkpointing.chain.manifest import AnyEntry, Claim, Manifest, Pruned, decode, encode
-from trainhouse.checkpointing.errors import ChainConflict, Damaged, ObjectStoreUnavailable, StaleEpoch
+from trainhouse.checkpointing.errors import ChainConflictError, DamagedError, ObjectStoreUnavailableError, StaleEpochError
 from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 
@@ -41,24 +41,24 @@ def head(objects: ObjectStore, job_id: str, known: int = -1) -> int:
 
 
 def read_entry(objects: ObjectStore, job_id: str, commit: int) -> AnyEntry | None:
-    """An entry, None if there is none. Raises Damaged or UnknownFormat."""
+    """An entry, None if there is none. Raises DamagedError or UnknownFormatError."""
     key = commit_key(job_id, commit)
     content = get_or_none(objects, key)
     return None if content is None else decode(content, objects.uri(key))
 
 
-def entries_newest_first(objects: ObjectStore, job_id: str) -> Iterator[tuple[int, AnyEntry | Damaged]]:
-    """The chain backwards; a damaged entry comes as its error. Raises ObjectStoreUnavailable as it goes."""
+def entries_newest_first(objects: ObjectStore, job_id: str) -> Iterator[tuple[int, AnyEntry | DamagedError]]:
+    """The chain backwards; a damaged entry comes as its error. Raises ObjectStoreUnavailableError as it goes."""
     for commit in range(head(objects, job_id), -1, -1):
         try:
             entry = read_entry(objects, job_id, commit)
-        except Damaged as error:
+        except DamagedError as error:
             yield commit, error
             continue
-        yield commit, entry or Damaged(f"{objects.uri(commit_key(job_id, commit))}: missing, though newer entries are there")
+        yield commit, entry or DamagedError(f"{objects.uri(commit_key(job_id, commit))}: missing, though newer entries are there")
 
 
-def not_passed_over(entries: Iterable[tuple[int, AnyEntry | Damaged]]) -> Iterator[tuple[int, AnyEntry | Damaged]]:
+def not_passed_over(entries: Iterable[tuple[int, AnyEntry | DamagedError]]) -> Iterator[tuple[int, AnyEntry | DamagedError]]:
     """Of a chain read backwards, what an attempt may begin from: without the checkpoints that a later claim passed over. Pure."""
     at_most: int | None = None
     for commit, entry in entries:
@@ -80,7 +80,7 @@ class Writer:
 
 
 class CommitChain:
-    """The chain as one writer sees it. Blocks; all methods raise ObjectStoreUnavailable."""
+    """The chain as one writer sees it. Blocks; all methods raise ObjectStoreUnavailableError."""
 
     def __init__(self, objects: ObjectStore, writer: Writer) -> None:
         self._objects = objects
@@ -93,7 +93,7 @@ class CommitChain:
         return self._next is not None
 
     def claim(self, now: float, restore_at_most: int | None = None) -> int:
-        """Takes the chain for our epoch; returns the claim's n. Raises StaleEpoch if a newer epoch has it.
+        """Takes the chain for our epoch; returns the claim's n. Raises StaleEpochError if a newer epoch has it.
 
         `restore_at_most`: newer checkpoints than this one stay where they are, but neither we nor any later attempt begins from them.
         """
@@ -114,29 +114,30 @@ class CommitChain:
                 self._next = entry.commit + 1
                 return entry.commit
             known = entry.commit
-        raise ObjectStoreUnavailable(
+        raise ObjectStoreUnavailableError(
             f"{self._objects.address}: chain of {self._writer.job_id}: lost {MAX_CLAIM_TRIES} races for the next commit; try again"
         )
 
     def take_over(self) -> None:
-        """Appends from here on where another process of this same attempt did, which is gone. Raises StaleEpoch, ChainConflict."""
+        """Appends from here on where another process of this same attempt did, which is gone. Raises StaleEpochError,
+        ChainConflictError."""
         known = head(self._objects, self._writer.job_id)
         entry = read_entry(self._objects, self._writer.job_id, known) if known >= 0 else None
         if entry is not None and entry.epoch > self._writer.epoch:
             raise self._stale(entry)
         if entry is None or entry.epoch < self._writer.epoch:
             writer = self._writer
-            raise ChainConflict(f"chain of {writer.job_id}: epoch {writer.epoch} has not claimed it; there is nothing to take over")
+            raise ChainConflictError(f"chain of {writer.job_id}: epoch {writer.epoch} has not claimed it; there is nothing to take over")
         self._next = known + 1
 
     def append(self, build: Callable[[int], Manifest]) -> tuple[Manifest, list[Manifest]]:
         """Appends the manifest that `build(n)` makes for the expected n. Returns it, and those of our own that had landed unnoticed.
 
-        Raises StaleEpoch if a newer epoch took n, ChainConflict if another process has our epoch or nothing was claimed.
+        Raises StaleEpochError if a newer epoch took n, ChainConflictError if another process has our epoch or nothing was claimed.
         """
         landed: list[Manifest] = []
         if self._next is None:
-            raise ChainConflict(f"chain of {self._writer.job_id}: commit without a claim; call claim() first")
+            raise ChainConflictError(f"chain of {self._writer.job_id}: commit without a claim; call claim() first")
         while True:
             manifest = build(self._next)
             if self._put(manifest):
@@ -153,7 +154,7 @@ class CommitChain:
         while commit >= 0:
             try:
                 entry = read_entry(self._objects, self._writer.job_id, commit)
-            except Damaged:
+            except DamagedError:
                 commit -= 1
                 continue
             if entry is not None and entry.epoch > self._writer.epoch:
@@ -168,13 +169,13 @@ class CommitChain:
         if isinstance(entry, Manifest) and entry.writer == self._writer.writer:
             return entry
         what = "nothing readable" if entry is None else f"a {entry.kind} of epoch {entry.epoch}, attempt {entry.attempt}"
-        raise ChainConflict(
+        raise ChainConflictError(
             f"chain of {self._writer.job_id}: commit {commit} should be ours (epoch {self._writer.epoch}) but holds {what}; "
             "two processes run with one epoch: stop one"
         )
 
-    def _stale(self, entry: AnyEntry) -> StaleEpoch:
-        return StaleEpoch(
+    def _stale(self, entry: AnyEntry) -> StaleEpochError:
+        return StaleEpochError(
             f"chain of {self._writer.job_id}: commit {entry.commit} belongs to epoch {entry.epoch}, ours is {self._writer.epoch}: "
             "a newer attempt has taken over; this one must end",
             mine=int(self._writer.epoch),

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from trainhouse.checkpointing.errors import Damaged, UnknownFormat
+from trainhouse.checkpointing.errors import DamagedError, UnknownFormatError
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 
 FORMAT = 2
@@ -123,20 +123,22 @@ def encode(entry: AnyEntry) -> bytes:
 
 
 def decode(content: bytes, name: str) -> AnyEntry:
-    """The entry. Raises Damaged if it is not what was written, UnknownFormat if it is but we are too old for it."""
+    """The entry. Raises DamagedError if it is not what was written, UnknownFormatError if it is but we are too old for it."""
     try:
         outer = orjson.loads(content)
         checksum, inner = outer["sha256"], outer["entry"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise Damaged(f"{name}: no readable commit entry ({type(error).__name__})") from error
+        raise DamagedError(f"{name}: no readable commit entry ({type(error).__name__})") from error
     found = hashlib.sha256(_canonical(inner)).hexdigest()
     if found != checksum:
-        raise Damaged(f"{name}: its checksum is {found[:12]}…, it says {str(checksum)[:12]}…")
+        raise DamagedError(f"{name}: its checksum is {found[:12]}…, it says {str(checksum)[:12]}…")
     try:
         return _ENTRY.validate_python(inner)
     except ValidationError as error:
         version = inner.get("format") if isinstance(inner, dict) else None
-        raise UnknownFormat(f"{name}: intact, but of format {version}, kind unknown here; this program reads format {FORMAT}") from error
+        raise UnknownFormatError(
+            f"{name}: intact, but of format {version}, kind unknown here; this program reads format {FORMAT}"
+        ) from error
 
 
 def _canonical(value: object) -> bytes:

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 
 from trainhouse.checkpointing.chain.commits import commit_key, entries_newest_first, not_passed_over
 from trainhouse.checkpointing.chain.manifest import LOSS, Manifest
-from trainhouse.checkpointing.errors import Damaged, InvalidState, NoCheckpoint
+from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError
 from trainhouse.checkpointing.results import DamagedCheckpoint
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.resume_ref import ResumeFrom, parse_resume_from
 
 
 def resume_from_of(text: str) -> ResumeFrom:
-    """Returns the checkpoint that `resume_from` names. Raises InvalidState that says what to write."""
+    """Returns the checkpoint that `resume_from` names. Raises InvalidStateError that says what to write."""
     try:
         return parse_resume_from(text)
     except ValueError as error:
-        raise InvalidState(str(error)) from error
+        raise InvalidStateError(str(error)) from error
 
 
 class Candidates:
@@ -34,7 +34,7 @@ class Candidates:
         self.damaged: list[DamagedCheckpoint] = []
 
     def next(self) -> Manifest | None:
-        """The next best; None when there is no other. Raises NoCheckpoint if `resume_from` named one and it is not to be had."""
+        """The next best; None when there is no other. Raises NoCheckpointError if `resume_from` named one and it is not to be had."""
         return next(self._offers, None)
 
     def reject(self, manifest: Manifest, reason: str) -> None:
@@ -49,14 +49,14 @@ class Candidates:
         yield from self._best(wanted.job_id) if wanted.best else self._chain(wanted.job_id, wanted)
         none = f"of {wanted.job_id} none has a finite loss" if wanted.best else "it has none"
         passed = "; ".join(str(d) for d in self.damaged) or none
-        raise NoCheckpoint(f"resume_from {wanted}: no such healthy checkpoint ({passed}); name another, or leave resume_from out")
+        raise NoCheckpointError(f"resume_from {wanted}: no such healthy checkpoint ({passed}); name another, or leave resume_from out")
 
     def _chain(self, job_id: str, wanted: ResumeFrom | None) -> Iterator[Manifest]:
         chain = entries_newest_first(self._objects, job_id)
         for commit, entry in chain if wanted is not None and wanted.exact else not_passed_over(chain):
             if wanted is not None and wanted.commit not in (None, commit):
                 continue
-            if isinstance(entry, Damaged):
+            if isinstance(entry, DamagedError):
                 self._note(job_id, commit, str(entry))
             elif isinstance(entry, Manifest) and (wanted is None or wanted.step in (None, entry.step)):
                 yield entry

@@ -16,7 +16,7 @@ import orjson
 from trainhouse.checkpointing.chain.chunks import GRACE_S, SHARED_PREFIX, chunk_key, in_threads, prefix_of
 from trainhouse.checkpointing.chain.commits import commit_key, commit_of_key, head, read_entry, tombstone
 from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, decode, encode
-from trainhouse.checkpointing.errors import Damaged
+from trainhouse.checkpointing.errors import DamagedError
 from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
 
 THREADS = 4
@@ -102,7 +102,7 @@ class Pruner:
     def _read(self, commit: int) -> object:
         try:
             return read_entry(self._objects, self._job_id, commit)
-        except Damaged:
+        except DamagedError:
             return None
 
 
@@ -129,7 +129,7 @@ def tags(objects: ObjectStore, job_id: str) -> dict[str, int]:
 def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
     """Removes chunks that nobody needs. For an operator, or a timer; one at a time is enough, two do no harm. Blocks long.
 
-    Raises UnknownFormat, and removes nothing, if there is a manifest that this program is too old to read.
+    Raises UnknownFormatError, and removes nothing, if there is a manifest that this program is too old to read.
     """
     began_s = _store_now(objects)
     named: set[str] = set()
@@ -138,7 +138,7 @@ def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
     for key, entry in zip(commits, in_threads(lambda key: _entry_or_damage(objects, key), commits, THREADS), strict=True):
         if isinstance(entry, Manifest):
             named.update(chunk_key(c.sha256, prefix_of(entry)) for c in entry.chunks)
-        elif isinstance(entry, Damaged):
+        elif isinstance(entry, DamagedError):
             damaged.append(key)
     count = freed = 0
     for key, size_bytes in _old_chunks(objects, began_s - grace_s, named):
@@ -163,7 +163,7 @@ def _entry_or_damage(objects: ObjectStore, key: str) -> object:
         return None
     try:
         return decode(content, objects.uri(key))
-    except Damaged as error:
+    except DamagedError as error:
         return error
 
 

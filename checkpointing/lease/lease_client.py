@@ -1,6 +1,7 @@
 """A rank's end of its leave to the store: asks the node's agent for signed requests.
 
-Holds: requests that threads want at once go in one batch. An agent that is away, or is being started again, raises LeaseUnavailable, which
+Holds: requests that threads want at once go in one batch. An agent that is away, or is being started again, raises
+LeaseUnavailableError, which
 is as retryable as a store that is away. Belongs to one process: a fork makes its own.
 Never: sends or gets bytes of objects here.
 """
@@ -15,14 +16,14 @@ from typing import Any, cast
 
 from botocore.exceptions import ConnectionError
 
-from trainhouse.checkpointing.errors import ObjectStoreRefused, StaleEpoch
+from trainhouse.checkpointing.errors import ObjectStoreRefusedError, StaleEpochError
 from trainhouse.checkpointing.lease.access_rule import Ask
 from trainhouse.checkpointing.lease.wire import MAX_BATCH, MAX_LINE_BYTES, LeaseReply, SessionKeys, connected
 
 TIMEOUT_S = 20.0
 
 
-class LeaseUnavailable(ConnectionError):
+class LeaseUnavailableError(ConnectionError):
     """No answer to a request for leave: to be asked again. One of botocore's, so that all who try again over a store try again over it."""
 
     fmt = "{why}"
@@ -46,7 +47,7 @@ class LeaseClient:
         self._rest = b""
 
     def sign(self, ask: Ask) -> tuple[str, Mapping[str, str]]:
-        """The URL and the headers of a request. Raises ObjectStoreRefused, StaleEpoch, LeaseUnavailable."""
+        """The URL and the headers of a request. Raises ObjectStoreRefusedError, StaleEpochError, LeaseUnavailableError."""
         mine = _Waiting(ask)
         self._waiting.append(mine)
         while mine.answer is None:
@@ -76,8 +77,8 @@ class LeaseClient:
             answers = self._exchange({"asks": [waiting.ask.as_dict() for waiting in batch]})["answers"]
             for waiting, answer in zip(batch, answers, strict=True):
                 waiting.answer = answer
-        except (LeaseUnavailable, KeyError, ValueError, TypeError) as error:
-            why = error if isinstance(error, LeaseUnavailable) else self._unavailable(error)
+        except (LeaseUnavailableError, KeyError, ValueError, TypeError) as error:
+            why = error if isinstance(error, LeaseUnavailableError) else self._unavailable(error)
             for waiting in batch:
                 waiting.answer = waiting.answer or why
 
@@ -116,8 +117,8 @@ class LeaseClient:
             self._channel.close()
         self._channel, self._rest = None, b""
 
-    def _unavailable(self, error: Exception) -> LeaseUnavailable:
-        return LeaseUnavailable(
+    def _unavailable(self, error: Exception) -> LeaseUnavailableError:
+        return LeaseUnavailableError(
             why=f"this node's agent, which gives leave to the store, does not answer at {self._path} ({error}); is it running?"
         )
 
@@ -127,7 +128,7 @@ def _signed(answer: LeaseReply) -> tuple[str, Mapping[str, str]]:
         return answer["url"], answer.get("headers", {})
     kind, why = answer.get("kind", "refused"), answer.get("why", "no reason given")
     if kind == "stale":
-        raise StaleEpoch(why)
+        raise StaleEpochError(why)
     if kind == "unavailable":
-        raise LeaseUnavailable(why=why)
-    raise ObjectStoreRefused(why)
+        raise LeaseUnavailableError(why=why)
+    raise ObjectStoreRefusedError(why)

@@ -11,7 +11,7 @@ import orjson
 
 from trainhouse.checkpointing.chain.commits import entries_newest_first, head
 from trainhouse.checkpointing.chain.manifest import Manifest
-from trainhouse.checkpointing.errors import Damaged, ObjectStoreRefused
+from trainhouse.checkpointing.errors import DamagedError, ObjectStoreRefusedError
 from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
 
 
@@ -29,7 +29,7 @@ def owner_key(job_id: str) -> str:
 
 
 def owner_of(objects: ObjectStore, job_id: str) -> Owner | None:
-    """Returns the recorded owner of a job, or None. Blocks. Raises ObjectStoreUnavailable, ObjectStoreRefused."""
+    """Returns the recorded owner of a job, or None. Blocks. Raises ObjectStoreUnavailableError, ObjectStoreRefusedError."""
     content = get_or_none(objects, owner_key(job_id))
     if content is None:
         return None
@@ -37,11 +37,14 @@ def owner_of(objects: ObjectStore, job_id: str) -> Owner | None:
         record = orjson.loads(content)
         return Owner(str(record["project"]), int(record["first_epoch"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise ObjectStoreRefused(f"{objects.uri(owner_key(job_id))} does not say whose the job is ({error}); see `store own`") from error
+        raise ObjectStoreRefusedError(
+            f"{objects.uri(owner_key(job_id))} does not say whose the job is ({error}); see `store own`"
+        ) from error
 
 
 def owned(objects: ObjectStore, job_id: str, project: str, epoch: int) -> Owner:
-    """Returns the owner of a starting job; records its project unless it has one. Raises ObjectStoreRefused if it is another project."""
+    """Returns the owner of a starting job; records its project unless it has one. Raises ObjectStoreRefusedError if it is another
+    project."""
     found = owner_of(objects, job_id)
     if found is None:
         # A job without a chain has no checkpoints of before: whatever it writes as one of those is its own invention.
@@ -50,7 +53,7 @@ def owned(objects: ObjectStore, job_id: str, project: str, epoch: int) -> Owner:
             return Owner(project, first_epoch)
         found = owner_of(objects, job_id)
     if found is None or found.project != project:
-        raise ObjectStoreRefused(
+        raise ObjectStoreRefusedError(
             f"job {job_id} is of project {project!r}, and in {objects.address} a job of this name is of another one; "
             "submit it under another name"
         )
@@ -58,16 +61,17 @@ def owned(objects: ObjectStore, job_id: str, project: str, epoch: int) -> Owner:
 
 
 def say_owner(objects: ObjectStore, job_id: str, project: str) -> Owner:
-    """Records the owner of a job that ended before owners were recorded. Raises ObjectStoreRefused if it has another owner."""
-    epochs = [int(entry.epoch) for _, entry in entries_newest_first(objects, job_id) if not isinstance(entry, Damaged)]
+    """Records the owner of a job that ended before owners were recorded. Raises ObjectStoreRefusedError if it has another owner."""
+    epochs = [int(entry.epoch) for _, entry in entries_newest_first(objects, job_id) if not isinstance(entry, DamagedError)]
     return owned(objects, job_id, project, max(epochs, default=-1) + 1)
 
 
 def resumable(objects: ObjectStore, job_id: str, project: str) -> Owner:
-    """The owner of a job that one of `project` begins from. Raises ObjectStoreRefused, alike for one of another project and one of none."""
+    """The owner of a job that one of `project` begins from. Raises ObjectStoreRefusedError, alike for one of another project and one of
+    none."""
     found = owner_of(objects, job_id)
     if found is None or found.project != project:
-        raise ObjectStoreRefused(
+        raise ObjectStoreRefusedError(
             f"resume_from {job_id}: no such job is known in project {project!r}; an operator names the project of one that is older than "
             f"leave to the store: `trainhouse store own {job_id} --project {project}`"
         )

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from botocore import UNSIGNED
 from botocore.credentials import RefreshableCredentials
 
-from trainhouse.checkpointing.errors import ObjectStoreRefused
+from trainhouse.checkpointing.errors import ObjectStoreRefusedError
 from trainhouse.checkpointing.lease.access_rule import Ask, Operation, shared_chunk
 from trainhouse.checkpointing.lease.lease_client import LeaseClient
 from trainhouse.checkpointing.lease.signing import base_url
@@ -53,7 +53,7 @@ class LeasedObjectStore(S3ObjectStore):
             return self._signed.get(key)
         try:
             return super().get(key)
-        except ObjectStoreRefused:
+        except ObjectStoreRefusedError:
             if self._one_by_one:
                 raise
             return self._signed.get(key)
@@ -61,7 +61,7 @@ class LeasedObjectStore(S3ObjectStore):
     def stat(self, key: str) -> ObjectStat | None:
         try:
             return super().stat(key)
-        except ObjectStoreRefused:
+        except ObjectStoreRefusedError:
             if self._one_by_one:
                 raise
             return self._signed.stat(key)
@@ -103,7 +103,7 @@ def _signed_by(leave: LeaseClient, settings: StoreSettings) -> "S3Client":
 def _renewed(leave: LeaseClient, first: SessionKeys) -> RefreshableCredentials:
     def metadata(keys: SessionKeys | None) -> dict[str, str]:
         if keys is None:
-            raise ObjectStoreRefused(
+            raise ObjectStoreRefusedError(
                 "this node's agent gives no keys for the store any more; the job's next attempt asks it for each request"
             )
         found = {"access_key": keys["access_key"], "secret_key": keys["secret_key"], "token": keys["token"]}
@@ -115,10 +115,10 @@ def _renewed(leave: LeaseClient, first: SessionKeys) -> RefreshableCredentials:
 
 
 def _ask(request: Any, operation_name: str, base: str) -> Ask:
-    """Translates the request that botocore is about to send. Raises ObjectStoreRefused for a request that no lease covers."""
+    """Translates the request that botocore is about to send. Raises ObjectStoreRefusedError for a request that no lease covers."""
     operation = _OPERATIONS.get(operation_name)
     if operation is None:
-        raise ObjectStoreRefused(f"{operation_name}: ranks have no leave for it; give the job keys of its own as secrets")
+        raise ObjectStoreRefusedError(f"{operation_name}: ranks have no leave for it; give the job keys of its own as secrets")
     parts = urlsplit(request.url)
     query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
     key = unquote(parts.path)[len(urlsplit(base).path) :]

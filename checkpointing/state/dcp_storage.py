@@ -23,7 +23,7 @@ from torch.futures import Future
 
 from trainhouse.checkpointing.chain.chunks import ChunkStore, in_threads, prefix_of
 from trainhouse.checkpointing.chain.manifest import Manifest, Piece, TensorRecord
-from trainhouse.checkpointing.errors import Damaged
+from trainhouse.checkpointing.errors import DamagedError
 
 PACK_BELOW_BYTES = 256 * 2**10
 PACK_BYTES = 8 * 2**20
@@ -180,14 +180,14 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def piece_tensor(record: TensorRecord, piece: Piece, body: bytes) -> torch.Tensor:
-    """One piece from its chunk. Raises Damaged if the manifest's numbers do not fit each other."""
+    """One piece from its chunk. Raises DamagedError if the manifest's numbers do not fit each other."""
     dtype = dtype_named(record.dtype)
     count = 1
     for size in piece.sizes:
         count *= size
     span = piece.span
     if count * dtype.itemsize != span.size_bytes or span.offset + span.size_bytes > len(body):
-        raise Damaged(f"a piece {piece.sizes} of {record.dtype} cannot be {span.size_bytes} bytes at {span.offset} of {len(body)}")
+        raise DamagedError(f"a piece {piece.sizes} of {record.dtype} cannot be {span.size_bytes} bytes at {span.offset} of {len(body)}")
     if count == 0:
         return torch.empty(piece.sizes, dtype=dtype)
     raw = torch.frombuffer(bytearray(memoryview(body)[span.offset : span.offset + span.size_bytes]), dtype=torch.uint8)
@@ -195,10 +195,10 @@ def piece_tensor(record: TensorRecord, piece: Piece, body: bytes) -> torch.Tenso
 
 
 def dtype_named(name: str) -> torch.dtype:
-    """torch's dtype of this name. Raises Damaged if there is none."""
+    """torch's dtype of this name. Raises DamagedError if there is none."""
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
-        raise Damaged(f"dtype {name!r} is not one of this torch ({torch.__version__})")
+        raise DamagedError(f"dtype {name!r} is not one of this torch ({torch.__version__})")
     return found
 
 

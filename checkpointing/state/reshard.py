@@ -12,24 +12,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainhouse.checkpointing.errors import InvalidState
+from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.checkpointing.state import rng
 
 SCOPE, GANG = "scope", "gang"
 
 
 def check(own: Mapping[str, Any], first: Mapping[str, Any], rank: int) -> None:
-    """Checks that what old rank `rank` saved for itself carries over; `first` is what old rank 0 saved. Raises InvalidState, naming it."""
+    """Checks that what old rank `rank` saved for itself carries over; `first` is what old rank 0 saved. Raises InvalidStateError, naming
+    it."""
     if sorted(own) != sorted(first):
-        raise InvalidState(f"rank {rank} saved {sorted(own)} of its own and rank 0 {sorted(first)}: ranks with different parts")
+        raise InvalidStateError(f"rank {rank} saved {sorted(own)} of its own and rank 0 {sorted(first)}: ranks with different parts")
     for name, value in own.items():
         if _of_gang(value):
             if not _alike(value, first[name]):
-                raise InvalidState(
+                raise InvalidStateError(
                     f"the state of {name!r} says that it speaks of the whole gang, but rank {rank} and rank 0 saved different ones"
                 )
         elif not rng.is_state(value):
-            raise InvalidState(
+            raise InvalidStateError(
                 f"the state of {name!r} is each rank's own and does not carry over; let its state_dict() count for the whole gang "
                 f'and say so by the entry "{SCOPE}": "{GANG}"'
             )

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.distributed.checkpoint.stateful import Stateful
 
-from trainhouse.checkpointing.errors import InvalidState
+from trainhouse.checkpointing.errors import InvalidStateError
 
 _MARK = "\0tensor"
 
@@ -36,7 +36,7 @@ def values_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def take_apart(values: Mapping[str, Any]) -> TakenApart:
-    """Splits nested values. Raises InvalidState, naming the place, for what cannot be saved."""
+    """Splits nested values. Raises InvalidStateError, naming the place, for what cannot be saved."""
     tensors: dict[str, torch.Tensor] = {}
     skeleton = _strip(values, "", tensors)
     return TakenApart(tensors, pack(skeleton, "state"))
@@ -66,13 +66,13 @@ def put_together(skeleton: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 
 
 def pack(value: Any, name: str) -> bytes:
-    """Bytes of a small nested value (numbers, strings, containers, tensors, numpy arrays). Raises InvalidState."""
+    """Bytes of a small nested value (numbers, strings, containers, tensors, numpy arrays). Raises InvalidStateError."""
     written = io.BytesIO()
     try:
         torch.save(value, written)
         unpack(written.getvalue())
     except Exception as error:
-        raise InvalidState(
+        raise InvalidStateError(
             f"{name} holds something that cannot be saved safely ({str(error).strip().splitlines()[0]}); "
             "keep to numbers, strings, lists, dicts, tensors and numpy arrays, or give the object a state_dict()"
         ) from error
@@ -104,7 +104,7 @@ def _inner(name: str, key: object) -> str:
 
 def _take(tensor: torch.Tensor, name: str, tensors: dict[str, torch.Tensor]) -> tuple[str, str]:
     if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise InvalidState(f"{name} is a {tensor.layout} tensor; only dense ones can be saved: convert it in your state_dict()")
+        raise InvalidStateError(f"{name} is a {tensor.layout} tensor; only dense ones can be saved: convert it in your state_dict()")
     tensors[name] = tensor.detach()
     return (_MARK, name)
 

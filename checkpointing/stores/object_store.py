@@ -1,14 +1,14 @@
 """The port to an object store: what Trainhouse needs of one, and no more.
 
 Holds: a write is whole or absent; a read sees the last write; `put_if_absent` lets one content win, for ever.
-Never: hides that the store is away: after its deadline every operation raises ObjectStoreUnavailable.
+Never: hides that the store is away: after its deadline every operation raises ObjectStoreUnavailableError.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainhouse.checkpointing.errors import ObjectMissing
+from trainhouse.checkpointing.errors import ObjectMissingError
 
 Body = bytes | bytearray | memoryview
 
@@ -29,7 +29,7 @@ class ObjectStat:
 
 
 class ObjectStore(Protocol):
-    """All methods block; all raise ObjectStoreUnavailable (retryable) or ObjectStoreRefused. Safe to share by threads."""
+    """All methods block; all raise ObjectStoreUnavailableError (retryable) or ObjectStoreRefusedError. Safe to share by threads."""
 
     @property
     def address(self) -> str:
@@ -49,11 +49,11 @@ class ObjectStore(Protocol):
         ...
 
     def get(self, key: str) -> bytes:
-        """The whole content. Raises ObjectMissing."""
+        """The whole content. Raises ObjectMissingError."""
         ...
 
     def get_range(self, key: str, start: int, length_bytes: int) -> bytes:
-        """`length_bytes` from `start`, fewer at the end. Raises ObjectMissing."""
+        """`length_bytes` from `start`, fewer at the end. Raises ObjectMissingError."""
         ...
 
     def stat(self, key: str) -> ObjectStat | None:
@@ -78,5 +78,5 @@ def get_or_none(objects: ObjectStore, key: str) -> bytes | None:
     """The content, or None if there is none."""
     try:
         return objects.get(key)
-    except ObjectMissing:
+    except ObjectMissingError:
         return None

@@ -22,7 +22,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, NoCredentialsError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreRefused, ObjectStoreUnavailable
+from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 from trainhouse.checkpointing.stores.s3_errors import TRANSPORT, is_absent, is_conflict, is_retryable, is_taken, why
@@ -35,11 +35,11 @@ CLIENT_ATTEMPTS = 3
 LONGEST_WAIT_S = 3.0
 
 
-class _Unsettled(Exception):
+class _UnsettledError(Exception):
     """A conditional put that neither landed nor lost: to be tried again."""
 
 
-LOST: tuple[type[Exception], ...] = (*TRANSPORT, _Unsettled)
+LOST: tuple[type[Exception], ...] = (*TRANSPORT, _UnsettledError)
 
 
 class S3ObjectStore:
@@ -87,7 +87,7 @@ class S3ObjectStore:
     def stat(self, key: str) -> ObjectStat | None:
         try:
             found = self._until_deadline("head", key, lambda s3: s3.head_object(Bucket=self._bucket, Key=key))
-        except ObjectMissing:
+        except ObjectMissingError:
             return None
         return ObjectStat(key, found["ContentLength"], found["LastModified"].timestamp(), _asked_s(found))
 
@@ -131,7 +131,7 @@ class S3ObjectStore:
                 raise
             settled = self._settle(s3, key, content)
         if settled is None:
-            raise _Unsettled(f"no answer to a conditional put of {key}, and nothing there yet")
+            raise _UnsettledError(f"no answer to a conditional put of {key}, and nothing there yet")
         return settled
 
     def _settle(self, s3: "S3Client", key: str, content: bytes) -> bool | None:
@@ -155,22 +155,22 @@ class S3ObjectStore:
             return retrying(lambda: operation(self._client()))
         except ClientError as error:
             if is_absent(error):
-                raise ObjectMissing(f"{self.address}: no object {key!r}") from error
+                raise ObjectMissingError(f"{self.address}: no object {key!r}") from error
             if is_retryable(error):
                 raise self._unavailable(what, key, error) from error
-            raise ObjectStoreRefused(
+            raise ObjectStoreRefusedError(
                 f"{self.address}: {what} of {key!r} refused ({why(error)}); check the bucket and the keys (TRAINHOUSE_S3_*)"
             ) from error
         except NoCredentialsError as error:
-            raise ObjectStoreRefused(
+            raise ObjectStoreRefusedError(
                 f"{self.address}: {what} of {key!r} needs keys, and none are set (TRAINHOUSE_S3_ACCESS_KEY, TRAINHOUSE_S3_SECRET_KEY)"
             ) from error
         except LOST as error:
             raise self._unavailable(what, key, error) from error
 
-    def _unavailable(self, what: str, key: str, error: Exception) -> ObjectStoreUnavailable:
+    def _unavailable(self, what: str, key: str, error: Exception) -> ObjectStoreUnavailableError:
         waited = f"{self._settings.deadline_s:g} s"
-        return ObjectStoreUnavailable(
+        return ObjectStoreUnavailableError(
             f"{self.address}: {what} of {key!r} did not succeed within {waited} ({why(error)}); is the store up? "
             f"TRAINHOUSE_S3_ENDPOINT names it, TRAINHOUSE_S3_DEADLINE_S is how long to try"
         )

@@ -9,31 +9,31 @@ class StackError(Exception):
     """Something about the embedded stack that a person must put right."""
 
 
-class PortBusy(StackError):
+class PortBusyError(StackError):
     """A port that a part needs is taken by another process."""
 
 
-class AlreadyRunning(StackError):
+class AlreadyRunningError(StackError):
     """A stack already runs on this data folder."""
 
 
-class NotRunning(StackError):
+class NotRunningError(StackError):
     """No stack runs on this data folder."""
 
 
-class DiskFull(StackError):
+class DiskFullError(StackError):
     """Less free space than the stack needs to start."""
 
 
-class JarsMissing(StackError):
+class JarsMissingError(StackError):
     """Kafka's jars are not in the cache and could not be fetched."""
 
 
-class NotReady(StackError):
+class NotReadyError(StackError):
     """A part did not answer in time, or ended while it was starting."""
 
 
-class FolderUnusable(StackError):
+class FolderUnusableError(StackError):
     """The data folder cannot be made or written."""
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from trainhouse.deploy.local.errors import PortBusy
+from trainhouse.deploy.local.errors import PortBusyError
 
 LOOPBACK = "127.0.0.1"
 FIRST_FREE_PORT = 20_000
@@ -89,10 +89,10 @@ def holder(port: int) -> str:
 
 
 def refuse_busy(part: str, wanted: Iterable[int]) -> None:
-    """PortBusy if a port that `part` needs is taken; names the port, its holder and the way out."""
+    """PortBusyError if a port that `part` needs is taken; names the port, its holder and the way out."""
     for port in wanted:
         if not is_free(port):
-            raise PortBusy(
+            raise PortBusyError(
                 f"port {port}, which {part} needs, is taken by {holder(port)}: stop that, or choose other ports "
                 "(`trainhouse up --ports auto`, or `--ports BASE`)"
             )

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import tomli_w
 
-from trainhouse.deploy.local.errors import FolderUnusable
+from trainhouse.deploy.local.errors import FolderUnusableError
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_ports
 from trainhouse.deploy.local.servers.seaweedfs import StorePorts
 from trainhouse.deploy.local.socket_folder import runtime_dir
@@ -122,7 +122,8 @@ class StackFolder:
         return self.root / name
 
     def make(self) -> None:
-        """Make the folder; FolderUnusable when it can't be made or written. Its files are for their owner alone, and where it lies in a
+        """Make the folder; FolderUnusableError when it can't be made or written. Its files are for their owner alone, and where it lies
+        in a
         checkout, git leaves them out: they hold keys and passwords."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -131,11 +132,11 @@ class StackFolder:
             self.lock_file.touch(mode=0o600)
             write_once(self.root / ".gitignore", b"*\n")
         except OSError as error:
-            raise FolderUnusable(
+            raise FolderUnusableError(
                 f"the data folder {self.root} cannot be used: {error.strerror}; name another by `--data-dir DIR` or TRAINHOUSE_DATA_DIR"
             ) from error
         if not os.access(self.root, os.W_OK | os.X_OK):
-            raise FolderUnusable(f"the data folder {self.root} is not writable: `chmod u+wx` it, or name another by --data-dir")
+            raise FolderUnusableError(f"the data folder {self.root} is not writable: `chmod u+wx` it, or name another by --data-dir")
 
     def read_choices(self) -> Choices | None:
         """Options of the last `up`; None on a fresh folder."""
@@ -154,11 +155,11 @@ def endpoint(port: int, scheme: str = "") -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file; FolderUnusable names the file when it is not one."""
+    """A TOML file; FolderUnusableError names the file when it is not one."""
     try:
         return tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
-        raise FolderUnusable(f"{path} is no TOML any more: {error}; mend it, or remove it and run `trainhouse up`") from error
+        raise FolderUnusableError(f"{path} is no TOML any more: {error}; mend it, or remove it and run `trainhouse up`") from error
 
 
 def write_toml(path: Path, content: Mapping[str, Any]) -> None:

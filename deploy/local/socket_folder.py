@@ -11,15 +11,15 @@ import tempfile
 from os import environ, getuid
 from pathlib import Path
 
-from trainhouse.deploy.local.errors import FolderUnusable
+from trainhouse.deploy.local.errors import FolderUnusableError
 
 
 def runtime_dir(folder: Path) -> Path:
-    """The socket folder that belongs to `folder`; made if not there; FolderUnusable if somebody else owns it."""
+    """The socket folder that belongs to `folder`; made if not there; FolderUnusableError if somebody else owns it."""
     path = _path(folder)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.stat().st_uid != getuid():
-        raise FolderUnusable(f"{path} belongs to another user: remove it, or set XDG_RUNTIME_DIR to a folder of yours")
+        raise FolderUnusableError(f"{path} belongs to another user: remove it, or set XDG_RUNTIME_DIR to a folder of yours")
     return path
 
 

@@ -22,7 +22,7 @@ from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local import free_ports as tcp
 from trainhouse.deploy.local.change_folder import unchanged
 from trainhouse.deploy.local.credentials import rotation_note
-from trainhouse.deploy.local.errors import DiskFull, NotReady, NotRunning, PortBusy, StackError
+from trainhouse.deploy.local.errors import DiskFullError, NotReadyError, NotRunningError, PortBusyError, StackError
 from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, StackPorts
 from trainhouse.deploy.local.servers import certificates, jars
 from trainhouse.deploy.local.servers.server_process import die_with_parent, tail
@@ -107,11 +107,11 @@ def _up(
 
 
 def down(root: Path) -> None:
-    """Stop everything, the agent first, and block until all is stopped; NotRunning if nothing runs. The data stays."""
+    """Stop everything, the agent first, and block until all is stopped; NotRunningError if nothing runs. The data stays."""
     folder = StackFolder(root.absolute())
     pid = supervisor_client.supervisor_pid(folder) if folder.root.exists() else None
     if pid is None:
-        raise NotRunning(f"no stack runs on {folder.root}")
+        raise NotRunningError(f"no stack runs on {folder.root}")
     if not supervisor_client.shut_down(folder, STOP_TIMEOUT_S):
         raise StackError(
             f"the stack on {folder.root} did not stop within {STOP_TIMEOUT_S:g} s: see {folder.logs}/supervisor.log; "
@@ -122,11 +122,11 @@ def down(root: Path) -> None:
 
 
 def ps(root: Path) -> list[PartRow]:
-    """Every part that runs all the time, as it is now; NotRunning if nothing runs."""
+    """Every part that runs all the time, as it is now; NotRunningError if nothing runs."""
     folder = StackFolder(root.absolute())
     choices = folder.read_choices() if folder.root.exists() else None
     if choices is None:
-        raise NotRunning(f"no stack was ever started on {folder.root}: `trainhouse up --data-dir {folder.root}` starts one")
+        raise NotRunningError(f"no stack was ever started on {folder.root}: `trainhouse up --data-dir {folder.root}` starts one")
     listed = stack_parts.all_parts(folder, StackPorts(choices.ports), client_config.keys_of(folder))
     addresses = {part.name: [address for address in (part.address, part.metrics) if address] for part in listed}
     return [
@@ -176,10 +176,10 @@ def isolation_warnings(root: Path) -> list[str]:
 
 
 def env(root: Path, part: str | None = None) -> str:
-    """The endpoints as shell exports, for a person or a part; NotRunning if no stack was ever started on this folder."""
+    """The endpoints as shell exports, for a person or a part; NotRunningError if no stack was ever started on this folder."""
     folder = StackFolder(root.absolute())
     if not folder.client_config.exists():
-        raise NotRunning(f"no stack was ever started on {folder.root}: `trainhouse up --data-dir {folder.root}` starts one")
+        raise NotRunningError(f"no stack was ever started on {folder.root}: `trainhouse up --data-dir {folder.root}` starts one")
     return client_config.as_shell(client_config.exports(folder, part))
 
 
@@ -195,22 +195,22 @@ def choose(folder: StackFolder, slots: int | None, ports: StackPorts | None, tls
 
 
 def refuse_full_disk(path: Path, min_free_bytes: int) -> None:
-    """DiskFull when there is less room than a stack needs to start with."""
+    """DiskFullError when there is less room than a stack needs to start with."""
     free = shutil.disk_usage(path).free
     if free < min_free_bytes:
-        raise DiskFull(
+        raise DiskFullError(
             f"the disk of {path} has {free / 1024**2:.0f} MiB free, a stack needs {min_free_bytes / 1024**2:.0f} MiB to start: "
             "make room, or name a folder on another disk by --data-dir"
         )
 
 
 def wait_for_ports(ports: StackPorts) -> None:
-    """PortBusy if a port stays taken; the parts of a supervisor that was just killed get a moment to end."""
+    """PortBusyError if a port stays taken; the parts of a supervisor that was just killed get a moment to end."""
     deadline = time.monotonic() + PORT_PATIENCE_S
     while True:
         try:
             return tcp.refuse_busy("the stack", ports.numbers)
-        except PortBusy:
+        except PortBusyError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(POLL_S)
@@ -242,9 +242,9 @@ def start_supervisor(folder: StackFolder, listed: Iterable[stack_parts.Part], lo
 
 
 def wait_for_supervisor(folder: StackFolder, supervisor: subprocess.Popen[bytes]) -> None:
-    """Block until the supervisor answers; NotReady with its words if it ends."""
+    """Block until the supervisor answers; NotReadyError with its words if it ends."""
     deadline = time.monotonic() + SUPERVISOR_TIMEOUT_S
     while supervisor_client.supervisor_pid(folder) is None:
         if supervisor.poll() is not None or time.monotonic() > deadline:
-            raise NotReady(f"the supervisor did not start:\n{tail(folder.logs / 'supervisor.out')}")
+            raise NotReadyError(f"the supervisor did not start:\n{tail(folder.logs / 'supervisor.out')}")
         time.sleep(POLL_S)

@@ -7,13 +7,13 @@ class ArchiveError(EventError):
     """Base of all errors of the archive."""
 
 
-class ArchiveDamaged(ArchiveError):
+class ArchiveCorruptError(ArchiveError):
     """An object is missing, or is not what its name or its checksum says."""
 
 
-class ArchiveGap(ArchiveError):
+class ArchiveGapError(ArchiveError):
     """Archive and topic do not meet: records are in neither, or the topic lost what the archive has."""
 
 
-class ChainBroken(ArchiveDamaged):
+class ChainBrokenError(ArchiveCorruptError):
     """An object is not the one that was written there: it does not name the one before it as it is, or the topic says otherwise."""

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
 # A reader whose next record was trimmed away must not go on with a later one.
@@ -20,13 +20,13 @@ TIMEOUT_S = 30.0
 
 
 class PartitionLog(Protocol):
-    """A topic partition. All methods block, and raise BusUnavailable."""
+    """A topic partition. All methods block, and raise BusUnavailableError."""
 
     def bounds(self) -> tuple[int, int]:
         """The first offset that is still there and the next one to be written."""
 
     def records(self, start: int) -> Iterator[LogRecord]:
-        """Records from `start` to the end as of the call. Raises RecordsGone before the first one if the log begins later."""
+        """Records from `start` to the end as of the call. Raises RecordsGoneError before the first one if the log begins later."""
 
     def delete_before(self, offset: int) -> int:
         """Deletes what lies before; returns where it begins then."""
@@ -53,7 +53,7 @@ class KafkaPartition:
             asked = admin.delete_records([TopicPartition(self._topic, self._partition, offset)], request_timeout=TIMEOUT_S)
             (done,) = (future.result(TIMEOUT_S) for future in asked.values())
         except KafkaException as error:
-            raise BusUnavailable(f"{self._topic}-{self._partition} was not trimmed to {offset}: {error}") from error
+            raise BusUnavailableError(f"{self._topic}-{self._partition} was not trimmed to {offset}: {error}") from error
         return int(done.low_watermark)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainhouse.events.archive.chain import Proved, compared
-from trainhouse.events.archive.errors import ArchiveDamaged, ChainBroken
+from trainhouse.events.archive.errors import ArchiveCorruptError, ChainBrokenError
 from trainhouse.events.archive.log import PartitionLog
 from trainhouse.events.archive.partition import PartitionArchive
 
@@ -46,26 +46,27 @@ class _Seen:
 def verify_part(archive: PartitionArchive, from_ms: int, to_ms: int, log: PartitionLog | None = None, noted: Iterable[str] = ()) -> Part:
     """Proves what a partition's archive has of [from_ms, to_ms), and compares it with what the topic still holds. Blocks.
 
-    `noted`: seals that must be in the archive. Raises ArchiveDamaged, or ChainBroken, which name the first object that is not as it was.
+    `noted`: seals that must be in the archive. Raises ArchiveCorruptError, or ChainBrokenError, which name the first object that is not
+    as it was.
     """
     seen = [_look(archive, key, from_ms, to_ms) for key in archive.names()]
     sound = [one for one in seen if isinstance(one, _Seen)]
     if missing := set(noted) - {one.seal for one in sound}:
-        raise ChainBroken(f"the archive of {archive.name} has no object of the noted seal {min(missing)}: it was written anew, or cut")
+        raise ChainBrokenError(f"the archive of {archive.name} has no object of the noted seal {min(missing)}: it was written anew, or cut")
     times = [ms for one in sound for ms in one.all_ms]
     inside = [n for n, one in enumerate(seen) if isinstance(one, _Seen) and one.within]
     if not inside:
         return Part(None, min(times, default=None), max(times, default=None), len(seen) - len(sound))
     part: list[_Seen] = []
     for one in seen[inside[0] : inside[-1] + 1]:
-        if isinstance(one, ArchiveDamaged):
+        if isinstance(one, ArchiveCorruptError):
             raise one
         part.append(one)
     behind = seen[inside[-1] + 1] if inside[-1] + 1 < len(seen) else None
     follows = [behind] if isinstance(behind, _Seen) and behind.first == part[-1].end else []
     _linked(archive, [*part, *follows])
     if behind is None and log is not None and (low := log.bounds()[0]) > part[-1].end:
-        raise ChainBroken(
+        raise ChainBrokenError(
             f"the archive of {archive.name} ends at {part[-1].end}, and the topic begins at {low}: {archive.key(part[-1].end)} is missing"
         )
     same = compared(archive, log, part[0].first, part[-1].end) if log is not None else 0
@@ -75,10 +76,10 @@ def verify_part(archive: PartitionArchive, from_ms: int, to_ms: int, log: Partit
     return Part(proved, min(times), max(times), len(seen) - len(sound))
 
 
-def _look(archive: PartitionArchive, key: str, from_ms: int, to_ms: int) -> _Seen | ArchiveDamaged:
+def _look(archive: PartitionArchive, key: str, from_ms: int, to_ms: int) -> _Seen | ArchiveCorruptError:
     try:
         segment, seal = archive.sealed(key)
-    except ArchiveDamaged as error:
+    except ArchiveCorruptError as error:
         return error
     times = [record.timestamp_ms for record in segment.records]
     within = [ms for ms in times if from_ms <= ms < to_ms]
@@ -93,7 +94,7 @@ def _linked(archive: PartitionArchive, part: list[_Seen]) -> None:
     chained = bool(part[0].previous)
     for before, one in pairwise(part):
         if one.first != before.end:
-            raise ChainBroken(f"{archive.key(before.end)} is missing: the object before it ends there, and the next one is {one.key}")
+            raise ChainBrokenError(f"{archive.key(before.end)} is missing: the object before it ends there, and the next one is {one.key}")
         if (one.previous or chained) and one.previous != before.seal:
-            raise ChainBroken(f"{one.key} does not name the seal of the object before it: {before.key}, or it, was changed")
+            raise ChainBrokenError(f"{one.key} does not name the seal of the object before it: {before.key}, or it, was changed")
         chained = chained or bool(one.previous)

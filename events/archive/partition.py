@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from trainhouse.events.archive.errors import ArchiveDamaged
+from trainhouse.events.archive.errors import ArchiveCorruptError
 from trainhouse.events.archive.segments import GENESIS, LogRecord, Segment, decode, seal_of
 
 PREFIX = "archive/"
@@ -55,7 +55,7 @@ class PartitionArchive:
         return f"{self._prefix}{first:020d}.jsonl.gz"
 
     def end(self) -> int:
-        """The first offset that is not archived. Blocks; reads the last object. Raises ArchiveDamaged."""
+        """The first offset that is not archived. Blocks; reads the last object. Raises ArchiveCorruptError."""
         for first in self._firsts(self._newest):
             self._newest = self.key(first)
         if self._newest:
@@ -75,7 +75,7 @@ class PartitionArchive:
         return True
 
     def segments(self) -> Iterator[tuple[str, Segment, str]]:
-        """Every object in order: its name, what it holds, its seal. Blocks. Raises ArchiveDamaged."""
+        """Every object in order: its name, what it holds, its seal. Blocks. Raises ArchiveCorruptError."""
         for key in self.names():
             yield key, *self.sealed(key)
 
@@ -84,7 +84,7 @@ class PartitionArchive:
         return map(self.key, self._firsts(""))
 
     def read(self, start: int, end: int) -> Iterator[LogRecord]:
-        """The records of [start, end), an object at a time. Blocks. Raises ArchiveDamaged, which names what is missing or damaged."""
+        """The records of [start, end), an object at a time. Blocks. Raises ArchiveCorruptError, which names what is missing or damaged."""
         at, missing = start, f"no object under {self._prefix} begins there or before"
         for first in self._from(start):
             if at >= end or first > at:
@@ -93,7 +93,9 @@ class PartitionArchive:
             yield from (r for r in segment.records if at <= r.offset < end)
             at, missing = max(at, segment.end), f"{self.key(segment.end)} is missing"
         if at < end:
-            raise ArchiveDamaged(f"the archive of {self.name} lacks the offsets from {at} on: {missing}; put a copy of it in its place")
+            raise ArchiveCorruptError(
+                f"the archive of {self.name} lacks the offsets from {at} on: {missing}; put a copy of it in its place"
+            )
 
     def _from(self, start: int) -> Iterator[int]:
         """First offsets of the objects, from the one on that covers `start`."""
@@ -116,13 +118,13 @@ class PartitionArchive:
         return self.sealed(key)[0]
 
     def sealed(self, key: str) -> tuple[Segment, str]:
-        """Returns the segment of an object, and its seal. Blocks. Raises ArchiveDamaged."""
+        """Returns the segment of an object, and its seal. Blocks. Raises ArchiveCorruptError."""
         content = self._store.get(key)
         if content is None:
-            raise ArchiveDamaged(f"the archive's object {key} is missing: put a copy of it in its place")
+            raise ArchiveCorruptError(f"the archive's object {key} is missing: put a copy of it in its place")
         segment = decode(key, content)
         if (segment.topic, segment.partition, self.key(segment.first)) != (self.topic, self.partition, key):
-            raise ArchiveDamaged(
+            raise ArchiveCorruptError(
                 f"the archive's object {key} is {segment.topic}-{segment.partition} from {segment.first} on, not what its name says"
             )
         return segment, seal_of(content)

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from trainhouse.events.archive.errors import ArchiveDamaged
+from trainhouse.events.archive.errors import ArchiveCorruptError
 
 FORMAT = 1
 # Level 9 takes four times the time for a hundredth fewer bytes.
@@ -71,12 +71,12 @@ class Segment:
 
 
 def decode(key: str, content: bytes) -> Segment:
-    """Reads an object back. `key` is its name, for messages. Raises ArchiveDamaged."""
+    """Reads an object back. `key` is its name, for messages. Raises ArchiveCorruptError."""
     try:
         head, *lines = _checked(gzip.decompress(content)).splitlines()
         about = orjson.loads(head)
         if about["format"] != FORMAT:
-            raise ArchiveDamaged(f"{key} has format {about['format']}, this program reads {FORMAT}: use a newer one")
+            raise ArchiveCorruptError(f"{key} has format {about['format']}, this program reads {FORMAT}: use a newer one")
         records = tuple(_record(int(about["partition"]), orjson.loads(line)) for line in lines)
         segment = Segment(
             str(about["topic"]), int(about["partition"]), int(about["first"]), int(about["end"]), records, str(about.get("previous", ""))
@@ -84,7 +84,7 @@ def decode(key: str, content: bytes) -> Segment:
         if len(records) != about["records"] or not _in_order(segment):
             raise ValueError("its records are not those that its head names")
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise ArchiveDamaged(f"the archive's object {key} is damaged ({error}): put a copy of it in its place") from error
+        raise ArchiveCorruptError(f"the archive's object {key} is damaged ({error}): put a copy of it in its place") from error
     return segment
 
 

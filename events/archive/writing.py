@@ -11,7 +11,7 @@ from trainhouse.events.archive.log import PartitionLog
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.reading import joint
 from trainhouse.events.archive.segments import cut
-from trainhouse.events.model.errors import RecordsGone
+from trainhouse.events.model.errors import RecordsGoneError
 
 # Of keys and values before compression: some MiB in memory, and a fraction of it in the store.
 SEGMENT_BYTES = 8 * 1024 * 1024
@@ -31,7 +31,7 @@ def archive_partition(
 ) -> Archived:
     """Archives up to the topic's end as of the call. Blocks. With `expires`, an archive may begin where the topic does now.
 
-    Raises ArchiveGap, ArchiveDamaged, BusUnavailable, and what the store raises.
+    Raises ArchiveGapError, ArchiveCorruptError, BusUnavailableError, and what the store raises.
     """
     records = objects = 0
     while True:
@@ -43,6 +43,6 @@ def archive_partition(
                 records, objects, end = records + len(group), objects + 1, group[-1].offset + 1
             else:
                 return Archived(end, records, objects)
-        except RecordsGone:
+        except RecordsGoneError:
             pass
         # Another writer was first (and may have trimmed already): on from where its objects end.

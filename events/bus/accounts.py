@@ -21,7 +21,7 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.security.grants import PRINCIPALS, Grant, grants, project_account, project_grants, project_of_account
 from trainhouse.events.settings import KafkaSettings
 
@@ -36,20 +36,21 @@ PREFIX = "User:"
 
 
 def secure(settings: KafkaSettings, passwords: Mapping[str, str]) -> None:
-    """Gives every account its password and every principal its grants, as who may do everything. Blocks. Raises BusUnavailable."""
+    """Gives every account its password and every principal its grants, as who may do everything. Blocks. Raises BusUnavailableError."""
     set_passwords(settings, passwords)
     grant_all(settings, [project for name in passwords if (project := project_of_account(name)) is not None])
 
 
 def secure_project(settings: KafkaSettings, project: str, password: str) -> None:
-    """Makes a project's account, or changes its password, and its grants what the table says. Blocks. Raises BusUnavailable, ValueError."""
+    """Makes a project's account, or changes its password, and its grants what the table says. Blocks. Raises BusUnavailableError,
+    ValueError."""
     wanted = set(project_grants(project))
     set_passwords(settings, {project_account(project): password})
     _make_so(settings, wanted, {project_account(project)})
 
 
 def has_account(settings: KafkaSettings, name: str) -> bool:
-    """Whether there is an account that logs in by SCRAM. Blocks. Raises BusUnavailable."""
+    """Whether there is an account that logs in by SCRAM. Blocks. Raises BusUnavailableError."""
     admin = _admin(settings)  # its answers come as long as it is there
     try:
         found = cast(dict[str, Future[Any]], admin.describe_user_scram_credentials([name], request_timeout=TIMEOUT_S))
@@ -62,7 +63,7 @@ def has_account(settings: KafkaSettings, name: str) -> bool:
 
 
 def remove_project(settings: KafkaSettings, project: str) -> bool:
-    """Takes a project's account and its grants away; whether there was any. Blocks. Raises BusUnavailable.
+    """Takes a project's account and its grants away; whether there was any. Blocks. Raises BusUnavailableError.
 
     Its grants go first: they end what an open connection may do, which the end of the account alone does not.
     """
@@ -82,7 +83,7 @@ def remove_project(settings: KafkaSettings, project: str) -> bool:
 
 
 def set_passwords(settings: KafkaSettings, passwords: Mapping[str, str]) -> None:
-    """Makes the accounts, or changes their passwords (SCRAM-SHA-512). Blocks. Raises BusUnavailable."""
+    """Makes the accounts, or changes their passwords (SCRAM-SHA-512). Blocks. Raises BusUnavailableError."""
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
     wanted: list[UserScramCredentialAlteration] = [
         UserScramCredentialUpsertion(name, info, password.encode()) for name, password in passwords.items()
@@ -97,7 +98,7 @@ def set_passwords(settings: KafkaSettings, passwords: Mapping[str, str]) -> None
 
 
 def grant_all(settings: KafkaSettings, projects: Iterable[str] = ()) -> None:
-    """Makes the brokers' grants those of the table, and of these projects' accounts. Blocks. Raises BusUnavailable, ValueError."""
+    """Makes the brokers' grants those of the table, and of these projects' accounts. Blocks. Raises BusUnavailableError, ValueError."""
     named = tuple(projects)
     _make_so(settings, set(grants(named)), {*PRINCIPALS, *map(project_account, named)})
 
@@ -129,7 +130,7 @@ def lets_in(settings: KafkaSettings) -> bool:
 def _wait_for(settings: KafkaSettings) -> None:
     """Blocks until a broker lets the account in: it takes changes from the controller's log in their order, some moments later."""
     if not _until(lambda: lets_in(settings)):
-        raise BusUnavailable(f"the brokers at {settings.bootstrap} do not let {settings.sasl_username} in after {TIMEOUT_S:.0f} s")
+        raise BusUnavailableError(f"the brokers at {settings.bootstrap} do not let {settings.sasl_username} in after {TIMEOUT_S:.0f} s")
 
 
 def _until(holds: Callable[[], bool]) -> bool:
@@ -145,8 +146,8 @@ def _admin(settings: KafkaSettings) -> AdminClient:
     return AdminClient(settings.client_config(log_level=0))
 
 
-def _away(settings: KafkaSettings, what: str, error: KafkaException) -> BusUnavailable:
-    return BusUnavailable(f"the brokers at {settings.bootstrap} did not take the {what}: {error.args[0].str()}")
+def _away(settings: KafkaSettings, what: str, error: KafkaException) -> BusUnavailableError:
+    return BusUnavailableError(f"the brokers at {settings.bootstrap} did not take the {what}: {error.args[0].str()}")
 
 
 def _done(futures: Iterable[Future[Any]]) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from trainhouse.events.bus.topology_log import read_topology, record, setting_of, unrecorded
-from trainhouse.events.model.errors import BusUnavailable, TopicsDiffer
+from trainhouse.events.model.errors import BusUnavailableError, TopicsDifferError
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.partition_counts import SCHEDULING, Grow, Topology, grow_plan, why_refused
@@ -29,7 +29,7 @@ from trainhouse.events.wire.topics import TOPICS, TOPOLOGY, Topic
 def create_topics(settings: KafkaSettings, timeout_s: float = 30.0) -> list[str]:
     """Creates what is missing, records how many partitions each topic has, and returns the new names. Blocks up to `timeout_s`.
 
-    Raises TopicsDiffer where the topics or the settings are not as recorded; BusUnavailable, or KafkaException.
+    Raises TopicsDifferError where the topics or the settings are not as recorded; BusUnavailableError, or KafkaException.
     """
     return _create(settings, TOPICS, timeout_s)
 
@@ -52,20 +52,21 @@ def _wait_until_listed(settings: KafkaSettings, least: Mapping[str, int], timeou
         if all(counts.get(name, 0) >= (count if name in SCHEDULING else 1) for name, count in least.items()):
             return counts
         if time.monotonic() > deadline_s:
-            raise BusUnavailable(f"{', '.join(sorted(least))}: made, but the brokers do not list them after {timeout_s:.0f} s; try again")
+            names = ", ".join(sorted(least))
+            raise BusUnavailableError(f"{names}: made, but the brokers do not list them after {timeout_s:.0f} s; try again")
         time.sleep(0.1)
 
 
 def grow_topics(settings: KafkaSettings, partitions: int, timeout_s: float = 30.0, *, dry_run: bool = False) -> Grow:
     """Records that the scheduler's topics have so many partitions, then adds them. Repeating it finishes one that was cut off.
 
-    Raises ValueError where that cannot be; TopicsDiffer where another topic is not as recorded; BusUnavailable.
+    Raises ValueError where that cannot be; TopicsDifferError where another topic is not as recorded; BusUnavailableError.
     """
     topology, found = read_topology(settings, timeout_s=timeout_s)
     plan = grow_plan(topology, found, partitions)
     refusal = why_refused(topology, {name: count for name, count in found.items() if name not in SCHEDULING})
     if refusal:
-        raise TopicsDiffer(refusal)
+        raise TopicsDifferError(refusal)
     if dry_run:
         return plan
     wanted = {topic: partitions for topic in SCHEDULING if topology.counts.get(topic) != partitions}
@@ -77,7 +78,7 @@ def grow_topics(settings: KafkaSettings, partitions: int, timeout_s: float = 30.
         for future in (admin.create_partitions(asked, operation_timeout=timeout_s) if asked else {}).values():
             future.result(timeout_s)
     except (KafkaException, TimeoutError) as error:
-        raise BusUnavailable(f"partitions are recorded, but not all were added: {error}; run the same command again") from error
+        raise BusUnavailableError(f"partitions are recorded, but not all were added: {error}; run the same command again") from error
     _wait_until_listed(settings, dict.fromkeys(SCHEDULING, partitions), timeout_s)
     return plan
 
@@ -87,7 +88,7 @@ def _create(settings: KafkaSettings, wanted: Sequence[Topic], timeout_s: float) 
     topology, found = read_topology(settings, timeout_s=timeout_s)
     refusal = why_refused(topology, found, setting_of(settings))
     if refusal:
-        raise TopicsDiffer(refusal)
+        raise TopicsDifferError(refusal)
     missing = {t.name: _count(t, topology.adopting(found), settings) for t in wanted if t.name not in found}
     known = {t.name: t for t in (*wanted, *rows_of(found))}
     _set(admin, [t for t in known.values() if t.extra and t.name in found], timeout_s)
@@ -141,14 +142,15 @@ def _set(admin: AdminClient, wanted: Sequence[Topic], timeout_s: float) -> None:
         for future in (admin.incremental_alter_configs(other) if other else {}).values():
             future.result(timeout_s)
     except (KafkaException, TimeoutError) as error:
-        raise BusUnavailable(f"the settings of topics could not be made what readers rely on: {error}") from error
+        raise BusUnavailableError(f"the settings of topics could not be made what readers rely on: {error}") from error
 
 
 def topic_id(settings: KafkaSettings, topic: str, timeout_s: float = 15.0) -> str:
-    """The id that a topic keeps until it is deleted; one that is made anew under the name has another. Blocks. Raises BusUnavailable."""
+    """The id that a topic keeps until it is deleted; one that is made anew under the name has another. Blocks. Raises
+    BusUnavailableError."""
     try:
         admin = AdminClient(settings.client_config(log_level=4))
         described = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
     except KafkaException as error:
-        raise BusUnavailable(f"the brokers at {settings.bootstrap} did not describe {topic}: {error}; are they up?") from error
+        raise BusUnavailableError(f"the brokers at {settings.bootstrap} did not describe {topic}: {error}; are they up?") from error
     return str(described.topic_id)

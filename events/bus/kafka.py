@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from trainhouse.events.bus.outage import ProducerWatch
 from trainhouse.events.bus.passing_consumer import PassingConsumer
-from trainhouse.events.model.errors import BusUnavailable, RecordsGone
+from trainhouse.events.model.errors import BusUnavailableError, RecordsGoneError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.events.wire.envelope import Envelope
@@ -92,13 +92,13 @@ class EventProducer:
         self._producer.poll(timeout_s)
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Waits until every event is acked. Raises BusUnavailable when some are not, in time or at all."""
+        """Waits until every event is acked. Raises BusUnavailableError when some are not, in time or at all."""
         left = self._producer.flush(timeout_s)
         if left:
-            raise BusUnavailable(f"{left} events are not acked by {self._bootstrap} after {timeout_s:.0f} s; are the brokers up?")
+            raise BusUnavailableError(f"{left} events are not acked by {self._bootstrap} after {timeout_s:.0f} s; are the brokers up?")
         if self._failed is not None:
             failed, self._failed = self._failed, None
-            raise BusUnavailable(f"an event was refused by {self._bootstrap}: {failed}")
+            raise BusUnavailableError(f"an event was refused by {self._bootstrap}: {failed}")
 
     def _renew(self) -> None:
         """Goes on with a new one; what the old one has not sent, it says to have failed."""
@@ -147,15 +147,15 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
 
 
 def partitions_of(asking: Consumer | AdminClient, topic: str, timeout_s: float = 30.0) -> list[int]:
-    """The topic's partitions. Blocks; raises BusUnavailable where there are none, or where no broker says so in `timeout_s`."""
+    """The topic's partitions. Blocks; raises BusUnavailableError where there are none, or where no broker says so in `timeout_s`."""
     try:
         found = asking.list_topics(topic, timeout=timeout_s).topics[topic]
     except KafkaException as error:
         if isinstance(asking, PassingConsumer):
             asking.revive(topic)  # for the next time
-        raise BusUnavailable(f"the brokers did not say what partitions {topic} has: {error.args[0].str()}; are they up?") from error
+        raise BusUnavailableError(f"the brokers did not say what partitions {topic} has: {error.args[0].str()}; are they up?") from error
     if found.error is not None or not found.partitions:
-        raise BusUnavailable(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
+        raise BusUnavailableError(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
     return sorted(found.partitions)
 
 
@@ -173,7 +173,7 @@ _PASSING = frozenset(
 
 
 def watermarks(reader: Consumer, topic: str, partition: int, timeout_s: float = 30.0) -> tuple[int, int]:
-    """The first offset of a partition and the one after its last. Blocks; raises BusUnavailable after `timeout_s`."""
+    """The first offset of a partition and the one after its last. Blocks; raises BusUnavailableError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
         left_s = max(0.1, deadline - time.monotonic())
@@ -185,7 +185,7 @@ def watermarks(reader: Consumer, topic: str, partition: int, timeout_s: float = 
             if isinstance(reader, PassingConsumer):
                 reader.revive(topic)
             if cause.code() not in _PASSING or time.monotonic() + _RETRY_S > deadline:
-                raise BusUnavailable(f"{topic}-{partition}: its ends are not known: {cause.str()}") from error
+                raise BusUnavailableError(f"{topic}-{partition}: its ends are not known: {cause.str()}") from error
             time.sleep(_RETRY_S)
             if cause.code() == KafkaError._UNKNOWN_PARTITION:
                 with suppress(KafkaException):  # of itself the client asks for the topic's partitions again only minutes later
@@ -206,7 +206,7 @@ _SOON = frozenset(
 
 
 def committed(settings: KafkaSettings, group: str, topic: str, partition: int, timeout_s: float = 15.0) -> int | None:
-    """The offset that a group has committed; None: none yet. Blocks; raises BusUnavailable after `timeout_s`."""
+    """The offset that a group has committed; None: none yet. Blocks; raises BusUnavailableError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     asking = consumer(settings, group=group, log_level=0)
     try:
@@ -215,7 +215,7 @@ def committed(settings: KafkaSettings, group: str, topic: str, partition: int, t
             if error is None:
                 return offset
             if error.code() not in _SOON or time.monotonic() + _RETRY_S > deadline:
-                raise BusUnavailable(f"what {group} committed is not known: {error.str()}")
+                raise BusUnavailableError(f"what {group} committed is not known: {error.str()}")
             time.sleep(_RETRY_S)
     finally:
         asking.close()
@@ -242,8 +242,10 @@ def read_to_end(
     """Yields what the partitions hold now, from their beginnings (or `starts`) to their ends as of the call. Blocks on the brokers.
 
     Make `reader` by `consumer(settings, **TO_END)`: where a partition ends with a transaction's marker, which is never delivered,
-    only the brokers' notice tells that it was read. Raises BusUnavailable after `timeout_s` of silence. `whole`: before anything is read,
-    raises RecordsGone where a partition begins later than at its start (at 0 where none is given). `reached` is told the offset at which
+    only the brokers' notice tells that it was read. Raises BusUnavailableError after `timeout_s` of silence. `whole`: before anything is
+    read,
+    raises RecordsGoneError where a partition begins later than at its start (at 0 where none is given). `reached` is told the offset at
+    which
     the reading of each partition ended: below its end as long as a transaction there is open.
     """
     ends: dict[int, int] = {}
@@ -252,7 +254,7 @@ def read_to_end(
         low, high = watermarks(reader, topic, partition, timeout_s)
         start = (starts or {}).get(partition, 0)
         if whole and low > start:
-            raise RecordsGone(f"{topic}-{partition} begins at offset {low}; the records from {start} on are no longer there")
+            raise RecordsGoneError(f"{topic}-{partition} begins at offset {low}; the records from {start} on are no longer there")
         low = max(low, start)
         if high > low:
             ends[partition] = high
@@ -261,7 +263,7 @@ def read_to_end(
     last_message_s = time.monotonic()
     while ends:
         if time.monotonic() > last_message_s + timeout_s:
-            raise BusUnavailable(f"reading {topic}: nothing came for {timeout_s:.0f} s before the end of partition {min(ends)}")
+            raise BusUnavailableError(f"reading {topic}: nothing came for {timeout_s:.0f} s before the end of partition {min(ends)}")
         for message in reader.consume(1000, timeout=0.2):
             last_message_s = time.monotonic()
             error = message.error()
@@ -271,7 +273,7 @@ def read_to_end(
                     reached[message.partition() or 0] = message.offset() or 0
                 continue
             if error is not None:
-                raise BusUnavailable(f"reading {topic}: {error.str()}")
+                raise BusUnavailableError(f"reading {topic}: {error.str()}")
             yield message
             last_message_s = time.monotonic()  # what the caller did meanwhile was no silence of the brokers
         for tp in reader.position(assigned):

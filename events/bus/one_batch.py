@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.set_aside import is_too_large
 
@@ -43,7 +43,7 @@ class Batch:
 
 
 def batch_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Batch | None:
-    """The batch that has this offset, its records from there on; None where there is none. Blocks. Raises BusUnavailable."""
+    """The batch that has this offset, its records from there on; None where there is none. Blocks. Raises BusUnavailableError."""
     # In a thread of its own: who calls may be on an event loop, and another loop cannot run in its thread.
     with ThreadPoolExecutor(1) as thread:
         data = thread.submit(lambda: asyncio.run(_fetched(settings, topic, partition, offset))).result()
@@ -83,10 +83,10 @@ async def _fetched(settings: KafkaSettings, topic: str, partition: int, offset: 
             asked = FetchRequest(0, 1, 1, _READ_COMMITTED, [(topic, [(partition, offset, 1)])])
             answer: Any = await client.send(leader, asked)
     except (KafkaError, TimeoutError) as error:
-        raise BusUnavailable(f"{topic}-{partition}: the batch at {offset} did not come: {error!r}") from error
+        raise BusUnavailableError(f"{topic}-{partition}: the batch at {offset} did not come: {error!r}") from error
     finally:
         await client.close()
     ((_, ((_, code, _, *found),)),) = answer.topics
     if code:
-        raise BusUnavailable(f"{topic}-{partition}: the batch at {offset} did not come: {for_code(code).__name__}")
+        raise BusUnavailableError(f"{topic}-{partition}: the batch at {offset} did not come: {for_code(code).__name__}")
     return bytes(found[-1] or b"")

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from trainhouse.events.bus.one_batch import Batch, batch_at
 from trainhouse.events.bus.outage import Watch
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
@@ -142,7 +142,7 @@ def _passed_one(message: Message, topic: str, partition: int, ask: Ask, seek: Ca
         if batch is None or batch.end <= offset:
             return None
         seek(TopicPartition(topic, partition, batch.end))
-    except (BusUnavailable, KafkaException) as error:
+    except (BusUnavailableError, KafkaException) as error:
         log.warning(
             "a batch that cannot be unpacked is not passed yet; it is tried again", topic=topic, partition=partition, error=str(error)
         )

@@ -11,7 +11,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end
-from trainhouse.events.model.errors import BusUnavailable, TopicsDiffer
+from trainhouse.events.model.errors import BusUnavailableError, TopicsDifferError
 from trainhouse.events.model.topic_record import TopicRecorded
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.envelope import envelope_of
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 def read_topology(kafka: KafkaSettings, group: str = "trainhouse-reader", timeout_s: float = ANSWER_S) -> tuple[Topology, dict[str, int]]:
-    """Reads the recorded topology, and the counts of our topics that the brokers let this process see. Raises BusUnavailable."""
+    """Reads the recorded topology, and the counts of our topics that the brokers let this process see. Raises BusUnavailableError."""
     reader = consumer(kafka, group=group, log_level=0, **TO_END)
     try:
         listed = reader.list_topics(timeout=timeout_s).topics
@@ -38,13 +38,13 @@ def read_topology(kafka: KafkaSettings, group: str = "trainhouse-reader", timeou
             return Topology(), counts
         return topology_of(message.value() for message in read_to_end(reader, TOPOLOGY, [0], timeout_s)), counts
     except KafkaException as error:
-        raise BusUnavailable(f"the brokers at {kafka.bootstrap} do not answer: {error.args[0].str()}") from error
+        raise BusUnavailableError(f"the brokers at {kafka.bootstrap} do not answer: {error.args[0].str()}") from error
     finally:
         reader.close()
 
 
 def record(kafka: KafkaSettings, counts: Mapping[str, int], now_ms: int, was: Mapping[str, int] | None = None) -> None:
-    """Records these counts. Returns when the brokers have them. Raises BusUnavailable."""
+    """Records these counts. Returns when the brokers have them. Raises BusUnavailableError."""
     producer = EventProducer(kafka, log_level=0)
     for topic in sorted(counts):
         event = TopicRecorded(topic=topic, partitions=counts[topic], was=(was or {}).get(topic, 0), at_ms=now_ms)
@@ -59,22 +59,22 @@ def setting_of(kafka: KafkaSettings) -> int | None:
 
 
 def checked_topology(kafka: KafkaSettings, group: str = "trainhouse-reader", timeout_s: float = ANSWER_S) -> Topology:
-    """Returns the recorded topology, or the brokers' counts if none is recorded. Raises TopicsDiffer, BusUnavailable."""
+    """Returns the recorded topology, or the brokers' counts if none is recorded. Raises TopicsDifferError, BusUnavailableError."""
     topology, found = read_topology(kafka, group, timeout_s)
     refusal = why_refused(topology, found, setting_of(kafka))
     if refusal:
-        raise TopicsDiffer(refusal)
+        raise TopicsDifferError(refusal)
     if not topology.counts:
         log.warning("no partition counts are recorded on these brokers yet; `trainhouse up` or `trainhouse topics grow` records them")
     return topology.adopting(found)
 
 
 def checked_patiently(kafka: KafkaSettings, group: str, stop: threading.Event) -> Topology | None:
-    """The same, waiting while the brokers are away; None where `stop` was set before. Raises TopicsDiffer."""
+    """The same, waiting while the brokers are away; None where `stop` was set before. Raises TopicsDifferError."""
     while not stop.is_set():
         try:
             return checked_topology(kafka, group)
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             log.warning("partition counts are not known yet", error=str(error))
             stop.wait(RETRY_S)
     return None
@@ -88,7 +88,7 @@ def watch(kafka: KafkaSettings, group: str, stop: threading.Event, refuse: Calla
     while not stop.is_set():
         try:
             topology, found = read_topology(kafka, group)
-        except BusUnavailable:
+        except BusUnavailableError:
             stop.wait(RETRY_S)
             continue
         keyed = {name: count for name, count in found.items() if name not in SCHEDULING}

@@ -24,13 +24,13 @@ class UnknownEventType(InvalidEvent):
     """The type string (or its version) is not one that this program knows."""
 
 
-class BusUnavailable(EventError):
+class BusUnavailableError(EventError):
     """The brokers did not answer in time; retryable."""
 
 
-class RecordsGone(EventError):
+class RecordsGoneError(EventError):
     """A topic no longer holds the records that were to be read: they expired, or were trimmed."""
 
 
-class TopicsDiffer(EventError):
+class TopicsDifferError(EventError):
     """The brokers' topics, or the settings, have other counts of partitions than were recorded when the topics were made."""

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from trainhouse.events.archive.log import record_of
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end
-from trainhouse.events.model.errors import BusUnavailable, EventError
+from trainhouse.events.model.errors import BusUnavailableError, EventError
 from trainhouse.events.security.grants import TOMBSTONES
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.project_topics import STATUS_PREFIX, rows_of
@@ -22,12 +22,12 @@ ANSWER_S: Final = 30.0
 _SHUT_OUT: Final = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 
-class ShutOut(EventError):
+class SupersededPassError(EventError):
     """Another pass began meanwhile, which does the same."""
 
 
 class KafkaTopics:
-    """Reads and writes, for one pass. Raises BusUnavailable, ShutOut."""
+    """Reads and writes, for one pass. Raises BusUnavailableError, SupersededPassError."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -43,7 +43,7 @@ class KafkaTopics:
         try:
             names = self._reader.list_topics(timeout=ANSWER_S).topics
         except KafkaException as error:
-            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not list their topics: {error}") from error
+            raise BusUnavailableError(f"the brokers at {self._settings.bootstrap} did not list their topics: {error}") from error
         return [row.name for row in rows_of(names) if row.name.startswith(STATUS_PREFIX)]
 
     def partitions(self, topic: str) -> list[int]:
@@ -73,7 +73,7 @@ class KafkaTopics:
         if self._refused:
             self._raise(self._refused[0])
         if left or len(self._landed) < len(keys):
-            raise BusUnavailable(f"{topic}-{partition}: tombstones are not acked by {self._settings.bootstrap}")
+            raise BusUnavailableError(f"{topic}-{partition}: tombstones are not acked by {self._settings.bootstrap}")
         return self._landed
 
     def commit(self) -> None:
@@ -101,5 +101,5 @@ class KafkaTopics:
 
     def _raise(self, error: KafkaError) -> None:
         if error.code() in _SHUT_OUT:
-            raise ShutOut("another run of it began meanwhile and does the same")
-        raise BusUnavailable(f"tombstones were not written at {self._settings.bootstrap}: {error.str()}")
+            raise SupersededPassError("another run of it began meanwhile and does the same")
+        raise BusUnavailableError(f"tombstones were not written at {self._settings.bootstrap}: {error.str()}")

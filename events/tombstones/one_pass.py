@@ -32,7 +32,7 @@ COPIES_WITHIN_MS: Final = 3_600_000
 
 
 class Topics(Protocol):
-    """The brokers. All methods block, and raise BusUnavailable."""
+    """The brokers. All methods block, and raise BusUnavailableError."""
 
     def status_topics(self) -> list[str]:
         """The topics of projects' statuses that there are."""
@@ -50,13 +50,14 @@ class Topics(Protocol):
         """From now on no pass that began before can write."""
 
     def begin(self, topic: str, partition: int, keys: Sequence[bytes]) -> Mapping[bytes, int]:
-        """Opens a transaction and sends a tombstone a key; returns where each landed. Raises ShutOut when another pass began."""
+        """Opens a transaction and sends a tombstone a key; returns where each landed. Raises SupersededPassError when another pass
+        began."""
 
     def commit(self) -> None:
-        """Makes the open transaction count. Raises ShutOut."""
+        """Makes the open transaction count. Raises SupersededPassError."""
 
     def abort(self) -> None:
-        """Gives the open transaction up. Raises ShutOut."""
+        """Gives the open transaction up. Raises SupersededPassError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def _read(topics: Topics, due: Due, *takers: Callable[[LogRecord], None]) -> Non
 
 
 def bury(topics: Topics, looked: Looked) -> list[Buried]:
-    """Writes the tombstones; a row a topic. Blocks. Raises ShutOut when another pass began, BusUnavailable."""
+    """Writes the tombstones; a row a topic. Blocks. Raises SupersededPassError when another pass began, BusUnavailableError."""
     rows: dict[str, Buried] = {}
     topics.shut_out_others()
     for due in looked.due:

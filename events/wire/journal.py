@@ -95,7 +95,7 @@ class JournalRecord:
     def decode(cls, value: bytes | None) -> "JournalRecord":
         """Reads a record, but for its inputs: each is decoded when it is asked for.
 
-        Raises InvalidRecord, which names what is wrong: a journal's bytes are never skipped.
+        Raises InvalidRecordError, which names what is wrong: a journal's bytes are never skipped.
         """
         return cls.of_head(record_head(value))
 
@@ -116,21 +116,21 @@ class JournalRecord:
                 previous_hash=str(head["previous_hash"]),
             )
         except (KeyError, TypeError, ValueError, InvalidEvent) as error:
-            raise InvalidRecord(f"the journal record with seq {head.get('seq')!r} cannot be read: {error}") from error
+            raise InvalidRecordError(f"the journal record with seq {head.get('seq')!r} cannot be read: {error}") from error
 
 
-class InvalidRecord(EventError):
+class InvalidRecordError(EventError):
     """Bytes in a journal that are no record of a version that this program knows: a reader halts there."""
 
 
 def record_head(value: bytes | None) -> dict[str, Any]:
-    """The record's JSON, its inputs and decisions not yet read as events. Raises InvalidRecord."""
+    """The record's JSON, its inputs and decisions not yet read as events. Raises InvalidRecordError."""
     try:
         head = orjson.loads(value or b"")
     except orjson.JSONDecodeError as error:
-        raise InvalidRecord(f"the journal holds bytes that are no JSON: {error}") from error
+        raise InvalidRecordError(f"the journal holds bytes that are no JSON: {error}") from error
     if not isinstance(head, dict) or not isinstance(head.get("seq"), int):
-        raise InvalidRecord("the journal holds JSON that is no record: it has no seq")
+        raise InvalidRecordError("the journal holds JSON that is no record: it has no seq")
     return head
 
 
@@ -193,15 +193,15 @@ class SnapshotPointer:
 
     @classmethod
     def decode(cls, value: bytes) -> "SnapshotPointer":
-        """Reads it back. Raises InvalidRecord."""
+        """Reads it back. Raises InvalidRecordError."""
         try:
             pointer = cls(**orjson.loads(value))
         except (orjson.JSONDecodeError, TypeError) as error:
-            raise InvalidRecord(f"the snapshot pointer cannot be read: {error}") from error
+            raise InvalidRecordError(f"the snapshot pointer cannot be read: {error}") from error
         for part in fields(pointer):
             given = getattr(pointer, part.name)
             if type(given) is not part.type or (part.type is int and given < 0):
-                raise InvalidRecord(f"the snapshot pointer cannot be read: {part.name} is {given!r}"[:300])
+                raise InvalidRecordError(f"the snapshot pointer cannot be read: {part.name} is {given!r}"[:300])
         return pointer
 
 
@@ -215,7 +215,7 @@ __all__ = [
     "NO_HASH",
     "ClockTicked",
     "InputRefused",
-    "InvalidRecord",
+    "InvalidRecordError",
     "JournalRecord",
     "JournaledInput",
     "PlacementFrozen",

@@ -42,7 +42,7 @@ class Occurrence:
 def backtest(
     rule: Rule, ask: Ask, since_ms: int, until_ms: int, step_ms: int | None = None, progress: Progress | None = None
 ) -> list[Occurrence]:
-    """Returns the rule's alerts within [since, until), oldest first. Blocks. Raises EndpointAway or RuleFailed."""
+    """Returns the rule's alerts within [since, until), oldest first. Blocks. Raises EndpointUnavailableError or RuleFailedError."""
     say = progress or (lambda _: None)
     if isinstance(rule, SqlRule):
         events = _by_sql(rule, ask, since_ms, until_ms, step_ms or rule.every_s * 1000, say)

@@ -15,14 +15,14 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, partitions_of, producer_config, read_to_end, watermarks
 from trainhouse.events.bus.outage import ProducerWatch
 from trainhouse.events.model.alert import AlertEvent
-from trainhouse.events.model.errors import BusUnavailable, InvalidEvent
+from trainhouse.events.model.errors import BusUnavailableError, InvalidEvent
 from trainhouse.events.model.service_level import ServiceMeasured
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.envelope import Envelope, envelope_of
 from trainhouse.events.wire.topics import ALERTS, SERVICES, VERDICTS
 from trainhouse.projections.alerts.alert_case import event_id
-from trainhouse.projections.alerts.errors import CannotGoOn
+from trainhouse.projections.alerts.errors import WatcherReplacedError
 from trainhouse.projections.messages import TopicTroubles
 from trainhouse.projections.rows.verdict_rows import TYPES, values
 
@@ -39,7 +39,8 @@ log = structlog.get_logger(__name__)
 
 
 class AlertsBus:
-    """The brokers. Every call blocks and raises BusUnavailable while they are away; CannotGoOn once another process took over."""
+    """The brokers. Every call blocks and raises BusUnavailableError while they are away; WatcherReplacedError once another process took
+    over."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -54,7 +55,7 @@ class AlertsBus:
         try:
             self._producer.init_transactions(ANSWER_S)
         except KafkaException as error:
-            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} do not answer: {error}; are they up?") from error
+            raise BusUnavailableError(f"the brokers at {self._settings.bootstrap} do not answer: {error}; are they up?") from error
         # The key is the rule, so a rule's events are in order.
         alerts = [event for _, event in _decoded(self._whole(ALERTS)) if isinstance(event, AlertEvent)]
         starts = self._starts(since_ms)
@@ -66,11 +67,11 @@ class AlertsBus:
         return [row for message in self._troubles.good(self._reader.consume(BATCH, timeout=wait_s)) for row in _row(message)]
 
     def publish(self, events: Sequence[AlertEvent], now_ms: int) -> None:
-        """All of them or none; when it raises BusUnavailable it may be tried again with the same ones."""
+        """All of them or none; when it raises BusUnavailableError it may be tried again with the same ones."""
         self._publish(ALERTS, [(event.rule, envelope_of(event, id=event_id(event), source=SOURCE, now_ms=now_ms)) for event in events])
 
     def publish_measured(self, event: ServiceMeasured) -> None:
-        """Publishes the measured latency of a service; raises BusUnavailable."""
+        """Publishes the measured latency of a service; raises BusUnavailableError."""
         about = f"{event.service}:{event.source}:{event.at_ms}"
         self._publish(SERVICES, [(event.service, envelope_of(event, id=about, source=SOURCE, now_ms=event.at_ms))])
 
@@ -105,18 +106,18 @@ class AlertsBus:
     def _explain(self, error: KafkaException) -> Exception:
         cause: KafkaError = error.args[0]
         if cause.fatal():
-            return CannotGoOn(f"another alerts process took over ({cause.str()}); one is enough: stop one of them")
+            return WatcherReplacedError(f"another alerts process took over ({cause.str()}); one is enough: stop one of them")
         if self._watch.due() and self._watch.lost(self._producer, ALERTS):
-            return CannotGoOn(f"the producer lost all brokers at {self._settings.bootstrap} for good, though they answer")
+            return WatcherReplacedError(f"the producer lost all brokers at {self._settings.bootstrap} for good, though they answer")
         if cause.code() == KafkaError._STATE:
-            return CannotGoOn(f"a transaction with {self._settings.bootstrap} has no known end ({cause.str()})")
+            return WatcherReplacedError(f"a transaction with {self._settings.bootstrap} has no known end ({cause.str()})")
         if cause.txn_requires_abort():
             try:
                 self._producer.abort_transaction(ANSWER_S)
             except KafkaException as failed:
-                return CannotGoOn(f"a transaction with {self._settings.bootstrap} has no known end ({failed.args[0].str()})")
+                return WatcherReplacedError(f"a transaction with {self._settings.bootstrap} has no known end ({failed.args[0].str()})")
         why = self._refused or f"{cause.str()}; are the brokers up?"
-        return BusUnavailable(f"alerts could not be told to {self._settings.bootstrap}: {why}")
+        return BusUnavailableError(f"alerts could not be told to {self._settings.bootstrap}: {why}")
 
     def _starts(self, since_ms: int) -> dict[int, int]:
         """Start offsets of the verdicts, by partition; assigns the reader to their present ends."""
@@ -126,10 +127,10 @@ class AlertsBus:
         try:
             found = self._reader.offsets_for_times(wanted, timeout=ANSWER_S)
         except KafkaException as error:
-            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} do not answer: {error}") from error
+            raise BusUnavailableError(f"the brokers at {self._settings.bootstrap} do not answer: {error}") from error
         for at in found:
             if at.error is not None:  # not to know where to begin is not the same as nothing to read
-                raise BusUnavailable(f"where to begin in {VERDICTS}-{at.partition} is not known: {at.error.str()}")
+                raise BusUnavailableError(f"where to begin in {VERDICTS}-{at.partition} is not known: {at.error.str()}")
         self._reader.assign([TopicPartition(VERDICTS, p, end) for p, end in ends.items()])
         return {tp.partition: tp.offset if tp.offset >= 0 else ends[tp.partition] for tp in found}
 

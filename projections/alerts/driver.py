@@ -8,7 +8,7 @@ from typing import Any
 
 from trainhouse.events.model.alert import AlertEvent
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.errors import RuleFailed
+from trainhouse.projections.alerts.errors import RuleFailedError
 from trainhouse.projections.alerts.query import Ask, moment, texts
 from trainhouse.projections.alerts.rules import SqlRule
 from trainhouse.projections.alerts.verdict_cases import Attempt
@@ -27,20 +27,21 @@ def on_grid(at_ms: int, every_ms: int) -> int:
 
 
 def look(engine: Engine, rule: SqlRule, ask: Ask, at_ms: int, every_ms: int) -> list[AlertEvent]:
-    """One rule as of a moment. Blocks. Raises EndpointAway or RuleFailed; the engine is as it was then."""
+    """One rule as of a moment. Blocks. Raises EndpointUnavailableError or RuleFailedError; the engine is as it was then."""
     return engine.rows(rule.name, answer(rule, ask, at_ms), at_ms, every_ms)
 
 
 def answer(rule: SqlRule, ask: Ask, at_ms: int) -> list[dict[str, Any]]:
-    """The rows of one rule as of a moment. Blocks. Raises EndpointAway or RuleFailed."""
+    """The rows of one rule as of a moment. Blocks. Raises EndpointUnavailableError or RuleFailedError."""
     try:
         return ask(rule.bound_sql, {**rule.values, "now": moment(at_ms)})
-    except RuleFailed as error:
+    except RuleFailedError as error:
         raise type(error)(f"rule {rule.name}: its query is refused: {error}") from error
 
 
 def attempts_over(ask: Ask, attempts: set[Attempt], at_ms: int) -> Mapping[Attempt, int]:
-    """Returns those of the attempts that are over by then, each with its end. Blocks. Raises EndpointAway or RuleFailed."""
+    """Returns those of the attempts that are over by then, each with its end. Blocks. Raises EndpointUnavailableError or
+    RuleFailedError."""
     jobs = sorted({job for job, _ in attempts})
     found: dict[Attempt, int] = {}
     for start in range(0, len(jobs), JOBS_AT_ONCE):

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainhouse.events.model.alert import AlertEvent, AlertFired, AlertResolved
 from trainhouse.projections.alerts.alert_case import Case, Found, Open, Pending, judge, resolved
-from trainhouse.projections.alerts.errors import RuleFailed
+from trainhouse.projections.alerts.errors import RuleFailedError
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule, text_of
 from trainhouse.projections.alerts.verdict_cases import Attempt, VerdictTracker, fill
 
@@ -76,7 +76,8 @@ class Engine:
         return [resolved(gone[at], at_ms, "its rule is no more") for at in sorted(gone)]
 
     def rows(self, name: str, rows: Sequence[Mapping[str, Any]], at_ms: int, every_ms: int) -> list[AlertEvent]:
-        """The answer of a rule's query as of a moment. Raises RuleFailed when it is not what the rule promises; then nothing changes."""
+        """The answer of a rule's query as of a moment. Raises RuleFailedError when it is not what the rule promises; then nothing
+        changes."""
         rule = self.rules[name]
         assert isinstance(rule, SqlRule)
         found = {case.key: case for case in (_case(rule, row) for row in rows) if case is not None}
@@ -108,12 +109,12 @@ class Engine:
 def _case(rule: SqlRule, row: Mapping[str, Any]) -> Found | None:
     missing = [name for name in (*rule.labels, "value") if name not in row]
     if missing:
-        raise RuleFailed(f"rule {rule.name}: its query gives no column {missing[0]!r}; it gives {', '.join(row)}")
+        raise RuleFailedError(f"rule {rule.name}: its query gives no column {missing[0]!r}; it gives {', '.join(row)}")
     value = row["value"]
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RuleFailed(f"rule {rule.name}: `value` is {value!r}, not a number")
+        raise RuleFailedError(f"rule {rule.name}: `value` is {value!r}, not a number")
     if math.isnan(value) or not rule.is_bad(value):
         return None
     labels = tuple((name, text_of(row[name])) for name in rule.labels)

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from trainhouse.projections.errors import ProjectionError
 
 
-class EndpointAway(ProjectionError):
+class EndpointUnavailableError(ProjectionError):
     """ClickHouse does not answer; nothing can be said of any rule until it does."""
 
 
-class RuleFailed(ProjectionError):
+class RuleFailedError(ProjectionError):
     """ClickHouse refused a rule's query, or its answer is not what the rule promises. The other rules go on."""
 
 
-class GaveUp(RuleFailed):
+class RuleTooExpensiveError(RuleFailedError):
     """ClickHouse gave up on a rule's query: it took too long, or too much memory."""
 
 
-class CannotGoOn(ProjectionError):
+class WatcherReplacedError(ProjectionError):
     """Another process watches now, or the brokers lost track of this one: it ends, and its next start reads back what was told."""
 
 
@@ -39,7 +39,7 @@ class FaultLine:
         return f"{place}: {self.field}: {self.problem}"
 
 
-class BadRules(ProjectionError):
+class InvalidRulesError(ProjectionError):
     """A file has rules that cannot be taken. `faults` has a line for each."""
 
     def __init__(self, faults: Iterable[FaultLine]) -> None:

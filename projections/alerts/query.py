@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from trainhouse.projections.alerts.errors import EndpointAway, GaveUp, RuleFailed
+from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError, RuleTooExpensiveError
 from trainhouse.projections.settings import ClickHouseSettings
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -24,7 +24,7 @@ _BUSY = (502, 503, 504)
 _GAVE_UP = (408, 507)
 
 Ask = Callable[[str, Mapping[str, str]], list[dict[str, Any]]]
-"""Rows of a query with its bound values. Blocks. Raises EndpointAway or RuleFailed (GaveUp)."""
+"""Rows of a query with its bound values. Blocks. Raises EndpointUnavailableError or RuleFailedError (RuleTooExpensiveError)."""
 
 
 def asker(settings: ClickHouseSettings, timeout_s: float) -> Ask:
@@ -44,7 +44,7 @@ def asker(settings: ClickHouseSettings, timeout_s: float) -> Ask:
             response = connection.getresponse()
             body = response.read(MAX_ANSWER_BYTES + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise EndpointAway(f"ClickHouse at {settings.url} does not answer: {error!r}; is the projector up?") from error
+            raise EndpointUnavailableError(f"ClickHouse at {settings.url} does not answer: {error!r}; is the projector up?") from error
         finally:
             connection.close()
         return _rows(response.status, body)
@@ -65,11 +65,11 @@ def texts(values: list[str]) -> str:
 
 def _rows(status: int, body: bytes) -> list[dict[str, Any]]:
     if status in _BUSY:
-        raise EndpointAway(f"ClickHouse is busy: {body[:MAX_ERROR_CHARS].decode('utf-8', 'replace').strip()}")
+        raise EndpointUnavailableError(f"ClickHouse is busy: {body[:MAX_ERROR_CHARS].decode('utf-8', 'replace').strip()}")
     if status in _GAVE_UP:
-        raise GaveUp(body[:MAX_ERROR_CHARS].decode("utf-8", "replace").strip())
+        raise RuleTooExpensiveError(body[:MAX_ERROR_CHARS].decode("utf-8", "replace").strip())
     if status != 200:
-        raise RuleFailed(body[:MAX_ERROR_CHARS].decode("utf-8", "replace").strip())
+        raise RuleFailedError(body[:MAX_ERROR_CHARS].decode("utf-8", "replace").strip())
     if len(body) > MAX_ANSWER_BYTES:
-        raise RuleFailed(f"its answer has more than {MAX_ANSWER_BYTES} bytes; a rule gives one row a case")
+        raise RuleFailedError(f"its answer has more than {MAX_ANSWER_BYTES} bytes; a rule gives one row a case")
     return [orjson.loads(line) for line in body.splitlines() if line]

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from trainhouse.events.runtime.yaml_lines import line_in, node_of, repeated_keys
-from trainhouse.projections.alerts.errors import BadRules, FaultLine
+from trainhouse.projections.alerts.errors import FaultLine, InvalidRulesError
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule
 
 MAX_BYTES = 1024 * 1024
@@ -44,7 +44,7 @@ def shipped() -> Loaded:
         if entry.name.endswith(".yaml"):
             _add(loaded, entry.read_text("utf-8"), entry.name)
     if loaded.faults:
-        raise BadRules(loaded.faults)
+        raise InvalidRulesError(loaded.faults)
     return loaded
 
 
@@ -65,11 +65,11 @@ def load(own: Path | None = None) -> Loaded:
 
 
 def parse(text: str, file: str = "rules.yaml") -> list[Rule]:
-    """The rules of one text by themselves. Raises BadRules with every fault."""
+    """The rules of one text by themselves. Raises InvalidRulesError with every fault."""
     loaded = Loaded()
     _add(loaded, text, file)
     if loaded.faults:
-        raise BadRules(loaded.faults)
+        raise InvalidRulesError(loaded.faults)
     return list(loaded.rules.values())
 
 
@@ -87,7 +87,7 @@ def _files(own: Path | None, loaded: Loaded) -> list[Path]:
 def _add(loaded: Loaded, text: str, file: str) -> None:
     try:
         node, content = _read(text, file)
-    except BadRules as bad:
+    except InvalidRulesError as bad:
         loaded.faults += bad.faults
         return
     here: set[str] = set()
@@ -148,12 +148,16 @@ def _read(text: str, file: str) -> tuple[yaml.Node, dict[str, Any]]:
         node, content = node_of(text), yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        raise BadRules([FaultLine(file, mark.line + 1 if mark else 0, "rules", f"no YAML: {getattr(error, 'problem', error)}")]) from error
+        raise InvalidRulesError(
+            [FaultLine(file, mark.line + 1 if mark else 0, "rules", f"no YAML: {getattr(error, 'problem', error)}")]
+        ) from error
     if not isinstance(node, yaml.MappingNode):
-        raise BadRules([FaultLine(file, 1, "rules", "a file of rules has `rules:` (a list) or `change:` (fields by name of a rule)")])
+        raise InvalidRulesError(
+            [FaultLine(file, 1, "rules", "a file of rules has `rules:` (a list) or `change:` (fields by name of a rule)")]
+        )
     faults = list(_faults_of_shape(node, content, file))
     if faults:
-        raise BadRules(faults)
+        raise InvalidRulesError(faults)
     return node, content
 
 

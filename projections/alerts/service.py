@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 import structlog
 
 from trainhouse.events.model.alert import AlertEvent, AlertFired, Severity
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.logs import IDS
 from trainhouse.events.runtime.metrics_server import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
@@ -24,7 +24,7 @@ from trainhouse.projections.alerts.alert_case import MAX_CASES
 from trainhouse.projections.alerts.broker_io import SOURCE, AlertsBus
 from trainhouse.projections.alerts.driver import attempts_over, look, on_grid
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.errors import CannotGoOn, EndpointAway, GaveUp, RuleFailed
+from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError, RuleTooExpensiveError, WatcherReplacedError
 from trainhouse.projections.alerts.measuring import Measuring
 from trainhouse.projections.alerts.query import Ask, asker
 from trainhouse.projections.alerts.rule_files import load
@@ -78,7 +78,7 @@ class Alerting:
         self._left_out_logged = False
 
     def turn(self, now_ms: int, wait_s: float = WAIT_S) -> None:
-        """Runs what is due. Blocks up to `wait_s` for verdicts, and on ClickHouse. Raises BusUnavailable; then call it again."""
+        """Runs what is due. Blocks up to `wait_s` for verdicts, and on ClickHouse. Raises BusUnavailableError; then call it again."""
         self._publish(now_ms)
         for row in self._bus.verdicts(wait_s):
             self._meters.verdicts.inc()
@@ -102,7 +102,7 @@ class Alerting:
             for rule, at_ms in self._due(now_ms):
                 events += self._look_at(rule, at_ms)
                 self._asked_ms[rule.name] = at_ms
-        except EndpointAway as error:
+        except EndpointUnavailableError as error:
             self._count_unanswered(now_ms)
             self._is_away(now_ms, error)
         else:
@@ -135,9 +135,9 @@ class Alerting:
             self._meters.rule.labels("looked").observe(took_s)
             if rule.every_s <= QUICK_S:
                 self.measuring.answered(took_s)
-        except RuleFailed as error:
+        except RuleFailedError as error:
             self._meters.rule.labels("failed").observe(time.monotonic() - began_s)
-            if isinstance(error, GaveUp) and rule.every_s <= QUICK_S:
+            if isinstance(error, RuleTooExpensiveError) and rule.every_s <= QUICK_S:
                 self.measuring.failed()
             if self._failing.get(rule.name) != str(error):
                 log.error("a rule cannot be evaluated; the others go on", rule=rule.name, error=str(error))
@@ -153,13 +153,13 @@ class Alerting:
         try:
             self._over = attempts_over(self._ask, self._engine.attempts, now_ms)
             self._failing.pop("", None)
-        except RuleFailed as error:
+        except RuleFailedError as error:
             if self._failing.get("") != str(error):
                 log.error("what attempts are over is not known; their verdicts end with time", error=str(error))
             self._failing[""] = str(error)
         self._over_ms = now_ms
 
-    def _is_away(self, now_ms: int, error: EndpointAway) -> None:
+    def _is_away(self, now_ms: int, error: EndpointUnavailableError) -> None:
         if self._away_since_ms is None:
             self._away_since_ms = now_ms
         if not self._away_logged and now_ms - self._away_since_ms >= PATIENCE_MS:
@@ -194,7 +194,7 @@ def main(kafka: KafkaSettings, clickhouse: ClickHouseSettings, settings: AlertsS
         registry = new_registry()
         serve(registry)
         run(kafka, rules, asker(clickhouse, settings.query_timeout_s), settings, stop, meters=AlertMeters(registry))
-    except CannotGoOn as error:
+    except WatcherReplacedError as error:
         log.error("ending", error=str(error))
         return 1
     return 0
@@ -209,7 +209,7 @@ def run(
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     meters: AlertMeters | None = None,
 ) -> None:
-    """Runs until `stop` is set. Raises CannotGoOn. Blocks."""
+    """Runs until `stop` is set. Raises WatcherReplacedError. Blocks."""
     bus = AlertsBus(kafka)
     alerting = _begin(bus, rules, ask, stop, clock, meters)
     webhook = Webhook(kafka, settings, stop) if settings.webhook_url else None
@@ -226,7 +226,7 @@ def run(
             if away:
                 log.info("the brokers answer again")
             away = ""
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             if away != str(error):
                 log.warning("alerts wait until the brokers answer", error=str(error))
             away = str(error)
@@ -245,7 +245,7 @@ def _begin(
     while not stop.is_set():
         try:
             before, verdicts = bus.open(clock() - round(memory_s * 1000))
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             if logged != str(error):
                 log.warning("waiting for the brokers", error=str(error))
             logged = str(error)

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from trainhouse.events import AuditLost, Event, envelope_of
 from trainhouse.events.bus.kafka import EventProducer
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import AUDIT
 
@@ -58,7 +58,7 @@ class AuditWay:
         """Waits for the brokers for CLOSE_S."""
         try:
             self._producer.flush(CLOSE_S)
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             log.warning("events of the audit are lost", reason=str(error))
 
     def _count(self, more: int) -> None:

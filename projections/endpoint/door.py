@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 AUTHENTICATION_FAILED = 516
 REFUSED_HOST = 195
@@ -42,12 +42,12 @@ class Door:
         self._hosts = LOOPBACK_NAMES | {host.lower() for host in hosts}
 
     def enter(self, headers: Mapping[str, str], url: Mapping[str, str]) -> Account:
-        """The account of a request. Raises QueryRefused with ClickHouse's 516."""
+        """The account of a request. Raises QueryRefusedError with ClickHouse's 516."""
         self._address(headers)
         user, password = _given(headers, url)
         account, digest = self._accounts.get(user, (None, self._unknown_digest))
         if not hmac.compare_digest(_digest(password), digest) or account is None:
-            raise QueryRefused(
+            raise QueryRefusedError(
                 f"{user[:64]}: Authentication failed: password is incorrect, or there is no user with such name. "
                 '`eval "$(trainhouse env)"` gives TRAINHOUSE_CLICKHOUSE_USER and TRAINHOUSE_CLICKHOUSE_PASSWORD',
                 AUTHENTICATION_FAILED,
@@ -57,10 +57,10 @@ class Door:
     def _address(self, headers: Mapping[str, str]) -> None:
         host = headers.get("Host", "")
         if _name(host) not in self._hosts:
-            raise QueryRefused(f"this server is not known as {host[:80]!r}; name it in TRAINHOUSE_PROJECTOR_HTTP_NAMES", REFUSED_HOST)
+            raise QueryRefusedError(f"this server is not known as {host[:80]!r}; name it in TRAINHOUSE_PROJECTOR_HTTP_NAMES", REFUSED_HOST)
         origin = headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            raise QueryRefused(f"pages of {origin[:80]!r} may not ask here; ask from a server, as Grafana does", REFUSED_HOST)
+            raise QueryRefusedError(f"pages of {origin[:80]!r} may not ask here; ask from a server, as Grafana does", REFUSED_HOST)
 
 
 def _given(headers: Mapping[str, str], url: Mapping[str, str]) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from chdb.state.sqlitelike import Connection
 from trainhouse.projections.endpoint.allowed import CATALOGUE, Known, known
 from trainhouse.projections.endpoint.gate import Gate, Passed, check_format
 from trainhouse.projections.endpoint.gate_cache import Verdicts
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 TOO_MANY_QUERIES = 202
 UNKNOWN_DATABASE = 81
@@ -81,14 +81,14 @@ class ReadPool:
         self.gate = Gate(self._known())
 
     def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = 30.0) -> QueryResult:
-        """Runs one read. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
+        """Runs one read. Raises QueryRefusedError with ClickHouse's code, whatever goes wrong."""
         if database not in DATABASES:
-            raise QueryRefused(f"database {database!r} does not exist; leave it out, or use default or system", UNKNOWN_DATABASE)
+            raise QueryRefusedError(f"database {database!r} does not exist; leave it out, or use default or system", UNKNOWN_DATABASE)
         check_format(default_format)
         try:
             connection = self._idle.get(timeout=wait_s)
         except Empty:
-            raise QueryRefused(f"no connection became free in {wait_s:.0f} s; try again", TOO_MANY_QUERIES) from None
+            raise QueryRefusedError(f"no connection became free in {wait_s:.0f} s; try again", TOO_MANY_QUERIES) from None
         whole = True  # what the gate asks fails before it has output
         try:
             passed = self._passed(connection, sql, parameters, database)
@@ -158,11 +158,11 @@ def _text(connection: Connection, question: str, values: Mapping[str, str] | Non
     return answer.decode("utf-8", "replace")
 
 
-def _refused(error: Exception) -> QueryRefused:
+def _refused(error: Exception) -> QueryRefusedError:
     text = _OWN_QUESTION.sub("", str(error))
     start = text.find("Code: ")
     code = _CODE.search(text)
-    return QueryRefused(text[start:] if start > 0 else text, int(code[1]) if code else 1002)
+    return QueryRefusedError(text[start:] if start > 0 else text, int(code[1]) if code else 1002)
 
 
 def header_block(columns: Sequence[tuple[str, str]]) -> bytes:

@@ -18,7 +18,7 @@ from typing import Protocol
 from trainhouse.projections.endpoint.allowed import SYSTEM_DATABASES, Known, allowed
 from trainhouse.projections.endpoint.sql_spelling import SYNTAX_ERROR, Word, words
 from trainhouse.projections.endpoint.tree import Node, nodes
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 READONLY = 164
 UNKNOWN_FORMAT = 73
@@ -76,11 +76,11 @@ def spelling(text: str) -> str:
     """The question how the engine spells a statement; the text travels as hex, so nothing of it is part of the question."""
     raw = text.encode("utf-8", "replace")
     if len(raw) > MAX_STATEMENT_BYTES:
-        raise QueryRefused(f"a query may have {MAX_STATEMENT_BYTES} bytes at most", SYNTAX_ERROR)
+        raise QueryRefusedError(f"a query may have {MAX_STATEMENT_BYTES} bytes at most", SYNTAX_ERROR)
     if raw.count(b"$") * len(raw) > MAX_DOLLAR_WORK:
-        raise QueryRefused("the query has too many `$` for its length; write text in single quotes", SYNTAX_ERROR)
+        raise QueryRefusedError("the query has too many `$` for its length; write text in single quotes", SYNTAX_ERROR)
     if not raw.strip(b"; \t\r\n"):
-        raise QueryRefused("the query is empty; send SQL in `query` or in the body", SYNTAX_ERROR)
+        raise QueryRefusedError("the query is empty; send SQL in `query` or in the body", SYNTAX_ERROR)
     return f"SELECT formatQuerySingleLine(unhex('{raw.hex()}'))"
 
 
@@ -108,7 +108,7 @@ class Gate:
     known: Known
 
     def check(self, text: str, ask: Ask, values: Mapping[str, str], database: str = "", shapes: Shapes | None = None) -> Passed:
-        """The statement as it may run. Blocks on the engine. Raises QueryRefused with the reason when it may not.
+        """The statement as it may run. Blocks on the engine. Raises QueryRefusedError with the reason when it may not.
 
         `shapes`: what passed before, so that a statement that differs from one of them in its literals alone is not parsed again.
         """
@@ -122,17 +122,17 @@ class Gate:
         return passed
 
     def spelled(self, statement: str, database: str = "") -> Passed:
-        """Judges the engine's spelling of a statement by its words. Raises QueryRefused."""
+        """Judges the engine's spelling of a statement by its words. Raises QueryRefusedError."""
         found = words(statement)
         if not found:
-            raise QueryRefused("the query is empty; send SQL in `query` or in the body", SYNTAX_ERROR)
+            raise QueryRefusedError("the query is empty; send SQL in `query` or in the body", SYNTAX_ERROR)
         self._names(found, database)
         _bound(found)
         texts = [word.text if word.kind == "word" else "" for word in found]
         if any(texts[at : at + 2] == ["INTO", "OUTFILE"] for at in range(len(texts))):
-            raise QueryRefused("INTO OUTFILE would write a file on the server; redirect the output of your client", READONLY)
+            raise QueryRefusedError("INTO OUTFILE would write a file on the server; redirect the output of your client", READONLY)
         if any(texts[at] == "SETTINGS" and found[at + 2].text == "=" for at in range(len(texts) - 2)):
-            raise QueryRefused(NO_SETTINGS, READONLY)
+            raise QueryRefusedError(NO_SETTINGS, READONLY)
         _plain_values(found)
         own = _format(found)
         if own is None:
@@ -141,10 +141,10 @@ class Gate:
         return Passed(statement[: found[-2].start].strip(), own, tuple(found[:-2]))
 
     def parsed(self, passed: Passed, explained: str) -> None:
-        """Judges the syntax tree of a statement that `spelled` gave. Raises QueryRefused."""
+        """Judges the syntax tree of a statement that `spelled` gave. Raises QueryRefusedError."""
         tree = nodes(explained)
         if tree[0].kind not in _READS | _SHOWS:
-            raise QueryRefused(
+            raise QueryRefusedError(
                 f"this endpoint is read-only and does not run {passed.words[0].text[:40]!r}; use SELECT, SHOW, DESCRIBE, EXPLAIN",
                 READONLY,
             )
@@ -152,7 +152,7 @@ class Gate:
             self._node(tree, at, node)
         written = sum(word.kind == "word" and word.text == "SELECT" for word in passed.words)
         if written > sum(node.kind == "SelectQuery" for node in tree):
-            raise QueryRefused("there is a SELECT in a place that is not offered here; write it as a subquery in FROM", READONLY)
+            raise QueryRefusedError("there is a SELECT in a place that is not offered here; write it as a subquery in FROM", READONLY)
         _hidden_calls(passed.words, everywhere=tree[0].kind in _SHOWS)
 
     def _names(self, found: list[Word], database: str) -> None:
@@ -163,61 +163,61 @@ class Gate:
             before = found[at - 1].text if at else ""
             lower = word.text.lower()
             if before == "." and at > 1 and found[at - 2].text.lower() in SYSTEM_DATABASES and lower not in allowed().system_tables:
-                raise QueryRefused(f"the table {found[at - 2].text}.{word.text} is not offered here", READONLY)
+                raise QueryRefusedError(f"the table {found[at - 2].text}.{word.text} is not offered here", READONLY)
             if lower in tables:
-                raise QueryRefused(f"the table {word.text} of the system is not offered here", READONLY)
+                raise QueryRefusedError(f"the table {word.text} of the system is not offered here", READONLY)
             called = at + 1 < len(found) and found[at + 1].text == "("
             outside = lower in self.known.functions and (called or before not in (".", "AS"))
             if outside or (called and lower in self.known.table_functions):
-                raise QueryRefused(f"{word.text}() reaches outside the tables of this engine and is refused", READONLY)
+                raise QueryRefusedError(f"{word.text}() reaches outside the tables of this engine and is refused", READONLY)
             if word.kind == "name" and "\\" in word.text:
-                raise QueryRefused("a name with a backslash or a control character in it is not offered here", READONLY)
+                raise QueryRefusedError("a name with a backslash or a control character in it is not offered here", READONLY)
 
     def _node(self, tree: list[Node], at: int, node: Node) -> None:
         if node.kind == "Function":
             if node.parent is not None and tree[node.parent].kind == "TableExpression":
                 self._table_function(tree, at)
             elif not allowed().function(node.text):
-                raise QueryRefused(f"the function {node.text}() is not offered here", READONLY)
+                raise QueryRefusedError(f"the function {node.text}() is not offered here", READONLY)
         elif node.kind == "TableIdentifier":
             if not _PLAIN_TABLE.match(node.text):
-                raise QueryRefused(f"there is no table {node.text[:80]!r}; SHOW TABLES lists them", READONLY)
+                raise QueryRefusedError(f"there is no table {node.text[:80]!r}; SHOW TABLES lists them", READONLY)
             self._system(node.text)
         elif node.kind == "Identifier":
             self._system(node.text)
         elif node.kind == "Set":
             if node.parent is None or tree[node.parent].kind != "Explain":
-                raise QueryRefused(NO_SETTINGS, READONLY)
+                raise QueryRefusedError(NO_SETTINGS, READONLY)
         elif node.kind not in _PARTS and node.kind not in _READS and not (at == 0 and node.kind in _SHOWS):
-            raise QueryRefused(f"a query with {node.kind} in it is not offered here", READONLY)
+            raise QueryRefusedError(f"a query with {node.kind} in it is not offered here", READONLY)
 
     def _table_function(self, tree: list[Node], at: int) -> None:
         name = tree[at].text
         if name.lower() not in allowed().table_functions and name not in self.known.views:
-            raise QueryRefused(f"the table function {name}() reaches outside the tables of this engine and is refused", READONLY)
+            raise QueryRefusedError(f"the table function {name}() reaches outside the tables of this engine and is refused", READONLY)
         if name.lower() != "values":
             return
         # The structure of a table may have expressions in it, which the tree does not show.
         first = next((node for node in tree[at + 1 :] if node.depth == tree[at].depth + 2), None)
         if first is None or first.kind != "Literal" or (first.text[:1] == "'" and not _plain_structure(first.text)):
-            raise QueryRefused("values() takes plain values here, or names and types without expressions before them", READONLY)
+            raise QueryRefusedError("values() takes plain values here, or names and types without expressions before them", READONLY)
 
     def _system(self, name: str) -> None:
         parts = name.lower().split(".")
         if len(parts) > 1 and parts[0] in SYSTEM_DATABASES and parts[1] not in allowed().system_tables:
-            raise QueryRefused(f"the table {name} is not offered here", READONLY)
+            raise QueryRefusedError(f"the table {name} is not offered here", READONLY)
 
 
 def check_format(name: str) -> None:
-    """Raises QueryRefused for a form of answers that is not offered."""
+    """Raises QueryRefusedError for a form of answers that is not offered."""
     if name not in allowed().formats:
-        raise QueryRefused(f"the format {name[:40]!r} is not offered here; use JSON, CSV, TSV, Arrow, Parquet …", UNKNOWN_FORMAT)
+        raise QueryRefusedError(f"the format {name[:40]!r} is not offered here; use JSON, CSV, TSV, Arrow, Parquet …", UNKNOWN_FORMAT)
 
 
 def _bound(found: list[Word]) -> None:
     for word in found:
         if word.kind == "bound" and "Identifier" in word.text:
-            raise QueryRefused("a bound value cannot be a name here ({name:Identifier}); write the name into the query", READONLY)
+            raise QueryRefusedError("a bound value cannot be a name here ({name:Identifier}); write the name into the query", READONLY)
 
 
 def _plain_values(found: list[Word]) -> None:
@@ -225,7 +225,7 @@ def _plain_values(found: list[Word]) -> None:
     for at, word in enumerate(found[:-2]):
         called = word.kind in ("word", "name") and word.text.lower() == "values" and found[at + 1].text == "("
         if called and any(each.kind == "bound" for each in _bracketed(tuple(found), at + 1)):
-            raise QueryRefused("values() takes no bound values here; write them into the query", READONLY)
+            raise QueryRefusedError("values() takes no bound values here; write them into the query", READONLY)
 
 
 def _format(found: list[Word]) -> str | None:
@@ -261,11 +261,11 @@ def _bracketed(found: tuple[Word, ...], at: int) -> tuple[Word, ...]:
 def _calls(found: tuple[Word, ...]) -> None:
     for word, following in itertools.pairwise(found):
         if word.kind == "word" and word.text == "SELECT":
-            raise QueryRefused("there is a SELECT in a place that is not offered here; write it as a subquery in FROM", READONLY)
+            raise QueryRefusedError("there is a SELECT in a place that is not offered here; write it as a subquery in FROM", READONLY)
         if following.text == "(" and (word.kind == "name" or (word.kind == "word" and word.text not in _NO_CALLS)):
             _listed(word)
 
 
 def _listed(word: Word) -> None:
     if not allowed().function(word.text):
-        raise QueryRefused(f"the function {word.text}() is not offered here", READONLY)
+        raise QueryRefusedError(f"the function {word.text}() is not offered here", READONLY)

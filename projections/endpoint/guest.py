@@ -24,7 +24,7 @@ import trainhouse
 from trainhouse import landlock
 from trainhouse.projections.endpoint.frames import FrameError, receive, send
 from trainhouse.projections.endpoint.mirror import mirror
-from trainhouse.projections.errors import ProjectionError, QueryRefused
+from trainhouse.projections.errors import ProjectionError, QueryRefusedError
 
 # What loads the engine or its clients is imported after the walls are up: an import may start threads, and those would stay free.
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _answer(link: socket.socket, sending: threading.Lock, pool: ReadPool, asked:
         content = answer.body
         counts = {"read_rows": answer.read_rows, "read_bytes": answer.read_bytes, "elapsed_s": answer.elapsed_s}
         header |= {"format": answer.format} | counts
-    except QueryRefused as refused:
+    except QueryRefusedError as refused:
         header |= {"refused": str(refused)[:100_000], "code": refused.code}
     except Exception as error:
         header |= {"refused": f"the query failed: {type(error).__name__}", "code": 1002}

@@ -28,7 +28,7 @@ import structlog
 
 from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Limits, QueryResult
 from trainhouse.projections.endpoint.frames import FrameError, receive, send
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ class GuestProcess:
     def query(
         self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = START_S
     ) -> QueryResult:
-        """Runs one read there. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
+        """Runs one read there. Raises QueryRefusedError with ClickHouse's code, whatever goes wrong."""
         number, answer = next(self._numbers), Future[Answer]()
         asked = {"id": number, "format": default_format, "values": dict(parameters), "database": database}
         with self._lock:
@@ -88,7 +88,7 @@ class GuestProcess:
             self._wanted.set()
         try:
             if not self._ready.wait(wait_s):
-                raise QueryRefused("the process for guests' SQL is starting; try again in a moment", TOO_MANY_QUERIES)
+                raise QueryRefusedError("the process for guests' SQL is starting; try again in a moment", TOO_MANY_QUERIES)
             with self._lock:
                 if self._link is None:
                     raise OSError("it ended")
@@ -96,13 +96,13 @@ class GuestProcess:
             header, body = answer.result(self._limits.time_s + GRACE_S)
         except Late:
             self._end()
-            raise QueryRefused("the query did not end in its time and was ended with its process", 159) from None
+            raise QueryRefusedError("the query did not end in its time and was ended with its process", 159) from None
         except (OSError, FrameError) as error:
-            raise QueryRefused(f"the process for guests' SQL ended: {error}; try again", TOO_MANY_QUERIES) from error
+            raise QueryRefusedError(f"the process for guests' SQL ended: {error}; try again", TOO_MANY_QUERIES) from error
         finally:
             self._waiting.pop(number, None)
         if "refused" in header:
-            raise QueryRefused(str(header["refused"]), int(header.get("code", 1002)))
+            raise QueryRefusedError(str(header["refused"]), int(header.get("code", 1002)))
         return QueryResult(body, str(header["format"]), int(header["read_rows"]), int(header["read_bytes"]), float(header["elapsed_s"]))
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import lz4.frame
 
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 BAD_ARGUMENTS = 36
 DEFAULT_FORMAT = "TabSeparated"
@@ -35,11 +35,11 @@ class Query:
 
 
 def read_query(url: Mapping[str, str], form: Mapping[str, str], body: bytes, headers: Mapping[str, str]) -> Query:
-    """Puts a request together. Raises QueryRefused where it makes no sense here."""
+    """Puts a request together. Raises QueryRefusedError where it makes no sense here."""
     if url.get("decompress") == "1":
-        raise QueryRefused("decompress=1 (a body in ClickHouse's own compression) is not offered here; send plain SQL", BAD_ARGUMENTS)
+        raise QueryRefusedError("decompress=1 (a body in ClickHouse's own compression) is not offered here; send plain SQL", BAD_ARGUMENTS)
     if url.get("compress") == "1":
-        raise QueryRefused("compress=1 is not offered here; ask for Accept-Encoding with enable_http_compression=1", BAD_ARGUMENTS)
+        raise QueryRefusedError("compress=1 is not offered here; ask for Accept-Encoding with enable_http_compression=1", BAD_ARGUMENTS)
     text = unpack(body, headers.get("Content-Encoding", "")).decode("utf-8", "replace")
     sql = "\n".join(part for part in (url.get("query", ""), form.get("query", ""), text) if part)
     both = {**url, **form}
@@ -70,7 +70,7 @@ def pack(body: bytes, encoding: str | None) -> bytes:
 
 
 def unpack(body: bytes, encoding: str) -> bytes:
-    """Decompresses a request's body. Raises QueryRefused on an encoding that is not offered, or on damaged or huge data."""
+    """Decompresses a request's body. Raises QueryRefusedError on an encoding that is not offered, or on damaged or huge data."""
     try:
         if encoding in ("", "identity"):
             plain = body
@@ -81,11 +81,11 @@ def unpack(body: bytes, encoding: str) -> bytes:
         elif encoding == "lz4":
             plain = lz4.frame.LZ4FrameDecompressor().decompress(body, MAX_QUERY_BYTES + 1)
         else:
-            raise QueryRefused(f"Content-Encoding {encoding!r} is not offered; send gzip, deflate, lz4 or plain SQL", BAD_ARGUMENTS)
+            raise QueryRefusedError(f"Content-Encoding {encoding!r} is not offered; send gzip, deflate, lz4 or plain SQL", BAD_ARGUMENTS)
     except (zlib.error, RuntimeError) as error:
-        raise QueryRefused(f"the body is no {encoding}: {error}", BAD_ARGUMENTS) from error
+        raise QueryRefusedError(f"the body is no {encoding}: {error}", BAD_ARGUMENTS) from error
     if len(plain) > MAX_QUERY_BYTES:
-        raise QueryRefused(f"a query may have {MAX_QUERY_BYTES} bytes at most", SYNTAX_TOO_LONG)
+        raise QueryRefusedError(f"a query may have {MAX_QUERY_BYTES} bytes at most", SYNTAX_TOO_LONG)
     return plain
 
 

@@ -26,7 +26,7 @@ from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, QueryResult
 from trainhouse.projections.endpoint.request import GUEST_HEADER, MAX_QUERY_BYTES, Query, pack, read_query
 from trainhouse.projections.endpoint.row_counts import rows_of
 from trainhouse.projections.endpoint.sql_audit import Ended, Nowhere, SqlAudit
-from trainhouse.projections.errors import ProjectionError, QueryRefused
+from trainhouse.projections.errors import ProjectionError, QueryRefusedError
 from trainhouse.projections.process_metrics import QueryMeters
 
 log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class Pool(Protocol):
     """Runs queries, in this process or in another."""
 
     def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "") -> QueryResult:
-        """Runs one read. Blocks. Raises QueryRefused."""
+        """Runs one read. Blocks. Raises QueryRefusedError."""
 
 
 class Admission:
@@ -170,17 +170,17 @@ class Endpoint:
     async def _handle(self, request: web.Request) -> web.Response:
         query_id = request.query.get("query_id") or str(uuid.uuid4())
         if request.method not in ("GET", "POST", "HEAD"):
-            return _error(QueryRefused(f"method {request.method} is not offered; use GET or POST", 164), query_id)
+            return _error(QueryRefusedError(f"method {request.method} is not offered; use GET or POST", 164), query_id)
         if request.method != "POST" and not request.query.get("query"):
             return web.Response(text="Ok.\n")
         try:
             account = self._door.enter(request.headers, request.query)
-        except QueryRefused as stranger:
+        except QueryRefusedError as stranger:
             self._meters.seconds.labels("refused").observe(0)
             return self._turned_away(request, "", stranger, query_id)
         desk = self._desk(account, request)
         if desk.admitted >= desk.capacity:
-            refused = QueryRefused(f"{desk.admitted} queries run or wait already; try again later", TOO_MANY_QUERIES)
+            refused = QueryRefusedError(f"{desk.admitted} queries run or wait already; try again later", TOO_MANY_QUERIES)
             self._meters.seconds.labels("busy").observe(0)
             return self._turned_away(request, account.user, refused, query_id)
         desk.admitted += 1
@@ -194,7 +194,7 @@ class Endpoint:
             response, rows = await loop.run_in_executor(desk.threads, _answer, desk.pool, query, query_id)
             outcome, ended = "answered", Ended(response.status, rows, len(response.body or b""))  # type: ignore[arg-type]
             return response
-        except QueryRefused as refused:
+        except QueryRefusedError as refused:
             outcome, answer = "refused", _error(refused, query_id)
             if asked is None:
                 return self._turned_away(request, account.user, refused, query_id)
@@ -207,7 +207,7 @@ class Endpoint:
             self._meters.running.set(self._running())
             self._meters.seconds.labels(outcome).observe(time.monotonic() - began_s)
 
-    def _turned_away(self, request: web.Request, user: str, refused: QueryRefused, query_id: str) -> web.Response:
+    def _turned_away(self, request: web.Request, user: str, refused: QueryRefusedError, query_id: str) -> web.Response:
         answer = _error(refused, query_id)
         self._audit.refused(answer.status, user, request.remote or "", str(refused))
         return answer
@@ -271,7 +271,7 @@ def _headers(query_id: str, answer: QueryResult) -> dict[str, str]:
     }
 
 
-def _error(refused: QueryRefused, query_id: str) -> web.Response:
+def _error(refused: QueryRefusedError, query_id: str) -> web.Response:
     text = whole_characters(str(refused))  # refusals quote from heads
     if not text.startswith("Code: "):
         text = f"Code: {refused.code}. DB::Exception: {text}"

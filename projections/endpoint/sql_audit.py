@@ -19,7 +19,7 @@ from trainhouse.events.model.audit_texts import cut, kept_back, statement_text
 from trainhouse.events.runtime.counts import TOGETHER, Count, Counts, PerMinute
 from trainhouse.projections.endpoint.door import Account
 from trainhouse.projections.endpoint.request import Query
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 WINDOW_MS = 600_000
 MAX_KINDS = 10_000
@@ -100,9 +100,9 @@ class SqlAudit:
         self._failures = PerMinute(FAILURES_PER_MINUTE)
 
     def began(self, account: Account, address: str, query: Query) -> Asked:
-        """A question that is about to run. Raises QueryRefused where it must be told and cannot be."""
+        """A question that is about to run. Raises QueryRefusedError where it must be told and cannot be."""
         if self._required and self._way.full:
-            raise QueryRefused(UNAUDITED, BUSY)
+            raise QueryRefusedError(UNAUDITED, BUSY)
         text, now_ms = statement_text(query.sql, query.parameters or None), self._clock_ms()
         kind = _Kind(account.user, address, text["text"] if account.guest else statement_text(query.sql)["text"])
         asked = Asked(account.user, address, text, kind)
@@ -156,7 +156,7 @@ class SqlAudit:
         access_id = secrets.token_hex(8)
         kept = self._way.offer(_granted(asked.kind, asked.text, access_id, now_ms, now_ms, 1, 0, why))
         if must and not kept:
-            raise QueryRefused(UNAUDITED, BUSY)
+            raise QueryRefusedError(UNAUDITED, BUSY)
         return Asked(asked.user, asked.address, asked.text, asked.kind, access_id, counted=True)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 SYNTAX_ERROR = 62
 
@@ -38,12 +38,12 @@ class Word:
 
 
 def words(statement: str) -> list[Word]:
-    """All words. Raises QueryRefused for a character that the engine's formatter does not write outside quotes."""
+    """All words. Raises QueryRefusedError for a character that the engine's formatter does not write outside quotes."""
     found, at = [], 0
     while at < len(statement):
         match = _WORD.match(statement, at)
         if match is None:
-            raise QueryRefused(f"{statement[at : at + 20]!r} cannot stand in one statement that only reads", SYNTAX_ERROR)
+            raise QueryRefusedError(f"{statement[at : at + 20]!r} cannot stand in one statement that only reads", SYNTAX_ERROR)
         kind = match.lastgroup or ""
         if kind != "space":
             found.append(Word(kind, match[0][1:-1] if kind == "name" else match[0], at))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 _LINE = re.compile(r"^( *)([A-Za-z][A-Za-z:]*)(?: (.*))?$", re.DOTALL)
 _TAIL = re.compile(r"(?: \(alias .*\))?(?: \(children [0-9]+\))?$", re.DOTALL)
@@ -26,17 +26,19 @@ class Node:
 
 
 def nodes(explained: str) -> list[Node]:
-    """All nodes, the root first, each after its parent. Raises QueryRefused where a line is no node."""
+    """All nodes, the root first, each after its parent. Raises QueryRefusedError where a line is no node."""
     found: list[Node] = []
     open_at: list[int] = []
     for line in explained.rstrip("\n").split("\n"):
         match = _LINE.match(line)
         if match is None or len(match[1]) > len(open_at):
-            raise QueryRefused(f"the engine's syntax tree has a line that cannot be read: {line[:60]!r}; are there line breaks in a name?")
+            raise QueryRefusedError(
+                f"the engine's syntax tree has a line that cannot be read: {line[:60]!r}; are there line breaks in a name?"
+            )
         depth = len(match[1])
         del open_at[depth:]
         if bool(found) != bool(open_at):
-            raise QueryRefused("the engine's syntax tree has more than one root: one statement at a time")
+            raise QueryRefusedError("the engine's syntax tree has more than one root: one statement at a time")
         found.append(Node(match[2], _TAIL.sub("", match[3] or "", count=1) if match[3] else "", depth, open_at[-1] if open_at else None))
         open_at.append(len(found) - 1)
     return found

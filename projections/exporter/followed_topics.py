@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end, watermarks
 from trainhouse.events.bus.outage import ProducerWatch
-from trainhouse.events.model.errors import BusUnavailable, InvalidEvent
+from trainhouse.events.model.errors import BusUnavailableError, InvalidEvent
 from trainhouse.events.model.trace_state import JobTraced
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class ExporterBus:
-    """The brokers. Every call blocks and raises BusUnavailable while they are away."""
+    """The brokers. Every call blocks and raises BusUnavailableError while they are away."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -50,7 +50,7 @@ class ExporterBus:
             starts = [self._start(topic, p, from_beginning) for topic in FOLLOWED for p in partitions_of(self._reader, topic, ANSWER_S)]
             self._reader.assign(starts)
         except KafkaException as error:
-            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not answer: {error}") from error
+            raise BusUnavailableError(f"the brokers at {self._settings.bootstrap} did not answer: {error}") from error
         return self._remembered(), {(at.topic, at.partition): at.offset for at in starts}
 
     def poll(self, wait_s: float) -> list[Message]:
@@ -72,7 +72,7 @@ class ExporterBus:
                 log.warning("a producer lost all brokers for good, though they answer; a new one is started", unacked=left)
                 self._producer.purge()
                 self._producer = self._new_producer()
-            raise BusUnavailable(f"what was told is not remembered by {self._settings.bootstrap}: {refused or 'no answer'}")
+            raise BusUnavailableError(f"what was told is not remembered by {self._settings.bootstrap}: {refused or 'no answer'}")
 
     def commit(self, done: Mapping[Place, int]) -> None:
         """The next start goes on from here."""
@@ -81,7 +81,7 @@ class ExporterBus:
             if offsets:
                 self._reader.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            raise BusUnavailable(f"offsets are not committed at {self._settings.bootstrap}: {error}") from error
+            raise BusUnavailableError(f"offsets are not committed at {self._settings.bootstrap}: {error}") from error
 
     def close(self) -> None:
         """Leaves."""
@@ -97,7 +97,7 @@ class ExporterBus:
     def _start(self, topic: str, partition: int, from_beginning: bool) -> TopicPartition:
         (found,) = self._reader.committed([TopicPartition(topic, partition)], timeout=ANSWER_S)
         if found.error is not None:  # a coordinator that starts: not to know is not the same as never to have committed
-            raise BusUnavailable(f"how far {topic}-{partition} was told is not known: {found.error.str()}")
+            raise BusUnavailableError(f"how far {topic}-{partition} was told is not known: {found.error.str()}")
         low, high = watermarks(self._reader, topic, partition, ANSWER_S)
         if found.offset >= 0:
             return TopicPartition(topic, partition, min(max(found.offset, low), high))

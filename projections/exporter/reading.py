@@ -16,7 +16,7 @@ from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.security.signing import signature_of
 from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.events.wire.envelope import Envelope
-from trainhouse.events.wire.journal import InvalidRecord, record_head
+from trainhouse.events.wire.journal import InvalidRecordError, record_head
 from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.events.wire.topics import CHECKPOINTS, DECISIONS
 from trainhouse.projections.exporter.job_state import Seen
@@ -33,7 +33,8 @@ class Reading:
         self._seq: dict[int, int] = {}
 
     def seen_in(self, message: Message) -> list[Seen]:
-        """The events of one record; none of what cannot be read: intake, the scheduler and the projector say so. Raises BusUnavailable."""
+        """The events of one record; none of what cannot be read: intake, the scheduler and the projector say so. Raises
+        BusUnavailableError."""
         value = message.value()
         if value is None:
             return []
@@ -61,7 +62,7 @@ class Reading:
     def _taken(self, partition: int, value: bytes) -> Iterator[Envelope]:
         try:
             head = record_head(value)
-        except InvalidRecord:
+        except InvalidRecordError:
             return
         if head["seq"] <= self._seq.get(partition, 0):
             return

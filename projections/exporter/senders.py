@@ -1,6 +1,7 @@
 """The ways out: OTLP over HTTP to a collector, OpenLineage's HTTP API to a lineage service.
 
-Holds: `send` takes away what the peer has taken, and raises Untaken where it may take the rest later; what it refuses for good is left out,
+Holds: `send` takes away what the peer has taken, and raises NotDeliveredError where it may take the rest later; what it refuses for good
+is left out,
 said once, and counted.
 Never: drops what a peer might still take.
 """
@@ -38,7 +39,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-class Untaken(ProjectionError):
+class NotDeliveredError(ProjectionError):
     """A peer did not take what it was told; it is told again."""
 
 
@@ -46,7 +47,8 @@ class Sender(Protocol):
     """One peer."""
 
     def send(self, exported: Exported) -> None:
-        """Blocks until all that is meant for it is taken, and no longer in `exported`. Raises Untaken; then the rest may be sent again."""
+        """Blocks until all that is meant for it is taken, and no longer in `exported`. Raises NotDeliveredError; then the rest may be
+        sent again."""
 
     def close(self) -> None:
         """Leaves."""
@@ -111,7 +113,7 @@ class Traces:
             self._refusals.refused(last, len(spans), str(spans[0].attributes.get("trainhouse.job_id", "")))
         else:
             why = "it does not answer" if last is None else f"{last.status_code} {last.reason}"
-            raise Untaken(f"{self._address} did not take {len(spans)} spans: {why}; is the collector up?")
+            raise NotDeliveredError(f"{self._address} did not take {len(spans)} spans: {why}; is the collector up?")
 
     def _keep_answer(self, answer: requests.Response, *_: Any, **__: Any) -> None:
         """The library says only whether it was taken; why not is in the answer."""
@@ -144,7 +146,7 @@ class Lineage:
             self._transport.emit(as_event(run, self._namespace))
         except requests.RequestException as error:
             if error.response is None or error.response.status_code not in FOR_GOOD:
-                raise Untaken(f"{self._transport.url} did not take an event of {run.job_id}: {error}") from error
+                raise NotDeliveredError(f"{self._transport.url} did not take an event of {run.job_id}: {error}") from error
             self._refusals.refused(error.response, 1, run.job_id)
         else:
             self._runs.inc()

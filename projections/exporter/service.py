@@ -14,7 +14,7 @@ from typing import TypeVar
 import structlog
 
 from trainhouse.events.bus.repair_log import emptied_records_patiently
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.metrics_server import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import DECISIONS
@@ -23,7 +23,7 @@ from trainhouse.projections.exporter.followed_topics import GROUP, ExporterBus
 from trainhouse.projections.exporter.job_state import Kept
 from trainhouse.projections.exporter.reading import Reading
 from trainhouse.projections.exporter.reorder_buffer import Settling
-from trainhouse.projections.exporter.senders import Sender, Untaken, senders
+from trainhouse.projections.exporter.senders import NotDeliveredError, Sender, senders
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.translate import Exported, export_event
 from trainhouse.projections.ingest.node_keys import KafkaNodeKeys, NodeKeys
@@ -86,17 +86,17 @@ class Exporter:
         self._meters.waiting.set(len(self._settling))
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The process is to end; what is not done now is done by the next start."""
 
 
 def patiently(call: Callable[[], T], stop: threading.Event, meters: ExporterMeters) -> T:
-    """The call's result, again until it has one. Raises Stopped."""
+    """The call's result, again until it has one. Raises StoppedError."""
     away = False
     while not stop.is_set():
         try:
             result = call()
-        except (Untaken, BusUnavailable) as error:
+        except (NotDeliveredError, BusUnavailableError) as error:
             meters.untaken.inc()
             if not away:
                 log.warning("waiting; nothing is lost", error=str(error))
@@ -106,7 +106,7 @@ def patiently(call: Callable[[], T], stop: threading.Event, meters: ExporterMete
             if away:
                 log.info("going on")
             return result
-    raise Stopped
+    raise StoppedError
 
 
 def main(kafka: KafkaSettings, settings: ExporterSettings) -> int:
@@ -129,7 +129,7 @@ def main(kafka: KafkaSettings, settings: ExporterSettings) -> int:
         exporter = Exporter(bus, peers, kept, settling, stop, meters, keys, emptied)
         while not stop.is_set():
             exporter.turn(lambda: time.time_ns() // 1_000_000)
-    except Stopped:
+    except StoppedError:
         pass
     finally:
         for peer in peers:

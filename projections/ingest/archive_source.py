@@ -1,6 +1,7 @@
 """Archived records of a lane's topics, read before the topic itself.
 
-Holds: the offsets of archive and topic meet, or ArchiveGap says why not; what expires on the brokers by itself has no archive, and begins
+Holds: the offsets of archive and topic meet, or ArchiveGapError says why not; what expires on the brokers by itself has no archive, and
+begins
 where it begins.
 """
 
@@ -31,7 +32,7 @@ class OldRecords:
     def begin(self, reader: Consumer, topic: str, partition: int, start: int, low: int, end: int | None = None) -> int:
         """Returns the offset at which to read the topic, whose first is `low`; `take` returns the records from `start` up to there.
 
-        `end`: exclusive bound of `take`'s records. Raises ArchiveGap, ArchiveDamaged, BusUnavailable.
+        `end`: exclusive bound of `take`'s records. Raises ArchiveGapError, ArchiveCorruptError, BusUnavailableError.
         """
         if start >= low or topic not in ARCHIVED:
             return max(start, low)

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 
 from trainhouse.events.bus.kafka import TO_END, consumer, read_to_end, watermarks
 from trainhouse.events.model.decisions import NodeForgotten
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.node import NodeHeartbeat, NodeKeyed
 from trainhouse.events.security.signing import Signature, signature_of
 from trainhouse.events.security.vetting import Known, VettingRules, key_events, key_that_counts, refusal
@@ -113,10 +113,10 @@ class KafkaNodeKeys(NodeKeys):
         self._end = -1
 
     def follow(self) -> None:
-        """Notes what stands on the topic as of the call. Blocks; raises BusUnavailable where none of it was read ever."""
+        """Notes what stands on the topic as of the call. Blocks; raises BusUnavailableError where none of it was read ever."""
         try:
             self._catch_up()
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             if self._end < 0:
                 raise
             log.warning("nodes' keys are not read now; what is known of them counts on", error=str(error))
@@ -128,7 +128,7 @@ class KafkaNodeKeys(NodeKeys):
             try:
                 if self._catch_up():
                     return True
-            except BusUnavailable as error:
+            except BusUnavailableError as error:
                 log.warning("nodes' keys are not read now; what they sign waits", error=str(error))
             stop.wait(pause_s)
             pause_s = min(2 * pause_s, _MOST_PAUSE_S)

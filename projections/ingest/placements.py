@@ -16,7 +16,7 @@ from threading import Event
 import structlog
 
 from trainhouse.events.bus.kafka import partitions_of, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.projections.ingest.reader import PATIENCE, projector_consumer
@@ -91,7 +91,7 @@ class Placements:
         while not stop.is_set():
             try:
                 return self._ends()
-            except BusUnavailable as error:
+            except BusUnavailableError as error:
                 log.warning("where the journal ends is not known now; what ranks tell waits", error=str(error))
                 stop.wait(MOST_PAUSE_S)
         return {}

@@ -18,9 +18,9 @@ from trainhouse.events.archive.log import NO_GAPS
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import ARCHIVED
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, partitions_of, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.projections.errors import BrokenPosition
+from trainhouse.projections.errors import InvalidPositionError
 from trainhouse.projections.ingest.archive_source import OldRecords
 from trainhouse.projections.messages import good_messages
 from trainhouse.projections.record import Record
@@ -77,7 +77,7 @@ class KafkaSource:
                 offset = next_offsets.get((topic, partition), 0)
                 low, high = self.ends(topic, partition)
                 if offset > high:
-                    raise BrokenPosition(
+                    raise InvalidPositionError(
                         f"{topic}-{partition} ends at {high}, but rows up to {offset} are stored: the topic was made anew, or this is "
                         "another cluster; give the projector an empty data folder to rebuild its tables from the topics"
                     )
@@ -154,7 +154,7 @@ class KafkaSource:
                         return found
         finally:
             reader.close()
-        raise BusUnavailable(
+        raise BusUnavailableError(
             f"{wanted.topic}-{wanted.partition}: offsets {wanted.start} to {wanted.end} did not come in {RANGE_TIMEOUT_S:.0f} s"
         )
 

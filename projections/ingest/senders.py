@@ -74,7 +74,8 @@ class Senders:
         return node_id in self._placements.nodes(attempt)
 
     def refusals(self, claims: Sequence[Claim]) -> list[str]:
-        """Refusal reason of each claim, in their order; empty for a valid one. Blocks; raises BusUnavailable if keys were never read."""
+        """Refusal reason of each claim, in their order; empty for a valid one. Blocks; raises BusUnavailableError if keys were never
+        read."""
         if not claims:
             return []
         self._keys.follow()

@@ -20,16 +20,16 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8
 WIDTH_IN = 5.2
 
 
-class PlotsMissing(RuntimeError):
+class PlotsMissingError(RuntimeError):
     """matplotlib is not there."""
 
 
 def figure(height_in: float) -> "Figure":
-    """An empty figure, narrow enough that its text can be read on a phone. Raises PlotsMissing."""
+    """An empty figure, narrow enough that its text can be read on a phone. Raises PlotsMissingError."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise PlotsMissing("plots need matplotlib, which is not installed: pip install 'trainhouse[sim]'") from error
+        raise PlotsMissingError("plots need matplotlib, which is not installed: pip install 'trainhouse[sim]'") from error
     return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 

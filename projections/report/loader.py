@@ -14,7 +14,7 @@ from trainhouse.projections.report.period import Period
 from trainhouse.projections.report.queries import Question
 
 Ask = Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
-"""A query and its bound values to rows by column name. May raise ClickHouseFailed."""
+"""A query and its bound values to rows by column name. May raise ClickHouseRequestError."""
 
 
 def gather(ask: Ask, period: Period, now_ms: int) -> Compared:

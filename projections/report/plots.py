@@ -18,7 +18,7 @@ MAX_NAME = 28
 
 
 def plots(now: Health) -> dict[str, str]:
-    """SVG elements by name, of what there is data for. Raises PlotsMissing."""
+    """SVG elements by name, of what there is data for. Raises PlotsMissingError."""
     drawn = {}
     if now.over_time:
         drawn["failures"] = _failures(now)

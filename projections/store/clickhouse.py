@@ -17,7 +17,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from trainhouse.projections.errors import ClickHouseFailed
+from trainhouse.projections.errors import ClickHouseRequestError
 from trainhouse.projections.settings import ClickHouseSettings
 
 # A repeat of an insert is recognised by its token, in the tables that a materialized view feeds as well.
@@ -25,7 +25,7 @@ EXACT_INSERT = {"insert_deduplicate": "1", "deduplicate_blocks_in_dependent_mate
 
 
 class ClickHouse(Protocol):
-    """Port to ClickHouse for ingestion. Every call blocks and raises ClickHouseFailed."""
+    """Port to ClickHouse for ingestion. Every call blocks and raises ClickHouseRequestError."""
 
     def command(self, sql: str) -> None:
         """Runs a statement without result (DDL and the like)."""
@@ -76,7 +76,7 @@ def connect_server(settings: ClickHouseSettings) -> ConnectClickHouse:
 
 
 def http_client(settings: ClickHouseSettings) -> Client:
-    """clickhouse-connect's ordinary HTTP client. Raises ClickHouseFailed when nobody answers."""
+    """clickhouse-connect's ordinary HTTP client. Raises ClickHouseRequestError when nobody answers."""
     url = urlsplit(settings.url)
     try:
         return clickhouse_connect.get_client(
@@ -90,7 +90,7 @@ def http_client(settings: ClickHouseSettings) -> Client:
             autogenerate_session_id=False,
         )
     except ClickHouseError as error:
-        raise ClickHouseFailed(f"ClickHouse at {settings.url} does not answer: {error}; is the projector up?") from error
+        raise ClickHouseRequestError(f"ClickHouse at {settings.url} does not answer: {error}; is the projector up?") from error
 
 
 def embedded_options(memory_bytes: int, merge_threads: int) -> dict[str, str]:
@@ -111,10 +111,10 @@ def connect_embedded(folder: Path, memory_bytes: int, merge_threads: int) -> Con
             interface="chdb", path=str(folder), chdb_options=embedded_options(memory_bytes, merge_threads)
         )
     except ClickHouseError as error:
-        raise ClickHouseFailed(f"the embedded engine cannot open {folder}: {error}; does another process use it?") from error
+        raise ClickHouseRequestError(f"the embedded engine cannot open {folder}: {error}; does another process use it?") from error
     return ConnectClickHouse(client)
 
 
-def _failed(what: str, error: Exception) -> ClickHouseFailed:
+def _failed(what: str, error: Exception) -> ClickHouseRequestError:
     shown = what if len(what) <= 200 else what[:200] + " …"
-    return ClickHouseFailed(f"ClickHouse failed on: {shown}\n{error}", getattr(error, "code", 0) or 0)
+    return ClickHouseRequestError(f"ClickHouse failed on: {shown}\n{error}", getattr(error, "code", 0) or 0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 
-from trainhouse.projections.errors import BrokenMigration
+from trainhouse.projections.errors import BrokenMigrationError
 from trainhouse.projections.store.clickhouse import ClickHouse
 
 _FILE = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
@@ -44,7 +44,7 @@ class Migration:
 
 
 def migrations() -> list[Migration]:
-    """The files of this package in order. Raises BrokenMigration on a repeated number."""
+    """The files of this package in order. Raises BrokenMigrationError on a repeated number."""
     found = []
     for entry in resources.files("trainhouse.projections").joinpath("migrations").iterdir():
         match = _FILE.match(entry.name)
@@ -53,7 +53,7 @@ def migrations() -> list[Migration]:
     found.sort(key=lambda m: m.number)
     # Gaps are fine: numbers are given out before the files are written, and each file applies by itself.
     if len({m.number for m in found}) != len(found):
-        raise BrokenMigration(f"each migration file needs a number of its own; found {[m.number for m in found]}")
+        raise BrokenMigrationError(f"each migration file needs a number of its own; found {[m.number for m in found]}")
     return found
 
 
@@ -84,8 +84,10 @@ def _refuse_misfits(known: list[Migration], applied: dict[int, tuple[str, str]])
     for number, (name, digest) in applied.items():
         migration = by_number.get(number)
         if migration is None:
-            raise BrokenMigration(f"migration {number:04} ({name}) was applied by a newer version; run that version, or rebuild the tables")
+            raise BrokenMigrationError(
+                f"migration {number:04} ({name}) was applied by a newer version; run that version, or rebuild the tables"
+            )
         if migration.sha256 != digest:
-            raise BrokenMigration(
+            raise BrokenMigrationError(
                 f"migration {number:04} ({name}) changed after it was applied; add a new file and leave the old one alone"
             )

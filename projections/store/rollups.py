@@ -32,7 +32,7 @@ SETTINGS optimize_aggregation_in_order = 1, insert_deduplicate = 0
 
 
 def make_anew(clickhouse: ClickHouse, rows: pa.Table) -> None:
-    """Buckets of all levels that these points lie in, from all points that lie in them. Blocks. Raises ClickHouseFailed."""
+    """Buckets of all levels that these points lie in, from all points that lie in them. Blocks. Raises ClickHouseRequestError."""
     if not rows.num_rows:
         return
     jobs, metrics = (", ".join(format_str(v) for v in pc.unique(rows[name]).to_pylist()) for name in ("job_id", "metric"))

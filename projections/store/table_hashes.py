@@ -28,7 +28,7 @@ class TableHash:
 
 
 def table_hashes(clickhouse: ClickHouse) -> list[TableHash]:
-    """All tables that hold what topics told, by name. Blocks: reads every row. Raises ClickHouseFailed."""
+    """All tables that hold what topics told, by name. Blocks: reads every row. Raises ClickHouseRequestError."""
     columns: dict[str, list[tuple[str, str]]] = {}
     merged: dict[str, bool] = {}
     for table, engine, name, column_type in clickhouse.rows(_COLUMNS):

@@ -25,11 +25,11 @@ class RecordTooLarge(SchedulerError):
     """The brokers refuse a journal record for its size: halve the batch."""
 
 
-class LogUnavailable(SchedulerError):
+class LogUnavailableError(SchedulerError):
     """The brokers did not answer; what was sent may or may not be in the log. Retryable."""
 
 
-class Fenced(SchedulerError):
+class FencedError(SchedulerError):
     """Another publisher with the same transactional id took over: this one must stop."""
 
 
@@ -37,7 +37,7 @@ class SnapshotMismatch(BrokenInvariant):
     """The snapshot does not belong to this journal as it is now: the owner refuses to append."""
 
 
-class SnapshotUnusable(SchedulerError):
+class UnusableSnapshotError(SchedulerError):
     """One snapshot cannot be recovered from: an older one may, or the journal itself."""
 
 

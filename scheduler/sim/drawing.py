@@ -22,16 +22,16 @@ WAIT_TICKS = ((0, "0"), (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min")
 LONG_TICKS = ((86_400, "1 d"), (7 * 86_400, "7 d"), (30 * 86_400, "30 d"), (180 * 86_400, "180 d"))
 
 
-class PlotsMissing(RuntimeError):
+class PlotsMissingError(RuntimeError):
     """matplotlib is not there."""
 
 
 def figure(width_in: float, height_in: float) -> "Figure":
-    """An empty figure. Raises PlotsMissing."""
+    """An empty figure. Raises PlotsMissingError."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise PlotsMissing(
+        raise PlotsMissingError(
             "plots need matplotlib, which is not installed: pip install 'trainhouse[sim]', or leave the plots out with --no-plots"
         ) from error
     return Figure(figsize=(width_in, height_in), layout="constrained")

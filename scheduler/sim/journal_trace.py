@@ -41,22 +41,24 @@ class Recorded:
     notes: list[str] = field(default_factory=list)
 
 
-class NothingRecorded(ValueError):
+class NothingRecordedError(ValueError):
     """The journal says too little to simulate: no such pool, no job, no node."""
 
 
 def recorded(history: History, pool: str | None = None, since_ms: int | None = None) -> Recorded:
-    """The past of one pool (the only one, where none is named). Raises NothingRecorded."""
+    """The past of one pool (the only one, where none is named). Raises NothingRecordedError."""
     pool = _pool(history, pool)
     from_ms = max(history.first_ms, since_ms or 0)
     if from_ms > history.last_ms:
-        raise NothingRecorded("--since is later than the journal's last record; ask for an earlier time")
+        raise NothingRecordedError("--since is later than the journal's last record; ask for an earlier time")
     notes: list[str] = []
     lives = [j for j in history.jobs.values() if j.spec.pool == pool and (j.end_ms is None or j.end_ms > from_ms)]
     nodes = [n for n in history.nodes.values() if n.node.pool == pool]
     ran = _left_out(lives, notes)
     if not ran or not nodes:
-        raise NothingRecorded(f"pool {pool} has {len(ran)} jobs that could be simulated and {len(nodes)} nodes in that time; nothing to do")
+        raise NothingRecordedError(
+            f"pool {pool} has {len(ran)} jobs that could be simulated and {len(nodes)} nodes in that time; nothing to do"
+        )
     # Jobs that held devices come first: at the moment itself no other can take them.
     ran.sort(key=lambda j: (0, _held_from(j, from_ms), j.number) if _holds(j, from_ms) else (1, j.queued_ms, j.number))
     usual_ms = _usual_ms(ran, history.last_ms)
@@ -91,7 +93,7 @@ def _pool(history: History, pool: str | None) -> str:
         return pools[0]
     if pool is None or pool not in pools:
         what = f"the journal knows no pool {pool!r}" if pool else "the journal knows several pools; name one with --pool"
-        raise NothingRecorded(f"{what}; there are {', '.join(pools) or 'none'}")
+        raise NothingRecordedError(f"{what}; there are {', '.join(pools) or 'none'}")
     return pool
 
 

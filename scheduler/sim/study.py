@@ -70,7 +70,7 @@ def named_policies(sources: Sequence[str], fleet: Fleet) -> dict[str, Scheduling
 
 
 def run(study: Study, out: Path | None = None, plots: bool = True, progress: Progress | None = None) -> list[Outcome]:
-    """Simulates every policy; writes into `out` (made if need be). Raises OSError, PlotsMissing (before anything is simulated)."""
+    """Simulates every policy; writes into `out` (made if need be). Raises OSError, PlotsMissingError (before anything is simulated)."""
     if out is None:
         return [_one(study, name, None, progress) for name in study.policies]
     if plots:

@@ -1,6 +1,6 @@
 """Ports of the journal's shell: a log, a store for snapshots, a clock.
 
-Holds: `append` returns once the entry is in the log for good; when it raises LogUnavailable, the entry may or may not be there.
+Holds: `append` returns once the entry is in the log for good; when it raises LogUnavailableError, the entry may or may not be there.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,13 +50,14 @@ class Publisher(Protocol):
     """Sends effects in order. With a transactional id each batch is visible as a whole, and only while it is not fenced."""
 
     async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
-        """Returns when all is acked (committed). Raises Fenced, or LogUnavailable: then it must be closed and never used again.
+        """Returns when all is acked (committed). Raises Fenced, or LogUnavailableError: then it must be closed and never used again.
 
         With a transactional id, `mark` (a seq, larger than any before; 0: none) is committed with the batch or not at all.
         """
 
     async def mark(self) -> int:
-        """The mark of the last batch that was committed under this id, by whichever publisher; 0 when none was. Raises LogUnavailable."""
+        """The mark of the last batch that was committed under this id, by whichever publisher; 0 when none was. Raises
+        LogUnavailableError."""
 
     async def close(self) -> None:
         """Gives its connections back; an open transaction is aborted."""
@@ -66,37 +67,38 @@ class Log(Protocol):
     """The brokers."""
 
     async def append(self, topic: str, partition: int, value: bytes) -> Appended:
-        """One entry. Raises LogUnavailable (outcome unknown) or RecordTooLarge (not appended)."""
+        """One entry. Raises LogUnavailableError (outcome unknown) or RecordTooLarge (not appended)."""
 
     async def open_tail(self, topic: str, positions: Mapping[int, int]) -> Tail:
         """A reader from the given offset of each partition on."""
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset that is still there and the next one to be written. Raises LogUnavailable."""
+        """The first offset that is still there and the next one to be written. Raises LogUnavailableError."""
 
     async def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        """The next offset to be written of each, by one question: for who asks again and again. Raises LogUnavailable."""
+        """The next offset to be written of each, by one question: for who asks again and again. Raises LogUnavailableError."""
 
     async def partitions(self, topic: str) -> list[int]:
-        """The partition numbers of a topic. Raises LogUnavailable."""
+        """The partition numbers of a topic. Raises LogUnavailableError."""
 
     async def existing(self, topics: Collection[str]) -> set[str]:
-        """Returns those of these topics that exist, by the brokers' present answer. Raises LogUnavailable."""
+        """Returns those of these topics that exist, by the brokers' present answer. Raises LogUnavailableError."""
 
     async def topic_id(self, topic: str) -> str:
-        """The id that a topic keeps until it is deleted; another one of the same name has another id. Raises LogUnavailable."""
+        """The id that a topic keeps until it is deleted; another one of the same name has another id. Raises LogUnavailableError."""
 
     async def open_publisher(self, transactional_id: str | None, marks: str = "") -> Publisher:
-        """With an id: fences every earlier publisher of that id. `marks` is the topic that its marks speak of. Raises LogUnavailable."""
+        """With an id: fences every earlier publisher of that id. `marks` is the topic that its marks speak of. Raises
+        LogUnavailableError."""
 
     async def send(self, topic: str, key: bytes, value: bytes | None) -> None:
-        """One keyed record outside the journal (snapshot pointers, explanations); None is a tombstone. Raises LogUnavailable."""
+        """One keyed record outside the journal (snapshot pointers, explanations); None is a tombstone. Raises LogUnavailableError."""
 
     async def newest(self, topic: str, prefix: bytes) -> dict[bytes, bytes]:
-        """The newest value of each key with this prefix in a compacted topic, deleted ones left out. Raises LogUnavailable."""
+        """The newest value of each key with this prefix in a compacted topic, deleted ones left out. Raises LogUnavailableError."""
 
     async def whole(self, topic: str) -> list[bytes | None]:
-        """The values of all records of a small topic, read to its end; none where there is no such topic. Raises LogUnavailable."""
+        """The values of all records of a small topic, read to its end; none where there is no such topic. Raises LogUnavailableError."""
 
     async def close(self) -> None:
         """Gives all connections back."""

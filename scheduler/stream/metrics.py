@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from trainhouse.events.runtime.metrics_server import FAST_S
 from trainhouse.events.wire.journal import InputRefused, JournalRecord
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.stream.interfaces import Log
 
 LAG_EVERY_S = 5.0
@@ -104,7 +104,7 @@ async def measure_lag(log: Log, topic: str, cursors: Callable[[], Mapping[int, i
         handled = cursors()
         try:
             ends = await log.ends(topic, handled.keys())
-        except LogUnavailable:
+        except LogUnavailableError:
             ends = {}  # the brokers are away: the last known figures stay
         for partition, end in ends.items():
             gauge.labels(partition).set(max(0, end - handled[partition] - 1))

@@ -22,7 +22,7 @@ import chdb
 
 from tests.chaos.sql_grammar import Grammar, Targets
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded, embedded_options
 
 MEMORY = 1024**3
@@ -85,7 +85,7 @@ def fuzz(at: Range, seed: int, texts: int) -> Tried:
         try:
             answer = pool.query(text, "TSV", {"v": "x"}).body.decode("utf-8", "replace")
             tried.ends["answered"] += 1
-        except QueryRefused as refused:
+        except QueryRefusedError as refused:
             answer = str(refused)
             tried.ends[f"refused {refused.code}"] += 1
         if at.secret in answer or at.secret[::-1] in answer or at.secret.encode().hex() in answer.lower():

@@ -21,7 +21,7 @@ from trainhouse.deploy.local.errors import StackError
 from trainhouse.deploy.local.layout import StackFolder, read_toml
 from trainhouse.events import CancelJob, Event, InvalidEvent, JobSpec, JobStatus, JobSubmitted, UncordonNode, decode, envelope_of
 from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 
@@ -90,7 +90,7 @@ class ChaosStack:
     def nudge(self) -> None:
         """Asks something of the pool that is refused: intake and a scheduler append, publish and answer. Nothing while brokers are away."""
         event = UncordonNode.model_validate({"pool": "default", "node_id": "no-such-node", "reason": "a nudge", "user": "chaos"})
-        with suppress(BusUnavailable):
+        with suppress(BusUnavailableError):
             self._produce(f"nudge-{time.monotonic_ns()}", event, 20)
 
     def _produce(self, event_id: str, event: Event, timeout_s: float = 150) -> None:

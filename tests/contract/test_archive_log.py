@@ -15,7 +15,7 @@ from tests.support.fakes.archive_fakes import MemoryPartition
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.waiting import until
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
-from trainhouse.events.archive.errors import ArchiveDamaged, ArchiveGap
+from trainhouse.events.archive.errors import ArchiveCorruptError, ArchiveGapError
 from trainhouse.events.archive.log import KafkaPartition, PartitionLog, journal_reader
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.reading import journal_records
@@ -24,7 +24,7 @@ from trainhouse.events.archive.trimming import trim
 from trainhouse.events.archive.writing import archive_partition
 from trainhouse.events.bus.admin import topic_id
 from trainhouse.events.bus.kafka import producer_config, watermarks
-from trainhouse.events.model.errors import BusUnavailable, RecordsGone
+from trainhouse.events.model.errors import BusUnavailableError, RecordsGoneError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 from trainhouse.projections.ingest import archive_source as archived
@@ -126,7 +126,7 @@ def test_what_was_deleted_is_never_read_over(site: Site) -> None:
     assert site.log.delete_before(found[2].offset) == found[2].offset
     assert site.log.bounds()[0] == found[2].offset
     for start in (0, found[1].offset):
-        with pytest.raises(RecordsGone, match=str(found[2].offset)):
+        with pytest.raises(RecordsGoneError, match=str(found[2].offset)):
             list(site.log.records(start))
     assert list(site.log.records(found[2].offset)) == found[2:]
 
@@ -191,7 +191,7 @@ def test_another_topics_records_are_not_taken_for_the_archived_ones(site: Site) 
     site.write(0)
     (written,) = site.log.records(0)
     archive.add(0, [replace(written, value=b"another")])
-    with pytest.raises(ArchiveDamaged, match="not what the topic holds"):
+    with pytest.raises(ArchiveCorruptError, match="not what the topic holds"):
         trim(site.log, archive, 1)
     assert site.log.bounds()[0] == 0
 
@@ -224,7 +224,7 @@ def test_a_lane_reads_a_trimmed_journal_as_if_it_were_whole(real: Site, settings
         assert found == offsets[:last]
         history.close()
     without = KafkaSource(settings, [real.topic], 2, 10_000)
-    with pytest.raises(ArchiveGap, match=f"begins at offset {offsets[5]}"):
+    with pytest.raises(ArchiveGapError, match=f"begins at offset {offsets[5]}"):
         without.start({})
     without.close()
 
@@ -250,7 +250,7 @@ def test_a_partition_that_the_client_does_not_know_yet_is_waited_for(settings: K
             assert wait([asked], 1.0).not_done, asked.result()
             admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
             assert asked.result(30) == (0, 0)
-        with pytest.raises(BusUnavailable, match=f"{topic}-7: its ends are not known"):
+        with pytest.raises(BusUnavailableError, match=f"{topic}-7: its ends are not known"):
             watermarks(reader, topic, 7, timeout_s=1.0)
     finally:
         reader.close()

@@ -25,7 +25,7 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.server import Admission, Endpoint
-from trainhouse.projections.errors import ClickHouseFailed
+from trainhouse.projections.errors import ClickHouseRequestError
 from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded, embedded_options
 
 MEMORY = 1024**3
@@ -115,7 +115,7 @@ def test_parameters_are_bound_not_pasted(port: ClickHouse) -> None:
 
 
 def test_an_error_carries_clickhouse_s_code(port: ClickHouse) -> None:
-    with pytest.raises(ClickHouseFailed) as failed:
+    with pytest.raises(ClickHouseRequestError) as failed:
         port.rows("SELECT nosuch FROM points")
     assert failed.value.code == 47
     assert "nosuch" in str(failed.value)

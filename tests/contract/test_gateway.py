@@ -23,7 +23,7 @@ from trainhouse.events.wire import topics
 from trainhouse.events.wire.envelope import rfc3339
 from trainhouse.gateway import requests
 from trainhouse.gateway.auth.authentication import COOKIE, PAGE_HEADER
-from trainhouse.gateway.errors import SqlUnavailable
+from trainhouse.gateway.errors import SqlUnavailableError
 from trainhouse.gateway.queries import cursors, read_your_writes
 from trainhouse.gateway.routes import rank_output
 
@@ -477,7 +477,7 @@ def test_raw_sql_answers_in_the_form_asked_for_with_bound_values(world: World) -
 
 def test_projections_that_are_away_are_said_to_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object, **__: object) -> None:
-        raise SqlUnavailable("the projections do not answer")
+        raise SqlUnavailableError("the projections do not answer")
 
     monkeypatch.setattr(world.gateway.reader, "rows", away)
     response = world.client.get(JOBS, headers=world.token())

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.fakes.journal_fakes import FakeBroker, FakeLog
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.scheduler.core.errors import Fenced, RecordTooLarge
+from trainhouse.scheduler.core.errors import FencedError, RecordTooLarge
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.interfaces import Entry, Log
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
@@ -162,7 +162,7 @@ def test_a_new_publisher_fences_the_one_before_it(run: Callable[[Case], None]) -
         await old.send([out(topic, b"old")])
         new = await log.open_publisher(f"{topic}-id")
         await new.send([out(topic, b"new")])
-        with pytest.raises(Fenced):
+        with pytest.raises(FencedError):
             await old.send([out(topic, b"too late")])
         await new.send([out(topic, b"newer")])
         assert [e.value for e in await read(log, topic, {0: 0}, 3)] == [b"old", b"new", b"newer"]
@@ -207,7 +207,7 @@ def test_a_mark_is_committed_with_its_batch_and_outlives_its_publisher(run: Call
         await first.send([out(topic, b"a")], mark=7)
         await first.send([out(topic, b"b")], mark=9)
         second = await log.open_publisher(f"{topic}-id", topic)
-        with pytest.raises(Fenced):
+        with pytest.raises(FencedError):
             await first.send([out(topic, b"c")], mark=11)
         assert await second.mark() == 9
         await first.close()

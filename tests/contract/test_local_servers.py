@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.waiting import until
-from trainhouse.deploy.local.errors import JarsMissing, NotReady, PortBusy
+from trainhouse.deploy.local.errors import JarsMissingError, NotReadyError, PortBusyError
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_port, free_ports, holder, is_free, listening
 from trainhouse.deploy.local.servers import jars
 from trainhouse.deploy.local.servers.kafka_broker import MESSAGE_MAX_BYTES, KafkaServer
@@ -189,7 +189,7 @@ def test_a_busy_port_is_an_error_that_names_its_holder(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         assert not is_free(port)
         assert f"pid {os.getpid()}" in holder(port)
-        with pytest.raises(PortBusy, match=rf"{port}.*pid {os.getpid()}"):
+        with pytest.raises(PortBusyError, match=rf"{port}.*pid {os.getpid()}"):
             KafkaServer(tmp_path / "kafka", port=port).start()
 
 
@@ -197,7 +197,7 @@ def test_a_server_that_ends_while_starting_says_why(tmp_path: Path) -> None:
     server = KafkaServer(tmp_path / "kafka")
     server.prepare()
     (server.data_folder / "meta.properties").write_text("version=1\nnode.id=7\ncluster.id=other\n")
-    with pytest.raises(NotReady, match="node"):
+    with pytest.raises(NotReadyError, match="node"):
         server.start()
 
 
@@ -227,7 +227,7 @@ def test_without_network_and_cache_the_error_says_how_to_prefetch(tmp_path: Path
     nowhere = f"http://{LOOPBACK}:{free_port()}"  # a proxy that is not there: as without network
     for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(variable, nowhere)
-    with pytest.raises(JarsMissing, match=r"deploy\.local\.prefetch"):
+    with pytest.raises(JarsMissingError, match=r"deploy\.local\.prefetch"):
         jars.ensure(tmp_path)
 
 
@@ -235,7 +235,7 @@ def test_a_jar_that_is_not_the_locked_one_is_never_used(tmp_path: Path) -> None:
     jar = next(jars.locked())
     altered = jars.Jar(jar.group, jar.artifact, jar.version, "0" * 64)
     jars.ensure()
-    with pytest.raises(JarsMissing, match="sha256"):
+    with pytest.raises(JarsMissingError, match="sha256"):
         jars.fetch(altered, tmp_path, source=jars.cache_dir() / "maven")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     jars.fetch(jar, tmp_path, source=jars.cache_dir() / "maven")

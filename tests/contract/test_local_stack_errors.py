@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainhouse.deploy.local import client_config, stack
-from trainhouse.deploy.local.errors import DiskFull, FolderUnusable, JarsMissing, NotRunning, PortBusy
+from trainhouse.deploy.local.errors import DiskFullError, FolderUnusableError, JarsMissingError, NotRunningError, PortBusyError
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.layout import BASE_PORT, COUNT, Choices, StackFolder, StackPorts
 from trainhouse.deploy.local.servers import jars
@@ -21,12 +21,12 @@ def test_a_busy_port_is_named_with_its_holder(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
         ports = StackPorts((*StackPorts.free().numbers[:-1], port))
-        with pytest.raises(PortBusy, match=rf"port {port}.*pid \d+.*--ports auto"):
+        with pytest.raises(PortBusyError, match=rf"port {port}.*pid \d+.*--ports auto"):
             stack.up(tmp_path / "data", ports=ports)
 
 
 def test_a_full_disk_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(DiskFull, match=r"MiB free.*--data-dir"):
+    with pytest.raises(DiskFullError, match=r"MiB free.*--data-dir"):
         stack.up(tmp_path / "data", ports=StackPorts.free(), min_free_bytes=2**60)
     assert not (tmp_path / "data" / "kafka").exists()
     assert stack.warnings(tmp_path, min_free_bytes=2**60)
@@ -35,7 +35,7 @@ def test_a_full_disk_is_refused_before_anything_starts(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(FolderUnusable, match="--data-dir"):
+    with pytest.raises(FolderUnusableError, match="--data-dir"):
         stack.up(tmp_path / "file" / "data")
 
 
@@ -43,7 +43,7 @@ def test_missing_jars_without_network_are_refused_before_anything_starts(tmp_pat
     monkeypatch.setenv("TRAINHOUSE_CACHE_DIR", str(tmp_path / "cache"))
     for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(variable, f"http://{LOOPBACK}:{free_port()}")
-    with pytest.raises(JarsMissing, match="prefetch"):
+    with pytest.raises(JarsMissingError, match="prefetch"):
         stack.up(tmp_path / "data", ports=StackPorts.free())
     assert jars.cache_dir() == tmp_path / "cache"
 
@@ -51,7 +51,7 @@ def test_missing_jars_without_network_are_refused_before_anything_starts(tmp_pat
 @pytest.mark.parametrize("command", [stack.down, stack.ps, stack.env])
 def test_without_a_stack_the_error_says_so(tmp_path: Path, command: object) -> None:
     assert callable(command)
-    with pytest.raises(NotRunning, match="no stack"):
+    with pytest.raises(NotRunningError, match="no stack"):
         command(tmp_path)
 
 

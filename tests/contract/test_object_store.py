@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.stack.sts_store import STS_ROLE
-from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreRefused, ObjectStoreUnavailable
+from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import ObjectStore, exists, get_or_none
@@ -176,9 +176,9 @@ def test_a_range_is_a_part(under_test: UnderTest, folder: str) -> None:
 
 
 def test_what_is_not_there_is_told_so(under_test: UnderTest, folder: str) -> None:
-    with pytest.raises(ObjectMissing, match="none"):
+    with pytest.raises(ObjectMissingError, match="none"):
         under_test.store.get(f"{folder}none")
-    with pytest.raises(ObjectMissing):
+    with pytest.raises(ObjectMissingError):
         under_test.store.get_range(f"{folder}none", 0, 1)
     assert under_test.store.stat(f"{folder}none") is None
     under_test.store.delete(f"{folder}none")
@@ -252,16 +252,16 @@ def test_a_store_that_is_away_is_a_retryable_error_with_the_way_out() -> None:
     gone = S3ObjectStore(
         StoreSettings(endpoint=f"http://127.0.0.1:{port}", access_key="a", secret_key="b", deadline_s=1.0)  # type: ignore[arg-type]
     )
-    with pytest.raises(ObjectStoreUnavailable, match=rf"127\.0\.0\.1:{port}/trainhouse: get of 'k'.*TRAINHOUSE_S3_ENDPOINT"):
+    with pytest.raises(ObjectStoreUnavailableError, match=rf"127\.0\.0\.1:{port}/trainhouse: get of 'k'.*TRAINHOUSE_S3_ENDPOINT"):
         gone.get("k")
-    with pytest.raises(ObjectStoreUnavailable, match="conditional put of 'k'"):
+    with pytest.raises(ObjectStoreUnavailableError, match="conditional put of 'k'"):
         gone.put_if_absent("k", b"")
 
 
 def test_a_wrong_key_or_bucket_is_refused_at_once(object_store_endpoint: StoreServer) -> None:
-    with pytest.raises(ObjectStoreRefused, match="check the bucket and the keys"):
+    with pytest.raises(ObjectStoreRefusedError, match="check the bucket and the keys"):
         S3ObjectStore(settings_of(object_store_endpoint, secret_key="wrong")).get("k")  # pragma: allowlist secret
-    with pytest.raises(ObjectStoreRefused, match="no-such-bucket"):
+    with pytest.raises(ObjectStoreRefusedError, match="no-such-bucket"):
         S3ObjectStore(settings_of(object_store_endpoint, bucket="no-such-bucket")).get("k")
 
 

@@ -14,7 +14,7 @@ from tests.support.fakes.memory_source import MemoryHistory, MemoryLog, MemorySo
 from tests.support.waiting import until
 from trainhouse.events.bus.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.projections.errors import BrokenPosition
+from trainhouse.projections.errors import InvalidPositionError
 from trainhouse.projections.ingest.reader import KafkaSource, Source
 from trainhouse.projections.ingest.topic_history import History, KafkaHistory
 from trainhouse.projections.record import Record
@@ -113,7 +113,7 @@ def test_it_reads_on_from_given_offsets_and_again_what_was_read(log: Log) -> Non
 def test_a_position_beyond_the_end_is_refused(log: Log) -> None:
     log.append(b"0")
     source = log.source()
-    with pytest.raises(BrokenPosition):
+    with pytest.raises(InvalidPositionError):
         source.start({(log.topic, 0): 1000})
     source.close()
 

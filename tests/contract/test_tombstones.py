@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from trainhouse.events.archive.log import journal_reader, record_of
 from trainhouse.events.bus.kafka import producer_config, read_to_end
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.tombstones.compacted_topics import KafkaTopics, ShutOut
+from trainhouse.events.tombstones.compacted_topics import KafkaTopics, SupersededPassError
 from trainhouse.events.tombstones.one_pass import EVER, Buried, Looked, bury
 from trainhouse.events.tombstones.rule import Due, may_end
 
@@ -94,6 +94,6 @@ def test_a_paused_pass_is_shut_out_by_a_later_one_and_what_it_wrote_never_counts
     with closing(KafkaTopics(topic.settings)) as later:
         later.shut_out_others()
         topic.put("a")
-        with pytest.raises(ShutOut):
+        with pytest.raises(SupersededPassError):
             topics.commit()
     assert topic.kept() == {"a": True}

@@ -21,7 +21,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable
+from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.stores.object_store import Body
@@ -175,7 +175,7 @@ def one_rank_fails(job: str, folder: Path) -> dict[str, Any]:
     rank.train(1)
 
     def fail() -> None:
-        raise ObjectStoreUnavailable("rank 1 has no network")
+        raise ObjectStoreUnavailableError("rank 1 has no network")
 
     if rank.rank == 1:
         rank.store.act_at = ("/chunks/", True, fail)

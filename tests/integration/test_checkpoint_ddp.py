@@ -148,7 +148,7 @@ def test_damage_that_one_rank_finds_makes_all_fall_back(run: Run, job: str, stor
 
 
 def test_a_stale_attempt_that_commits_a_checkpoint_is_refused_on_every_rank(run: Run, job: str, store: S3ObjectStore) -> None:
-    assert [r["error"] for r in run("stale")] == ["StaleEpoch", "StaleEpoch"]
+    assert [r["error"] for r in run("stale")] == ["StaleEpochError", "StaleEpochError"]
     entries = [read_entry(store, job, n) for n in range(4)]
     assert [(e.kind, int(e.epoch)) for e in entries if e is not None] == [("claim", 1), ("checkpoint/2", 1), ("claim", 2)]
 
@@ -161,7 +161,7 @@ def test_sharded_tensors_are_written_by_shard_and_read_in_another_layout(run: Ru
 
 def test_when_one_rank_cannot_upload_nobody_commits(run: Run) -> None:
     ranks = run("one_rank_fails")
-    assert [r["error"] for r in ranks] == ["ObjectStoreUnavailable"] * 2 and [r["commit"] for r in ranks] == [1, 1]
+    assert [r["error"] for r in ranks] == ["ObjectStoreUnavailableError"] * 2 and [r["commit"] for r in ranks] == [1, 1]
     assert ranks[0]["told"] == ["CheckpointStarted", "CheckpointFailed", "CheckpointStarted", "CheckpointCompleted"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.waiting import until
-from trainhouse.client import NoReply, NotReachable, SqlEndpoint, TrainhouseClient, UnknownJob, spec_of
+from trainhouse.client import NoReplyError, NotReachableError, SqlEndpoint, TrainhouseClient, UnknownJobError, spec_of
 from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.kafka.backend import ByKafka
 from trainhouse.client.kafka.job_events import spec_of_job, story
@@ -133,7 +133,7 @@ def test_a_rejected_resubmission_is_told_to_its_sender_alone(client: TrainhouseC
 
 
 def test_an_unknown_job_is_an_error(client: TrainhouseClient) -> None:
-    with pytest.raises(UnknownJob):
+    with pytest.raises(UnknownJobError):
         client.status("nothing-like-that")
 
 
@@ -158,7 +158,7 @@ def test_a_story_tells_each_event_once(client: TrainhouseClient, settings: Kafka
 
 def test_no_broker_is_said_in_time() -> None:
     away = TrainhouseClient(ByKafka(KafkaSettings(bootstrap="127.0.0.1:1"), NO_SQL, no_code))
-    with pytest.raises(NotReachable, match="trainhouse up"):
+    with pytest.raises(NotReachableError, match="trainhouse up"):
         away.submit(SPEC)
 
 
@@ -199,6 +199,6 @@ def test_operations_gather_every_ranks_answer(settings: KafkaSettings, requests:
 
 def test_silent_agents_are_named(settings: KafkaSettings) -> None:
     began = time.monotonic()
-    with pytest.raises(NoReply, match="rank 2 within 6 s"):
+    with pytest.raises(NoReplyError, match="rank 2 within 6 s"):
         list(execute(settings, running("j"), 2, ("true",), timeout_s=1))
     assert time.monotonic() - began < 30

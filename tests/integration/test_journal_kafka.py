@@ -24,7 +24,7 @@ from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.events.wire.topics import DEAD_LETTERS, MAX_JOURNAL_RECORD_BYTES, STATUS, VERDICTS
-from trainhouse.scheduler.core.errors import Fenced
+from trainhouse.scheduler.core.errors import FencedError
 from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
 from trainhouse.scheduler.core.protocol.publication import Outgoing
@@ -205,7 +205,7 @@ def test_a_woken_publisher_cannot_write_an_old_status(bench: Any) -> None:
         new = await b.log.open_publisher(f"{b.journal}-0")
         await new.send(status(b"new"))
         wake.set()
-        with pytest.raises(Fenced):
+        with pytest.raises(FencedError):
             await sending
         plain = await b.log.open_publisher(None)
         # A commit is acked a moment before the brokers have marked it on every partition: readers see it then.

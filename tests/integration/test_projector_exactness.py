@@ -19,7 +19,7 @@ from trainhouse.events.model.job import JobState, JobStatus
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import envelope_of
-from trainhouse.projections.errors import BrokenMigration
+from trainhouse.projections.errors import BrokenMigrationError
 from trainhouse.projections.ingest import lane as lane_module
 from trainhouse.projections.ingest.high_water import Marks
 from trainhouse.projections.ingest.lane import Pace
@@ -267,7 +267,7 @@ def test_a_migration_cut_at_any_statement_is_finished_by_the_next_start(tmp_path
 def test_a_changed_or_unknown_migration_is_refused(clickhouse: ConnectClickHouse) -> None:
     known = migrations()
     changed = [Migration(m.number, m.name, m.text + ";SELECT 1") if m.number == 2 else m for m in known]
-    with pytest.raises(BrokenMigration, match="changed after it was applied"):
+    with pytest.raises(BrokenMigrationError, match="changed after it was applied"):
         migrate(clickhouse, changed)
-    with pytest.raises(BrokenMigration, match="newer version"):
+    with pytest.raises(BrokenMigrationError, match="newer version"):
         migrate(clickhouse, known[:-1])

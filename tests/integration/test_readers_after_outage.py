@@ -14,7 +14,7 @@ from trainhouse.events import Event, envelope_of
 from trainhouse.events.bus import outage
 from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.bus.kafka import EventProducer
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.ids import EventId, JobId, NodeId, PoolName
 from trainhouse.events.model.job import JobRejected
 from trainhouse.events.model.node import NodeSuspected
@@ -24,7 +24,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 from trainhouse.projections.alerts import broker_io as alerts_bus
 from trainhouse.projections.alerts.broker_io import AlertsBus
-from trainhouse.projections.alerts.errors import CannotGoOn
+from trainhouse.projections.alerts.errors import WatcherReplacedError
 from trainhouse.projections.exporter import followed_topics as exporter_bus
 from trainhouse.projections.exporter.followed_topics import ExporterBus
 
@@ -75,9 +75,9 @@ def test_exporter_and_alerts_go_on_after_the_broker_was_away(tmp_path: Path, mon
         alerts.publish_measured(measured(1))
 
         server.stop()
-        with pytest.raises(BusUnavailable):
+        with pytest.raises(BusUnavailableError):
             exporter.remember({"j": TRACED}, 2)
-        with pytest.raises((BusUnavailable, CannotGoOn)):
+        with pytest.raises((BusUnavailableError, WatcherReplacedError)):
             alerts.publish_measured(measured(2))
         began_s = time.monotonic()
         while time.monotonic() < began_s + 3:
@@ -92,7 +92,7 @@ def test_exporter_and_alerts_go_on_after_the_broker_was_away(tmp_path: Path, mon
             try:
                 exporter.remember({"j": TRACED}, 3)
                 exporter.commit({(topics.STATUS, 0): 1})
-            except BusUnavailable:
+            except BusUnavailableError:
                 return False
             return True
 
@@ -102,9 +102,9 @@ def test_exporter_and_alerts_go_on_after_the_broker_was_away(tmp_path: Path, mon
             nonlocal alerts
             try:
                 alerts.publish_measured(measured(3))
-            except BusUnavailable:
+            except BusUnavailableError:
                 return False
-            except CannotGoOn:  # the process ends and its supervisor starts it again
+            except WatcherReplacedError:  # the process ends and its supervisor starts it again
                 alerts.close()
                 alerts = AlertsBus(kafka)
                 alerts.open(0)

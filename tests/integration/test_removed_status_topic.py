@@ -12,7 +12,7 @@ from trainhouse.events.bus.kafka import TO_END, consumer, read_to_end
 from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.project_topics import status_topic
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.journal.project_statuses import ProjectStatuses
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
@@ -40,7 +40,7 @@ def test_a_status_topic_that_is_deleted_holds_up_others_for_a_moment_only(kafka:
         await statuses.sent(batch, publisher.send(batch, mark=1))
         admin.delete_topics([GONE])[GONE].result(30)
         began_s = time.monotonic()
-        with pytest.raises(LogUnavailable):
+        with pytest.raises(LogUnavailableError):
             # The topic was there when it was last asked for.
             await statuses.sent(batch, publisher.send(batch, mark=2))
         await publisher.close()

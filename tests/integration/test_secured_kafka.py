@@ -21,7 +21,7 @@ from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import AskedVia, PoolCreated, RequestedBy, decode, envelope_of
 from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 
@@ -121,5 +121,5 @@ def test_the_control_plane_runs_on_a_cluster_with_tls_and_passwords(secured: Kaf
 
 
 def test_a_wrong_password_is_told(secured: KafkaSettings) -> None:
-    with pytest.raises(BusUnavailable, match=secured.bootstrap):
+    with pytest.raises(BusUnavailableError, match=secured.bootstrap):
         create_topics(secured.model_copy(update={"sasl_password": "wrong"}), timeout_s=5)  # pragma: allowlist secret

@@ -133,7 +133,7 @@ def test_an_older_attempt_cannot_begin_after_a_newer_one(runs: Runs) -> None:
     assert [newer.exit_of(r).exit_code for r in (0, 1)] == [0, 0], newer.stderr()
     older = tiny(runs, epoch=2, steps=2)
     assert [older.exit_of(r).exit_code for r in (0, 1)] == [1, 1]
-    assert "StaleEpoch" in older.stderr(0) and "StaleEpoch" in older.stderr(1)
+    assert "StaleEpochError" in older.stderr(0) and "StaleEpochError" in older.stderr(1)
     assert older.losses() == {}
 
 

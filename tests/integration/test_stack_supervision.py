@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.waiting import until
 from trainhouse.deploy.local import stack
-from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
+from trainhouse.deploy.local.errors import AlreadyRunningError, NotRunningError
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.supervision import supervisor_client, supervisor_config
 from trainhouse.deploy.local.supervision.stack_parts import Part
@@ -119,7 +119,7 @@ def test_the_pause_before_a_restart_is_bounded() -> None:
 
 
 def test_one_folder_has_one_stack(supervised: Supervised) -> None:
-    refused = pytest.raises(AlreadyRunning, match=rf"pid {supervised.process.pid}.*trainhouse down")
+    refused = pytest.raises(AlreadyRunningError, match=rf"pid {supervised.process.pid}.*trainhouse down")
     with refused, supervisor_client.locked(supervised.folder):
         pass
 
@@ -139,7 +139,7 @@ def test_when_the_supervisor_is_killed_its_parts_end_and_the_folder_is_free(supe
     supervised.process.wait()
     with supervisor_client.locked(supervised.folder):
         pass
-    with pytest.raises(NotRunning, match="trainhouse up"):
+    with pytest.raises(NotRunningError, match="trainhouse up"):
         supervisor_client.states(supervised.folder)
 
 

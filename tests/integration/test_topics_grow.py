@@ -18,7 +18,7 @@ from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import CancelJob, JobId, PoolCreated, envelope_of
 from trainhouse.events.bus.admin import create_project_topics, create_topics
 from trainhouse.events.bus.topology_log import checked_topology, read_topology, watch
-from trainhouse.events.model.errors import TopicsDiffer
+from trainhouse.events.model.errors import TopicsDifferError
 from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import encode
@@ -67,7 +67,7 @@ def test_1_topics_of_before_are_adopted_as_the_brokers_have_them(broker: KafkaSe
     old = [NewTopic(name, 2, 1) for name in (ADMISSION, DIRECTORY, CONTROL, DECISIONS, ALLOCATIONS)]
     for future in admin.create_topics(old).values():
         future.result(30)
-    with pytest.raises(TopicsDiffer, match="is 3, but the topics have 2 partitions"):
+    with pytest.raises(TopicsDifferError, match="is 3, but the topics have 2 partitions"):
         create_topics(KafkaSettings(bootstrap=broker.bootstrap, partitions=3))
     assert TOPOLOGY in create_topics(broker)
     topology, found = read_topology(broker)
@@ -145,14 +145,14 @@ def test_4_partitions_that_somebody_else_added_are_noticed(broker: KafkaSettings
         add(broker, CONTROL, 5)
         shown = command(broker, "topics")
         assert shown.returncode == 1 and "run `trainhouse topics grow --partitions 5`" in shown.stderr, shown
-        with pytest.raises(TopicsDiffer, match="somebody added partitions"):
+        with pytest.raises(TopicsDifferError, match="somebody added partitions"):
             checked_topology(broker)
         assert command(broker, "topics", "grow", "--partitions", "5").returncode == 0
         assert command(broker, "topics").returncode == 0 and not refusals
         add(broker, HEARTBEATS, 3)
         until(lambda: bool(refusals), "the watch refuses")
         assert f"{HEARTBEATS} has 3 partitions, and 2 are recorded" in refusals[0]
-        with pytest.raises(TopicsDiffer, match="make it anew with 2"):
+        with pytest.raises(TopicsDifferError, match="make it anew with 2"):
             checked_topology(broker)
     finally:
         stop.set()

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from trainhouse.events import CodeArchive
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.code_fetch import CodeCache
 from trainhouse.workers.agent.launch.unpack_child import MAX_DEPTH, MEMORY_BYTES
 from trainhouse.workers.agent.launch.unpacking import unpack
@@ -126,14 +126,14 @@ def _negative() -> bytes:
 RUN = """
 import json, resource, sys, time
 from pathlib import Path
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.unpacking import unpack
 folder = Path(sys.argv[2]); folder.mkdir()
 before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
 try:
     unpack(Path(sys.argv[1]), folder, "s3://b/code")
     error = None
-except NotLaunchable as refused:
+except NotLaunchableError as refused:
     error = [str(refused), refused.retryable]
 told = {"error": error, "took_s": time.monotonic() - began}
 told["agent_kib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
@@ -159,7 +159,7 @@ def test_a_bomb_is_refused_and_nothing_grows(name: str, tmp_path: Path) -> None:
 def test_it_takes_no_longer_than_it_may(tmp_path: Path) -> None:
     (tmp_path / "archive").write_bytes(zeros(1024 * MIB))
     (tmp_path / "out").mkdir()
-    with pytest.raises(NotLaunchable, match=r"longer than 0\.1 s"):
+    with pytest.raises(NotLaunchableError, match=r"longer than 0\.1 s"):
         unpack(tmp_path / "archive", tmp_path / "out", "s3://b/code", limit_s=0.1)
 
 
@@ -191,7 +191,7 @@ def packed(*members: bytes) -> bytes:
 def test_nothing_leads_out_of_the_folder(members: list[bytes], tmp_path: Path) -> None:
     (tmp_path / "archive").write_bytes(packed(*members))
     (tmp_path / "in" / "out").mkdir(parents=True)
-    with pytest.raises(NotLaunchable, match="cannot be unpacked"):
+    with pytest.raises(NotLaunchableError, match="cannot be unpacked"):
         unpack(tmp_path / "archive", tmp_path / "in" / "out", "s3://b/code")
     outside = [found for found in tmp_path.rglob("escaped") if not found.resolve().is_relative_to(tmp_path / "in" / "out")]
     assert not outside and not Path("/tmp/escaped").exists()
@@ -227,7 +227,7 @@ def test_the_hash_of_another_object_is_not_told(tmp_path: Path) -> None:
     """A spec that names any object as its code would learn its hash, and with it could have it unpacked."""
     content = packed(a_file(content=b"of another project"))
     cache = CodeCache(tmp_path / "cache", lambda _: [content], keep_bytes=MIB)
-    with pytest.raises(NotLaunchable) as refused:
+    with pytest.raises(NotLaunchableError) as refused:
         cache.unpack(CodeArchive(uri="s3://b/mlflow/other", sha256="0" * 64), tmp_path / "code")
     assert hashlib.sha256(content).hexdigest() not in str(refused.value)
     assert not list((tmp_path / "cache").iterdir())
@@ -239,7 +239,7 @@ def test_of_its_own_bucket_the_agent_fetches_code_alone() -> None:
 
     fetch = fetch_of(StoreSettings(bucket="b", endpoint="http://127.0.0.1:1"))
     for uri in ("s3://b/jobs/j/commits/0000000000", "s3://b/mlflow/x", "s3://b/archive/x", "s3://b/code", "file:///etc/passwd"):
-        with pytest.raises(NotLaunchable):
+        with pytest.raises(NotLaunchableError):
             list(fetch(uri))
 
 

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Mount
 
 from tests.support.gateway_world import NOW_MS, World, world_in
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, AuditLost, CancelJob, Event, ProjectApplied, RequestAccepted
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.wire.topics import AUDIT
 from trainhouse.gateway.audit.accesses import COUNTED, NAMED, PUBLIC, Access, class_of
 from trainhouse.gateway.bus import Sent
@@ -23,7 +23,7 @@ class NoBrokers:
     """Of MLflow's reads: the brokers do not say how far they are."""
 
     async def reached(self, *_: str) -> None:
-        raise BusUnavailable("the brokers did not answer")
+        raise BusUnavailableError("the brokers did not answer")
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +254,7 @@ class Away:
 
     async def send(self, topic: str, event: Event, event_id: str, *, key: str | None = None) -> Sent:
         if topic == AUDIT and not self.audited:
-            raise BusUnavailable(f"{topic}: Kafka did not take the event")
+            raise BusUnavailableError(f"{topic}: Kafka did not take the event")
         return await self.world.bus.send(topic, event, event_id, key=key)
 
     def send_nowait(

@@ -10,7 +10,7 @@ from tests.support.fakes.archive_fakes import MemoryPartition
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events.archive.chain import Proved, verify
-from trainhouse.events.archive.errors import ArchiveDamaged, ChainBroken
+from trainhouse.events.archive.errors import ArchiveCorruptError, ChainBrokenError
 from trainhouse.events.archive.part import Part, verify_part
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.segments import GENESIS, LogRecord, Segment, decode, seal_of
@@ -77,7 +77,7 @@ def test_every_flipped_byte_is_found(store: Store) -> None:
             store.objects[key] = bytes(changed)
             if _content(store.objects[key]) == _content(whole):
                 continue  # a byte of gzip's own head that says nothing, as the system it was made on
-            with pytest.raises(ArchiveDamaged, match=key.rsplit("/", 1)[1]):
+            with pytest.raises(ArchiveCorruptError, match=key.rsplit("/", 1)[1]):
                 verify(archive(store))
         store.objects[key] = whole
 
@@ -93,15 +93,15 @@ def test_a_removed_object_is_named(store: Store, log: MemoryPartition) -> None:
     first, second, *_, last = keys(store)
     kept = dict(store.objects)
     del store.objects[second]
-    with pytest.raises(ChainBroken, match=f"{second.rsplit('/', 1)[1]} is missing"):
+    with pytest.raises(ChainBrokenError, match=f"{second.rsplit('/', 1)[1]} is missing"):
         verify(archive(store))
     store.objects = dict(kept)
     del store.objects[first]
-    with pytest.raises(ChainBroken, match="begins earlier"):
+    with pytest.raises(ChainBrokenError, match="begins earlier"):
         verify(archive(store))
     store.objects = dict(kept)
     seal = seal_of(store.objects.pop(last))
-    with pytest.raises(ChainBroken, match="noted seal"):
+    with pytest.raises(ChainBrokenError, match="noted seal"):
         verify(archive(store), None, [seal])
 
 
@@ -110,14 +110,14 @@ def test_an_end_that_was_cut_off_is_found_by_where_the_topic_begins(store: Store
     log.low = verify(archive(store)).end
     assert verify(archive(store), log).end == log.low
     del store.objects[last]
-    with pytest.raises(ChainBroken, match="is missing"):
+    with pytest.raises(ChainBrokenError, match="is missing"):
         verify(archive(store), log)
 
 
 def test_objects_that_change_places_are_found(store: Store) -> None:
     first, second, *_ = keys(store)
     store.objects[first], store.objects[second] = store.objects[second], store.objects[first]
-    with pytest.raises(ArchiveDamaged, match="not what its name says"):
+    with pytest.raises(ArchiveCorruptError, match="not what its name says"):
         verify(archive(store))
 
 
@@ -131,7 +131,7 @@ def forged(store: Store, key: str, previous: str | None = None) -> None:
 @pytest.mark.parametrize("at", [0, 1, -2])
 def test_a_record_that_was_changed_under_a_sound_seal_is_found(store: Store, at: int) -> None:
     forged(store, keys(store)[at])
-    with pytest.raises(ChainBroken, match="was changed"):
+    with pytest.raises(ChainBrokenError, match="was changed"):
         verify(archive(store))
 
 
@@ -140,7 +140,7 @@ def test_records_that_change_places_are_found(store: Store) -> None:
     old = decode(key, store.objects[key])
     swapped = (*old.records[:-2], old.records[-1], old.records[-2])
     store.objects[key] = Segment(AUDIT, 0, old.first, old.end, swapped, old.previous).encode()
-    with pytest.raises(ArchiveDamaged):
+    with pytest.raises(ArchiveCorruptError):
         verify(archive(store))
 
 
@@ -151,16 +151,16 @@ def test_a_chain_that_was_written_anew_is_found_by_the_topic_or_by_a_noted_seal(
         forged(store, key, previous)
         previous = seal_of(store.objects[key])
     assert verify(archive(store)).records == 40, "it is a chain, but another one"
-    with pytest.raises(ArchiveDamaged, match="not what the topic holds"):
+    with pytest.raises(ArchiveCorruptError, match="not what the topic holds"):
         verify(archive(store), log)
-    with pytest.raises(ChainBroken, match="noted seal"):
+    with pytest.raises(ChainBrokenError, match="noted seal"):
         verify(archive(store), None, [seal])
 
 
 def test_a_chain_cannot_be_ended_by_leaving_the_names_out(store: Store) -> None:
     old = decode(key := keys(store)[2], store.objects[keys(store)[2]])
     store.objects[key] = Segment(AUDIT, 0, old.first, old.end, old.records).encode()
-    with pytest.raises(ChainBroken):
+    with pytest.raises(ChainBrokenError):
         verify(archive(store))
 
 
@@ -170,7 +170,7 @@ def test_objects_of_before_there_were_chains_are_read_and_gone_on_from(log: Memo
     archive_partition(log, archive(store), 60)
     assert verify(archive(store), log).records == 40
     forged(store, keys(store)[0])
-    with pytest.raises(ChainBroken):
+    with pytest.raises(ChainBrokenError):
         verify(archive(store))
 
 
@@ -191,7 +191,7 @@ def test_a_part_is_proved_by_its_time_also_where_another_part_is_damaged(store: 
     store.objects[keys(store)[0]] = b"damaged"
     again = verify_part(archive(store), 1010, 1020)
     assert again.unread == 1 and again.proved is not None and again.proved.records == 10
-    with pytest.raises(ArchiveDamaged):
+    with pytest.raises(ArchiveCorruptError):
         verify(archive(store))
 
 
@@ -208,17 +208,17 @@ def test_a_change_within_a_part_or_at_its_ends_is_found(store: Store, at: int) -
     inside = [key for key in keys(store) if 1010 <= decode(key, store.objects[key]).records[0].timestamp_ms < 1030]
     assert len(inside) >= 3
     forged(store, inside[at])
-    with pytest.raises(ChainBroken, match="was changed"):
+    with pytest.raises(ChainBrokenError, match="was changed"):
         verify_part(archive(store), 1010, 1030)
 
 
 def test_an_object_that_is_gone_from_a_part_is_named_and_a_damaged_one_too(store: Store) -> None:
     second = keys(store)[2]
     kept = store.objects.pop(second)
-    with pytest.raises(ChainBroken, match=f"{second.rsplit('/', 1)[1]} is missing"):
+    with pytest.raises(ChainBrokenError, match=f"{second.rsplit('/', 1)[1]} is missing"):
         verify_part(archive(store), 1000, 2000)
     store.objects[second] = kept[:-3]
-    with pytest.raises(ArchiveDamaged, match=second.rsplit("/", 1)[1]):
+    with pytest.raises(ArchiveCorruptError, match=second.rsplit("/", 1)[1]):
         verify_part(archive(store), 1000, 2000)
 
 
@@ -226,7 +226,7 @@ def test_a_time_without_records_proves_nothing_and_says_what_there_is(store: Sto
     part = verify_part(archive(store), 5000, 6000)
     assert part.proved is None and (part.first_ms, part.last_ms) == (1000, 1039)
     assert verify_part(archive(Store()), 0, 1).first_ms is None
-    with pytest.raises(ChainBroken, match="noted seal"):
+    with pytest.raises(ChainBrokenError, match="noted seal"):
         verify_part(archive(store), 1000, 2000, None, ["0" * 64])
 
 
@@ -236,7 +236,7 @@ def test_a_part_that_was_written_anew_is_found_by_the_topic(store: Store, log: M
         forged(store, key, previous)
         previous = seal_of(store.objects[key])
     assert verify_part(archive(store), 1010, 1020).proved is not None, "it is a chain, but another one"
-    with pytest.raises(ArchiveDamaged, match="not what the topic holds"):
+    with pytest.raises(ArchiveCorruptError, match="not what the topic holds"):
         verify_part(archive(store), 1010, 1020, log)
 
 

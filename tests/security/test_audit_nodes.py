@@ -47,7 +47,7 @@ from trainhouse.workers.agent.accesses import REFUSALS_PER_MINUTE, WITHHELD, Ask
 from trainhouse.workers.agent.core import AgentState, AttemptKey, LocalAttempt
 from trainhouse.workers.agent.core.agent_state import Running
 from trainhouse.workers.agent.debug.permission import KnownKey, Permission
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.launching import paths_of
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder
 from trainhouse.workers.agent.node.registration import new_identity
@@ -89,7 +89,7 @@ class Node:
 def node(tmp_path: Path) -> Iterator[Node]:
     try:
         runtime_folder(None)
-    except NotLaunchable as error:
+    except NotLaunchableError as error:
         pytest.skip(str(error))
     spec = JobSpec.model_validate({"project": "vision", "secrets": ["HUB_TOKEN"], "runtime": {"command": ["python"]}})
     place = NodePlacement(node_id="n", boot_id="b", address="127.0.0.1", first_rank=0, devices=("d", "e"))

@@ -14,11 +14,11 @@ from trainhouse.cli.stack import secret as commands
 from trainhouse.cli.stack import secret_audit
 from trainhouse.cli.stack.secret_audit import UNSENT
 from trainhouse.events import Envelope, GangAllocated, JobSpec, NodeAccess, NodePlacement, decode
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.node_audit import Outcome
 from trainhouse.events.model.secret_names import SecretName
 from trainhouse.workers.agent.accesses import NodeAudit
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder
 from trainhouse.workers.secretstore.records import SecretRecord
 from trainhouse.workers.secretstore.store import SecretStore
@@ -35,7 +35,7 @@ def told() -> list[NodeAccess]:
 def files(tmp_path: Path, told: list[NodeAccess]) -> Iterator[SecretFiles]:
     try:
         runtime_folder(None)
-    except NotLaunchable as error:
+    except NotLaunchableError as error:
         pytest.skip(str(error))
     store = SecretStore(tmp_path / "secrets", tmp_path / "secrets.key")
     store.put(SecretRecord(SecretName("vision", "HUB_TOKEN"), VALUE.encode(), grants=("speech",)))
@@ -64,7 +64,7 @@ def test_a_launch_tells_which_secrets_for_which_job_on_which_node(files: SecretF
 def test_a_launch_that_may_not_have_one_is_told_as_refused(
     files: SecretFiles, told: list[NodeAccess], project: str, wanted: str, why: str
 ) -> None:
-    with pytest.raises(NotLaunchable):
+    with pytest.raises(NotLaunchableError):
         files.hand_out(gang(project, wanted))
     (only,) = told
     assert only.outcome is Outcome.REFUSED and why in only.reason and wanted in only.text and only.project == project
@@ -87,7 +87,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     monkeypatch.setattr(commands, "inform", lambda *_: None)  # what the control plane is told has tests of its own
 
     def away(waiting: list[Envelope], folder: Path) -> None:
-        raise BusUnavailable("the brokers are away")
+        raise BusUnavailableError("the brokers are away")
 
     monkeypatch.setattr(secret_audit, "_send", away)
     return CliRunner()

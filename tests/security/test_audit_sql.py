@@ -24,7 +24,7 @@ from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.request import Query
 from trainhouse.projections.endpoint.server import Admission, Endpoint
 from trainhouse.projections.endpoint.sql_audit import WINDOW_MS, Ended, SqlAudit
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 from trainhouse.projections.store.clickhouse import embedded_options
 
 MEMORY = 1024**3
@@ -157,7 +157,7 @@ def test_a_flood_of_different_ones_keeps_its_bounds_and_its_count(monkeypatch: p
 
 
 def test_where_the_audit_is_required_nothing_is_answered_that_cannot_be_told() -> None:
-    with pytest.raises(QueryRefused, match="audit"):
+    with pytest.raises(QueryRefusedError, match="audit"):
         SqlAudit(Kept(full=True), required=True).began(GUEST, "127.0.0.1", question("SELECT 1"))
     assert SqlAudit(Kept(full=True)).began(GUEST, "127.0.0.1", question("SELECT 1")).access_id
 
@@ -204,7 +204,7 @@ def test_what_was_lost_is_counted_until_the_brokers_have_the_count(monkeypatch: 
     (told,) = client.sent
     assert way.lost == 5 == told.count
     audit = SqlAudit(way, required=True)
-    with pytest.raises(QueryRefused, match="audit"):
+    with pytest.raises(QueryRefusedError, match="audit"):
         audit.began(GUEST, "::1", Query("SELECT 1", {}, "JSON", "", "", None))
 
 

@@ -22,7 +22,7 @@ from trainhouse.events import JobState, JobStatus, envelope_of
 from trainhouse.events.bus.accounts import _bindings, grant_all, secure
 from trainhouse.events.bus.admin import create_project_topics, create_topics
 from trainhouse.events.bus.kafka import EventProducer
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.security.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed, grants
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.tombstones.compacted_topics import KafkaTopics
@@ -77,7 +77,7 @@ def test_a_principal_may_do_what_the_table_says_and_nothing_else(kafka: Secured,
 def test_no_principal_but_the_operator_changes_topics_accounts_or_grants(kafka: Secured, principal: str) -> None:
     settings = kafka.of(principal)
     for attempt in (lambda: create_topics(settings, timeout_s=10), lambda: grant_all(settings), lambda: secure(settings, {"mallory": "x"})):
-        with pytest.raises((BusUnavailable, KafkaException)):
+        with pytest.raises((BusUnavailableError, KafkaException)):
             attempt()
     admin = AdminClient(settings.client_config(log_level=0))
     with pytest.raises(KafkaException):

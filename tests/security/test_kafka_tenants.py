@@ -22,7 +22,7 @@ from trainhouse.deploy.local.servers.kafka_sasl import client_section
 from trainhouse.deploy.local.supervision.stack_parts import kafka_server
 from trainhouse.events.bus.accounts import grant_all, lets_in, secure
 from trainhouse.events.bus.admin import create_topics
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.security.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
@@ -116,7 +116,7 @@ def test_a_project_changes_no_topics_accounts_or_grants_and_ends_no_records(stac
         lambda: grant_all(settings),
         lambda: secure(settings, {"project-a": "x", "mallory": "x"}),
     ):
-        with pytest.raises((BusUnavailable, KafkaException)):
+        with pytest.raises((BusUnavailableError, KafkaException)):
             attempt()
     admin = AdminClient(settings.client_config(log_level=0))
     for name in (status_topic("a"), jobs_topic("a"), status_topic("a-b")):

@@ -191,7 +191,7 @@ async def signed_in(client: httpx.AsyncClient, headers: dict[str, str]) -> dict[
 
 
 def test_a_write_before_a_rotation_can_be_read_behind_it(folder: StackFolder, world: World) -> None:
-    from trainhouse.gateway.errors import Problem
+    from trainhouse.gateway.errors import ProblemError
     from trainhouse.gateway.queries import read_your_writes
 
     keys = Keyring.of_settings(GatewaySettings(key_file=token_keys.token_key(folder), accepted_keys_file=token_keys.accepted_keys(folder)))
@@ -200,7 +200,7 @@ def test_a_write_before_a_rotation_can_be_read_behind_it(folder: StackFolder, wo
     token_keys.renew(folder)
     assert read_your_writes.read_by(keys.now(), token) == written
     token_keys.retire(folder)
-    with pytest.raises(Problem, match="leave it out"):
+    with pytest.raises(ProblemError, match="leave it out"):
         read_your_writes.read_by(keys.now(), token)
 
 
@@ -219,7 +219,7 @@ def test_who_signs_for_a_gateway_that_knows_the_next_key_already(tmp_path: Path)
     paths["key_file"].write_text("a" * 64)
     keys = Keyring.of_settings(GatewaySettings(**paths))
     by_next = tokens.issue(b"b" * 64, "ana", ["viewer"], ["vision"], now_s=int(time.time()))
-    with pytest.raises(tokens.BadToken):
+    with pytest.raises(tokens.InvalidTokenError):
         keys.now().read(lambda key: tokens.read(key, by_next))
     paths["accepted_keys_file"].write_text(f"{'b' * 64}\n")
     assert keys.now().read(lambda key: tokens.read(key, by_next)).sub == "ana" and keys.now().newest == b"a" * 64

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from trainhouse.client import InvalidSpec, TrainhouseClient
+from trainhouse.client import InvalidSpecError, TrainhouseClient
 from trainhouse.client.client import spec_of
 from trainhouse.events import (
     Event,
@@ -160,15 +160,15 @@ class Never:
 
 def test_the_client_does_not_even_send_it() -> None:
     client = TrainhouseClient(Never())  # type: ignore[arg-type]
-    with pytest.raises(InvalidSpec, match="DB_PASSWORD looks like a secret") as refused:
+    with pytest.raises(InvalidSpecError, match="DB_PASSWORD looks like a secret") as refused:
         client.submit(command=["python"], env={"DB_PASSWORD": "84718471"})
     assert "84718471" not in str(refused.value)
-    with pytest.raises(InvalidSpec, match="HF_TOKEN"):
+    with pytest.raises(InvalidSpecError, match="HF_TOKEN"):
         client.submit(spec_of({"runtime": {"command": ["python"]}, "env": {"HF_TOKEN": VALUE}}))
 
 
 def test_a_spec_that_is_not_valid_is_told_without_values_of_env() -> None:
-    with pytest.raises(InvalidSpec) as refused:
+    with pytest.raises(InvalidSpecError) as refused:
         spec_of({"runtime": {"command": ["python"]}, "env": {"PIN": 84718471}})
     assert "84718471" not in str(refused.value)
 

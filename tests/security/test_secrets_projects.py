@@ -12,7 +12,7 @@ import pytest
 from trainhouse.events import GangAllocated, JobSpec, NodePlacement
 from trainhouse.events.model.secret_names import SecretName
 from trainhouse.workers.agent.core import AttemptKey
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder
 from trainhouse.workers.secretstore.errors import SecretError
 from trainhouse.workers.secretstore.records import SecretRecord
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> SecretStore:
 def files(store: SecretStore, tmp_path: Path) -> Iterator[SecretFiles]:
     try:
         runtime_folder(None)
-    except NotLaunchable as error:
+    except NotLaunchableError as error:
         pytest.skip(str(error))
     made = SecretFiles(store, tmp_path / "agent")
     yield made
@@ -52,14 +52,14 @@ def gang(project: str, *secrets: str, epoch: int = 0) -> GangAllocated:
 
 @pytest.mark.parametrize("wanted", ["HUB_TOKEN", "vision/HUB_TOKEN", "speech/HUB_TOKEN", "default/HUB_TOKEN"])
 def test_another_projects_secret_is_not_handed_out(files: SecretFiles, wanted: str) -> None:
-    with pytest.raises(NotLaunchable) as refused:
+    with pytest.raises(NotLaunchableError) as refused:
         files.hand_out(gang("speech", wanted))
     assert VALUE.decode() not in str(refused.value) and not refused.value.retryable
     assert not files.folder_of("j", 0).exists()
 
 
 def test_the_refusal_says_whose_it_is_and_the_way_out(files: SecretFiles) -> None:
-    with pytest.raises(NotLaunchable, match=r"belongs to project vision.*trainhouse secrets grant vision/HUB_TOKEN --to speech"):
+    with pytest.raises(NotLaunchableError, match=r"belongs to project vision.*trainhouse secrets grant vision/HUB_TOKEN --to speech"):
         files.hand_out(gang("speech", "vision/HUB_TOKEN"))
 
 
@@ -69,7 +69,7 @@ def test_a_grant_opens_it_and_a_revocation_closes_it(store: SecretStore, files: 
     store.put(record.granted("speech"))
     assert files.hand_out(gang("speech", "vision/HUB_TOKEN")).values == {"HUB_TOKEN": VALUE.decode()}
     store.put(record.granted("speech").revoked("speech"))
-    with pytest.raises(NotLaunchable):
+    with pytest.raises(NotLaunchableError):
         files.hand_out(gang("speech", "vision/HUB_TOKEN"))
 
 
@@ -84,7 +84,7 @@ def test_a_plain_file_of_before_is_the_default_projects_alone(store: SecretStore
     old.write_bytes(b"set-long-ago")
     old.chmod(0o600)
     assert files.hand_out(gang("default", "OLD")).values == {"OLD": "set-long-ago"}
-    with pytest.raises(NotLaunchable, match="secrets grant OLD --to vision"):
+    with pytest.raises(NotLaunchableError, match="secrets grant OLD --to vision"):
         files.hand_out(gang("vision", "OLD"))
     record = store.get(SecretName("default", "OLD"))
     assert record is not None
@@ -193,7 +193,7 @@ def test_a_folder_that_somebody_made_first_is_refused(files: SecretFiles) -> Non
         pytest.skip("this runner cannot change its uid")
     files.root().mkdir()
     os.chown(files.root(), 65534, 65534)
-    with pytest.raises(NotLaunchable, match="could not be written"):
+    with pytest.raises(NotLaunchableError, match="could not be written"):
         files.hand_out(gang("vision", "HUB_TOKEN"))
 
 
@@ -201,7 +201,7 @@ def test_a_disk_is_no_place_for_secrets(store: SecretStore, tmp_path: Path) -> N
     try:
         if runtime_folder(tmp_path):
             pytest.skip("temporary folders are on tmpfs here")
-    except NotLaunchable as refused:
+    except NotLaunchableError as refused:
         assert "TRAINHOUSE_AGENT_SECRETS_RUNTIME_DIR" in str(refused)
 
 

@@ -19,7 +19,7 @@ from tests.support.waiting import until
 from tests.unit.workers.agent.test_agent_outbox import FakeProducer, data
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder
 from trainhouse.workers.agent.ship.outbox import Outbox
 from trainhouse.workers.agent.ship.shipper import Shipper
@@ -37,7 +37,7 @@ KEY = AttemptKey("j", 0)
 def files(tmp_path: Path) -> Iterator[SecretFiles]:
     try:
         runtime_folder(None)
-    except NotLaunchable as error:
+    except NotLaunchableError as error:
         pytest.skip(str(error))
     store = SecretStore(tmp_path / "secrets", tmp_path / "secrets.key")
     store.put(SecretRecord(NAME, FIRST.encode()))

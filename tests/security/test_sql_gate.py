@@ -11,7 +11,7 @@ import pytest
 from tests.chaos.sql_fuzz import LIMITS, MEMORY, Range, bare, fuzz, shooting_range
 from trainhouse.projections.endpoint.engine import ReadPool, _text
 from trainhouse.projections.endpoint.gate_cache import KeptShapes
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 from trainhouse.projections.store.clickhouse import embedded_options
 
 # A structure as text, whose DEFAULT the engine folds as soon as it reads it: an enumeration whose name is the file's content.
@@ -73,7 +73,7 @@ def pool(at: Range) -> Iterator[ReadPool]:
 def test_what_was_shown_is_refused(at: Range, pool: ReadPool, attack: str) -> None:
     before, files = at.rows(), at.outside()
     text = attack.replace("{file}", at.targets.file).replace("{out}", at.targets.out).replace("{port}", str(at.targets.port))
-    with pytest.raises(QueryRefused) as refused:
+    with pytest.raises(QueryRefusedError) as refused:
         pool.query(text, "TSV", {})
     assert at.secret not in str(refused.value) and not at.reached
     assert at.rows() == before and at.outside() == files
@@ -82,14 +82,14 @@ def test_what_was_shown_is_refused(at: Range, pool: ReadPool, attack: str) -> No
 @pytest.mark.parametrize("kind", ["Identifier", "Nullable(Identifier)"])
 def test_a_bound_value_is_no_name(at: Range, pool: ReadPool, kind: str) -> None:
     for text in (f"SELECT * FROM {{t:{kind}}}", f"SELECT arrayMap({{t:{kind}}}, ['{at.targets.file}'])"):
-        with pytest.raises(QueryRefused):
+        with pytest.raises(QueryRefusedError):
             pool.query(text, "TSV", {"t": "file"})
 
 
 def test_a_structure_is_judged_each_time_or_not_taken(at: Range, pool: ReadPool) -> None:
     text = "SELECT y FROM values({s:String}, 1)"
     for structure in ("y UInt8", f"x UInt8, y String ALIAS toString(file('{at.targets.file}'))"):
-        with pytest.raises(QueryRefused):
+        with pytest.raises(QueryRefusedError):
             pool.query(text, "TSV", {"s": structure})
 
 
@@ -100,7 +100,7 @@ def test_bound_values_are_values(pool: ReadPool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["Template", "Protobuf", "Dataframe", "CapnProto", "JSON INTO OUTFILE 'x'"])
 def test_forms_of_answers_are_those_offered(pool: ReadPool, form: str) -> None:
-    with pytest.raises(QueryRefused):
+    with pytest.raises(QueryRefusedError):
         pool.query("SELECT 1", form, {})
 
 
@@ -119,7 +119,7 @@ def test_forms_of_answers_are_those_offered(pool: ReadPool, form: str) -> None:
 )
 def test_texts_that_are_dear_to_parse_are_bounded(pool: ReadPool, text: str) -> None:
     began_s = time.process_time()
-    with pytest.raises(QueryRefused):
+    with pytest.raises(QueryRefusedError):
         pool.query(text, "TSV", {})
     assert time.process_time() - began_s < 3
 
@@ -175,8 +175,8 @@ def test_what_is_refused_is_refused_again_in_each_shape(pool: ReadPool, at: Rang
     """Harmless first, so that a shape is kept wherever one is; then the same with a literal that does harm."""
     for attack in READS:
         for path in ("x", "y", at.targets.file):
-            with pytest.raises(QueryRefused):
+            with pytest.raises(QueryRefusedError):
                 pool.query(attack.format(file=path), "TSV", {})
     assert pool.query("SELECT * FROM values('a String', ('x'))", "TSV", {}).body == b"x\n"
-    with pytest.raises(QueryRefused, match="plain values"):
+    with pytest.raises(QueryRefusedError, match="plain values"):
         pool.query(f"SELECT * FROM values('a String ALIAS file(''{at.targets.file}'')', ('x'))", "TSV", {})

@@ -19,7 +19,7 @@ from trainhouse.projections.endpoint.engine import Limits
 from trainhouse.projections.endpoint.frames import FrameError, receive, send
 from trainhouse.projections.endpoint.guests import GuestProcess
 from trainhouse.projections.endpoint.mirror import OF_THE_WRITER, mirror
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
 
 LIMITS = Limits(time_s=20.0, result_rows=1000, result_bytes=1024**2, memory_bytes=256 * 1024**2)
@@ -101,7 +101,7 @@ def test_guests_read_what_the_writer_writes_a_moment_later(writer: ConnectClickH
 
 def test_errors_limits_and_the_gate_are_those_of_the_endpoint(guests: GuestProcess, tmp_path: Path) -> None:
     for sql, code in (("SELECT nosuch FROM points", 47), (f"SELECT file('{tmp_path}')", 164), ("SELECT number FROM numbers(10000)", 396)):
-        with pytest.raises(QueryRefused) as refused:
+        with pytest.raises(QueryRefusedError) as refused:
             guests.query(sql, "TSV", {})
         assert refused.value.code == code
     assert count(guests) == 10
@@ -114,7 +114,7 @@ def test_a_process_that_dies_is_replaced_and_who_waited_is_told(guests: GuestPro
     def wait() -> None:
         try:
             guests.query("SELECT sleep(3)", "TSV", {})
-        except QueryRefused as refused:
+        except QueryRefusedError as refused:
             told.append(refused.code)
 
     asking = threading.Thread(target=wait)

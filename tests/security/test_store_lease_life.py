@@ -22,7 +22,7 @@ from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chun
 from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest, encode
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.checkpointing.errors import ObjectStoreRefused, ObjectStoreUnavailable, StaleEpoch
+from trainhouse.checkpointing.errors import ObjectStoreRefusedError, ObjectStoreUnavailableError, StaleEpochError
 from trainhouse.checkpointing.lease.lease_facts import owner_key, say_owner
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.workers.agent.launch import lease_grants
@@ -88,7 +88,7 @@ def test_an_agent_that_stays_away_is_named(object_store_endpoint: StoreServer, l
     attempt = Attempt.begun(object_store_endpoint, leases, tmp_path, allocation(fresh("away")))
     leases.close()
     until(lambda: not leases._open)
-    with pytest.raises(ObjectStoreUnavailable, match=r"within 1 s .*node's agent, which gives leave to the store, does not answer"):
+    with pytest.raises(ObjectStoreUnavailableError, match=r"within 1 s .*node's agent, which gives leave to the store, does not answer"):
         attempt.store(deadline_s=1.0).get(commit_key(str(attempt.told.job_id), 0))
 
 
@@ -100,11 +100,11 @@ def test_a_replaced_attempt_is_told_so_and_one_that_is_over_gets_nothing(
     store = old.store(deadline_s=2.0)
     assert store.stat(commit_key(job, 0)) is None
     new = Attempt.begun(object_store_endpoint, leases, tmp_path, allocation(job, 2))
-    with pytest.raises(StaleEpoch, match=r"epoch 2 of job .* this attempt, of epoch 1, must end"):
+    with pytest.raises(StaleEpochError, match=r"epoch 2 of job .* this attempt, of epoch 1, must end"):
         store.put_if_absent(commit_key(job, 0), b"late")
     assert new.store().put_if_absent(commit_key(job, 0), b"mine")
     leases.end(key_of(old.told))
-    with pytest.raises(ObjectStoreUnavailable):
+    with pytest.raises(ObjectStoreUnavailableError):
         old.store(deadline_s=1.0).get(commit_key(job, 0))
 
 
@@ -156,7 +156,7 @@ def test_a_checkpoint_of_the_first_format_is_restored_by_leave_and_no_other_shar
     key.put(commit_key(job, 1), encode(manifest.model_copy(update={"kind": "checkpoint"})))
     heir = fresh("heir")
     heirs = Attempt.begun(object_store_endpoint, leases, tmp_path, allocation(heir, 1, resume_from=job))
-    with pytest.raises(ObjectStoreRefused, match=f"trainhouse store own {job} --project lm"):
+    with pytest.raises(ObjectStoreRefusedError, match=f"trainhouse store own {job} --project lm"):
         restored(heirs.store(), heir, 1, job)
     say_owner(key, job, "lm")
     heirs = Attempt.begun(object_store_endpoint, leases, tmp_path, allocation(heir, 2, resume_from=job))
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_the_first_format_is_restored_by_leave_and_no_other_shar
     lies = Attempt.begun(object_store_endpoint, leases, tmp_path, allocation(liar, 1))
     made_up = manifest.model_copy(update={"kind": "checkpoint", "job_id": liar, "commit": 0, "epoch": 0})
     assert lies.store().put_if_absent(commit_key(liar, 0), encode(made_up))
-    with pytest.raises(ObjectStoreRefused, match="not among the rights"):
+    with pytest.raises(ObjectStoreRefusedError, match="not among the rights"):
         lies.store().get(chunk_key(manifest.chunks[0].sha256, SHARED_PREFIX))
 
 
@@ -178,7 +178,7 @@ def test_a_jobs_name_that_another_project_has_in_the_store_gets_nothing(
     job = fresh("taken")
     Attempt.begun(object_store_endpoint, leases, tmp_path / "a", allocation(job, 1, "vision")).store().stat(commit_key(job, 0))
     thief = Attempt.begun(object_store_endpoint, leases, tmp_path / "b", allocation(job, 2, "lm"))
-    with pytest.raises(ObjectStoreRefused, match="a job of this name is of another one"):
+    with pytest.raises(ObjectStoreRefusedError, match="a job of this name is of another one"):
         thief.store().get(commit_key(job, 0))
     assert b"vision" in plain(object_store_endpoint).get(owner_key(job))
 

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from tests.security.store_lease_support import allocation, fresh
 from tests.support.waiting import until
-from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreUnavailable
+from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.lease.access_rule import Ask, Operation
 from trainhouse.checkpointing.lease.wire import connected
 from trainhouse.checkpointing.settings import StoreSettings
@@ -53,8 +53,8 @@ class Held:
             self.waiting += 1
             assert self.go.wait(60)
             if self.away:
-                raise ObjectStoreUnavailable("away")
-        raise ObjectMissing(key)
+                raise ObjectStoreUnavailableError("away")
+        raise ObjectMissingError(key)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from tests.security.stranger import as_stranger, needs_root
-from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.errors import NotReadyError
 from trainhouse.deploy.local.free_ports import LOOPBACK
 from trainhouse.deploy.local.servers import seaweedfs_security
 from trainhouse.deploy.local.servers.seaweedfs import StoreServer
@@ -238,7 +238,7 @@ def test_a_socket_that_another_user_put_there_first_is_refused(tmp_path: Path) -
 
     as_stranger(taken.touch)
     try:
-        with pytest.raises(NotReady, match=re.escape(str(taken))):
+        with pytest.raises(NotReadyError, match=re.escape(str(taken))):
             server.prepare()
     finally:
         taken.unlink()

@@ -16,7 +16,7 @@ from trainhouse.gateway.auth import login_codes, sessions, tokens
 from trainhouse.gateway.auth.authentication import COOKIE, PAGE_HEADER
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.context import Gateway
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.live.hub import Hub
 
 PAGE = {PAGE_HEADER: "1"}
@@ -74,7 +74,7 @@ def test_a_token_is_no_cookie(world: World) -> None:
 def test_every_gateway_with_the_key_takes_a_session(world: World) -> None:
     cookie = signed_in(world, sub="ana")
     assert sessions.read(KEY, cookie, int(time.time())).sub == "ana"
-    with pytest.raises(sessions.BadToken):
+    with pytest.raises(sessions.InvalidTokenError):
         sessions.read(b"another key, as long as it must be", cookie, int(time.time()))
 
 
@@ -115,14 +115,14 @@ def test_signing_out_counts_also_for_who_has_asked_too_often(world: World, monke
 
 
 def _too_many(*_: object) -> None:
-    raise Problem(429, "Too many requests", "later")
+    raise ProblemError(429, "Too many requests", "later")
 
 
 def test_a_session_ends_by_its_time_and_never_outlives_its_token() -> None:
     principal = Principal("ana", (Role.VIEWER,), ("vision",), "t", expires_s=1000)
     assert sessions.session_of(principal, 900, 3600).until_s == 1000
     cookie = sessions.cookie_of(KEY, sessions.session_of(principal, 900, 50))
-    with pytest.raises(sessions.BadToken, match="expired"):
+    with pytest.raises(sessions.InvalidTokenError, match="expired"):
         sessions.read(KEY, cookie, 951)
 
 
@@ -170,9 +170,9 @@ def test_a_code_counts_for_a_minute_and_for_its_machine() -> None:
     session = sessions.session_of(Principal("ana", (Role.VIEWER,), ("vision",), "t"), 900, 3600)
     made = login_codes.issue(KEY, session, "127.0.0.1", 1000, 60)
     assert login_codes.read(KEY, made, "::1", 1060).session.sub == "ana"
-    with pytest.raises(login_codes.BadToken, match="expired"):
+    with pytest.raises(login_codes.InvalidTokenError, match="expired"):
         login_codes.read(KEY, made, "127.0.0.1", 1061)
-    with pytest.raises(login_codes.BadToken, match="another address"):
+    with pytest.raises(login_codes.InvalidTokenError, match="another address"):
         login_codes.read(KEY, made, "10.0.0.7", 1001)
 
 

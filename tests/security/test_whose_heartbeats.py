@@ -16,7 +16,7 @@ from tests.support.tables.projecting import alike_however_cut, drain
 from trainhouse.events import NodeHeartbeat, NodeKeyed, encode, envelope_of
 from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.bus.kafka import EventProducer
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
@@ -148,6 +148,6 @@ def test_keys_are_followed_as_they_are_given(followed: tuple[KafkaNodeKeys, Call
 def test_without_brokers_a_start_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainhouse.projections.ingest.node_keys._LOOK_TIMEOUT_S", 0.5)
     keys = KafkaNodeKeys(KafkaSettings(bootstrap="127.0.0.1:1"))
-    with pytest.raises(BusUnavailable, match=f"{topics.NODE_KEYS}-0"):
+    with pytest.raises(BusUnavailableError, match=f"{topics.NODE_KEYS}-0"):
         keys.follow()
     keys.close()

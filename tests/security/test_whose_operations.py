@@ -27,7 +27,7 @@ from trainhouse.events.wire.codec import HEADERS
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.core import AgentState
 from trainhouse.workers.agent.debug.permission import MAX_AGE_MS, KnownKey, Permission, read_keys
-from trainhouse.workers.agent.errors import InvalidSetting
+from trainhouse.workers.agent.errors import InvalidSettingError
 from trainhouse.workers.agent.node.registration import new_identity
 from trainhouse.workers.agent.rank_operations import REFUSED, Operations
 
@@ -136,7 +136,7 @@ def test_the_file_of_known_keys_is_read_or_refused_by_line(tmp_path: Path) -> No
     assert read_keys(path) == KEYS and read_keys(None) == {}
     for line in ("operator o", f"root o {OPERATOR.public_key}", "operator o short"):
         path.write_text(f"\n{line}\n")
-        with pytest.raises(InvalidSetting, match=":2: "):
+        with pytest.raises(InvalidSettingError, match=":2: "):
             read_keys(path)
 
 

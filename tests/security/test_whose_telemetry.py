@@ -26,7 +26,7 @@ from trainhouse.events import (
     encode,
     envelope_of,
 )
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.tracking import EnvironmentCaptured, TagsChanged
 from trainhouse.events.security.grants import WRITE, allowed
 from trainhouse.events.security.signing import SigningKey
@@ -404,7 +404,7 @@ def test_keys_that_cannot_be_read_now_are_waited_for() -> None:
 
 
 def test_the_lane_waits_while_the_brokers_do_not_say_where_the_journal_ends() -> None:
-    answers = iter([BusUnavailable("away"), BusUnavailable("away"), {}])
+    answers = iter([BusUnavailableError("away"), BusUnavailableError("away"), {}])
 
     def ends() -> dict[tuple[str, int], int]:
         answer = next(answers)

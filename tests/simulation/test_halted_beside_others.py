@@ -14,7 +14,7 @@ from trainhouse.events.model.repair import JournalRepaired
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.journal import JournalRecord, record_hash
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, JOURNAL_REPAIRS
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.journal.host import JournalHost
 from trainhouse.scheduler.stream.journal.settings import HostSettings
@@ -196,7 +196,7 @@ def test_brokers_that_are_away_do_not_put_a_recovery_off(away: bool) -> None:
 
         async def hook(step: str) -> None:
             if gone and step == "whole":
-                raise LogUnavailable("away")
+                raise LogUnavailableError("away")
 
         log.hook = hook
         await asyncio.sleep(6)

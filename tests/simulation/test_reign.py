@@ -5,7 +5,7 @@ import asyncio
 from tests.support.counting_machine import CountingMachine, Counts, cancel
 from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, STATUS
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.stream.journal.host import JournalHost
 from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
@@ -67,7 +67,7 @@ def test_an_owner_whose_publisher_is_refused_for_long_leaves_the_partition_to_an
 
         async def refused(step: str) -> None:
             if step == "fence":
-                raise LogUnavailable("no coordinator")
+                raise LogUnavailableError("no coordinator")
 
         lame_log.hook = refused
         tasks = [asyncio.create_task(lame.run()), asyncio.create_task(sound.run())]

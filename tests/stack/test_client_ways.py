@@ -16,13 +16,13 @@ from tests.support.stack.live_stack import Done, LiveStack
 from tests.support.waiting import until
 from trainhouse.client import (
     AsyncClient,
+    ChangeRefusedError,
     Happening,
-    InvalidSpec,
+    InvalidSpecError,
     JobFilter,
-    QueryFailed,
-    RefusedChange,
+    QueryError,
     TrainhouseClient,
-    UnknownJob,
+    UnknownJobError,
     connect,
 )
 from trainhouse.events import JobState, JobStatus
@@ -143,20 +143,20 @@ def test_a_job_is_followed_changed_and_cancelled(client: TrainhouseClient) -> No
     last = job.wait(WAIT_S)
     assert last.state is JobState.CANCELLED and "enough" in last.reason
     assert "up" in [line.text for line in job.logs(follow=True)]
-    with pytest.raises(RefusedChange):
+    with pytest.raises(ChangeRefusedError):
         job.change(priority=9)
 
 
 def test_what_cannot_be_is_refused_alike(client: TrainhouseClient) -> None:
-    with pytest.raises(UnknownJob, match="no job"):
+    with pytest.raises(UnknownJobError, match="no job"):
         client.status("nothing-like-that")
-    with pytest.raises(UnknownJob):
+    with pytest.raises(UnknownJobError):
         client.why("nothing-like-that")
-    with pytest.raises(InvalidSpec, match="gang"):
+    with pytest.raises(InvalidSpecError, match="gang"):
         client.submit(command=["true"], gang=-1)
-    with pytest.raises(QueryFailed):
+    with pytest.raises(QueryError):
         client.sql.table("SELECT nothing FROM nowhere")
-    with pytest.raises(QueryFailed):
+    with pytest.raises(QueryError):
         client.sql.table("INSERT INTO jobs_rows VALUES (1)")
     refused = client.submit(command=["true"], pool="no-such-pool").wait(WAIT_S)
     assert refused.state is JobState.REJECTED and "no-such-pool" in refused.reason
@@ -186,7 +186,7 @@ def test_the_asynchronous_client_does_the_same(client: TrainhouseClient) -> None
         async with AsyncClient(client) as asynchronous:
             job = await asynchronous.submit(command=["true"], name="ways-async")
             last = await job.wait(WAIT_S)
-            with pytest.raises(UnknownJob):
+            with pytest.raises(UnknownJobError):
                 await asynchronous.status("nothing-like-that")
             async with asyncio.timeout(WAIT_S):
                 while len(events := await job.events()) < 4:  # tables are behind the status

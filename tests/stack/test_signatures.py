@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
-from trainhouse.client.errors import UnknownJob
+from trainhouse.client.errors import UnknownJobError
 from trainhouse.deploy.local.client_config import part_config
 from trainhouse.deploy.local.layout import StackFolder, read_toml
 from trainhouse.events import (
@@ -63,7 +63,7 @@ def begun(stack: LiveStack, job: str) -> JobStatus:
     def look() -> JobStatus | None:
         try:
             status = stack.client().status(job)
-        except UnknownJob:
+        except UnknownJobError:
             return None
         return status if status.state in BEGUN else None
 

@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
-from trainhouse.client.errors import UnknownJob
+from trainhouse.client.errors import UnknownJobError
 from trainhouse.deploy.local.layout import METERED, read_toml
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.deploy.local.stack import ps
@@ -178,7 +178,7 @@ def ended(stack: LiveStack, job_id: str) -> bool:
     """Whether the job is known and has ended; what was just submitted is not known yet."""
     try:
         return stack.client().status(job_id).state.final
-    except UnknownJob:
+    except UnknownJobError:
         return False
 
 

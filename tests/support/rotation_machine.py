@@ -17,7 +17,7 @@ from trainhouse.deploy.local.credentials.rotation_plan import KAFKA, READERS, SQ
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml
 from trainhouse.deploy.local.servers import kafka_broker, kafka_sasl, seaweedfs
 from trainhouse.deploy.local.supervision import readiness, stack_parts, startup, supervisor_client
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.security.grants import PRINCIPALS
 from trainhouse.events.security.key_files import public_keys, read_key
 from trainhouse.events.settings import KafkaSettings
@@ -92,7 +92,7 @@ class Machine:
 
     def set_passwords(self, settings: KafkaSettings, passwords: Mapping[str, str]) -> None:
         if not self.lets_in(settings):
-            raise BusUnavailable("the brokers did not take the accounts")
+            raise BusUnavailableError("the brokers did not take the accounts")
         self.accounts |= passwords
 
     def start(self, folder: StackFolder, group: str, name: str) -> None:

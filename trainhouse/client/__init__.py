@@ -13,16 +13,16 @@ from trainhouse.client.backend_choice import way_of
 from trainhouse.client.backend_protocol import Happening, Line, Submitted, WayIn
 from trainhouse.client.client import TrainhouseClient, spec_of
 from trainhouse.client.errors import (
-    BadSettings,
+    AccessDeniedError,
+    ChangeRefusedError,
     ClientError,
-    Denied,
-    InvalidSpec,
-    NeedsKafka,
-    NoReply,
-    NotReachable,
-    QueryFailed,
-    RefusedChange,
-    UnknownJob,
+    InvalidSettingsError,
+    InvalidSpecError,
+    NeedsKafkaError,
+    NoReplyError,
+    NotReachableError,
+    QueryError,
+    UnknownJobError,
 )
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.job import Job
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "AsyncJob",
-    "BadSettings",
+    "InvalidSettingsError",
     "ClientError",
-    "Denied",
+    "AccessDeniedError",
     "Happening",
-    "InvalidSpec",
+    "InvalidSpecError",
     "Job",
     "JobFilter",
     "Line",
-    "NeedsKafka",
-    "NoReply",
-    "NotReachable",
-    "QueryFailed",
-    "RefusedChange",
+    "NeedsKafkaError",
+    "NoReplyError",
+    "NotReachableError",
+    "QueryError",
+    "ChangeRefusedError",
     "SqlEndpoint",
     "Submitted",
     "Table",
     "TrainhouseClient",
-    "UnknownJob",
+    "UnknownJobError",
     "WayIn",
     "connect",
     "spec_of",
@@ -64,17 +64,17 @@ def connect(
     """A client by the way that is named (`gateway=URL`, `kafka=BOOTSTRAP`, or a settings file), else by environment and settings file.
 
     The choice without arguments: the gateway of TRAINHOUSE_GATEWAY_URL, if no Kafka address is set; else Kafka. Does not connect.
-    A `config` counts for the whole process. Raises BadSettings.
+    A `config` counts for the whole process. Raises InvalidSettingsError.
     """
     import os
 
     from trainhouse.events.settings import CONFIG_VARIABLE
 
     if gateway is not None and kafka is not None:
-        raise BadSettings("name one way: gateway=URL, or kafka=BOOTSTRAP")
+        raise InvalidSettingsError("name one way: gateway=URL, or kafka=BOOTSTRAP")
     if config is not None:
         if not Path(config).is_file():
-            raise BadSettings(f"{config} is no settings file")
+            raise InvalidSettingsError(f"{config} is no settings file")
         os.environ[CONFIG_VARIABLE] = str(config)
     return TrainhouseClient(way_of(gateway, token, kafka))
 

@@ -18,12 +18,12 @@ import httpx
 
 from trainhouse.client.backend_protocol import Happening, Row, Submitted
 from trainhouse.client.client import TrainhouseClient
-from trainhouse.client.errors import NotReachable, UnknownJob
+from trainhouse.client.errors import NotReachableError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.gateway import reads as flows
 from trainhouse.client.gateway import transport, writes
 from trainhouse.client.gateway.backend import ByGateway
-from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFound, error_of
+from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFoundError, error_of
 from trainhouse.client.gateway.sse import EventParser
 from trainhouse.client.gateway.streaming import AGAIN_S, GIVE_UP_S, SILENCE_S, document
 from trainhouse.client.gateway.watch import answering_status
@@ -81,7 +81,7 @@ class AsyncClient:
         return AsyncJob(self, Submitted(JobId.parse(job_id), "", None))
 
     async def status(self, job_id: str) -> JobStatus:
-        """The newest status. Raises UnknownJob."""
+        """The newest status. Raises UnknownJobError."""
         return await self._either(lambda: flows.status(job_id, self._after(job_id)), lambda c: c.status(job_id))
 
     async def jobs(self, keep: JobFilter | None = None, limit: int = 100) -> list[Row]:
@@ -111,7 +111,7 @@ class AsyncClient:
         return await self._either(lambda: flows.why(job_id, None, self._after(job_id)), lambda c: c.why(job_id))
 
     async def follow(self, job: Submitted) -> AsyncIterator[JobStatus]:
-        """Yields each new status until a final one. Raises UnknownJob, NotReachable."""
+        """Yields each new status until a final one. Raises UnknownJobError, NotReachableError."""
         # Closed here: what nobody closes goes on in the background until the loop gets to it.
         async with aclosing(self._stream(job) if self._gateway is not None else self._polled(job)) as statuses:
             async for status in statuses:
@@ -120,7 +120,7 @@ class AsyncClient:
                     return
 
     async def run(self, flow: Flow[T]) -> T:
-        """Runs a flow to its end. Raises NotReachable, and what the flow raises."""
+        """Runs a flow to its end. Raises NotReachableError, and what the flow raises."""
         assert self._http is not None and self._gateway is not None, "flows go over the gateway"
         try:
             request = next(flow)
@@ -175,9 +175,9 @@ class AsyncClient:
                             seen = status.status_seq
                             if mine is not None:
                                 yield mine
-            except NotFound as error:
-                raise UnknownJob(job.job_id) from error
-            except (httpx.HTTPError, ValueError, NotReachable) as error:
+            except NotFoundError as error:
+                raise UnknownJobError(job.job_id) from error
+            except (httpx.HTTPError, ValueError, NotReachableError) as error:
                 if time.monotonic() > received_s + GIVE_UP_S:
                     raise transport.away(self._gateway.url, error) from error
             parser.broken()

@@ -9,7 +9,7 @@ from trainhouse.events.settings import KafkaSettings
 
 
 def way_of(gateway: str | None = None, token: str | None = None, kafka: str | None = None) -> WayIn:
-    """The way itself. Raises BadSettings."""
+    """The way itself. Raises InvalidSettingsError."""
     address, brokers = GatewaySettings(), KafkaSettings() if kafka is None else KafkaSettings(bootstrap=kafka)
     named = gateway or (address.url if kafka is None else "")
     if by_gateway(gateway, named, "bootstrap" in brokers.model_fields_set):

@@ -77,7 +77,7 @@ class Retuned:
 
 
 class Sql(Protocol):
-    """Questions in ClickHouse's SQL, read-only. Errors: QueryFailed, NotReachable."""
+    """Questions in ClickHouse's SQL, read-only. Errors: QueryError, NotReachableError."""
 
     def table(self, query: str, values: Mapping[str, str | int] | None = None) -> "Table":
         """The whole answer of one query; `values` are bound to its `{name:Type}`."""
@@ -97,7 +97,7 @@ class LineReader(Protocol):
 
 
 class WayIn(Protocol):
-    """One user's access. Raises NotReachable where servers are away, UnknownJob for a job that nobody has seen."""
+    """One user's access. Raises NotReachableError where servers are away, UnknownJobError for a job that nobody has seen."""
 
     @property
     def place(self) -> str:
@@ -119,7 +119,7 @@ class WayIn(Protocol):
         ...
 
     def rerun(self, job_id: str) -> Submitted:
-        """Submits a job's spec again, under a fresh id. Raises UnknownJob, InvalidSpec."""
+        """Submits a job's spec again, under a fresh id. Raises UnknownJobError, InvalidSpecError."""
         ...
 
     def cancel(self, job_id: JobId, reason: str) -> str:
@@ -127,11 +127,11 @@ class WayIn(Protocol):
         ...
 
     def change(self, job_id: JobId, priority: int | None, limits: Mapping[str, Any], timeout_s: float) -> Retuned | None:
-        """Changes what is named, and waits until it counts; None: all was so. Raises RefusedChange, NoReply."""
+        """Changes what is named, and waits until it counts; None: all was so. Raises ChangeRefusedError, NoReplyError."""
         ...
 
     def review(self, job_id: JobId, action: ReviewAction, reason: str, timeout_s: float) -> None:
-        """Sends a job to review, or ends its review, and waits until that counts. Raises RefusedChange, NoReply."""
+        """Sends a job to review, or ends its review, and waits until that counts. Raises ChangeRefusedError, NoReplyError."""
         ...
 
     def put_code(self, code: "PackedCode") -> CodeArchive:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from trainhouse.client.backend_protocol import Happening, LineReader, Retuned, Row, Sql, Submitted, WayIn
 from trainhouse.client.code_archive import MAX_CODE_BYTES, pack
-from trainhouse.client.errors import InvalidSpec, NeedsKafka
+from trainhouse.client.errors import InvalidSpecError, NeedsKafkaError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.job import Job, ended
 from trainhouse.client.names import default_name
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 def spec_of(fields: dict[str, Any]) -> JobSpec:
-    """A spec from plain data. Raises InvalidSpec with a sentence for each problem."""
+    """A spec from plain data. Raises InvalidSpecError with a sentence for each problem."""
     try:
         return JobSpec.model_validate(fields)
     except ValidationError as error:
-        raise InvalidSpec(f"the spec is not valid: {explain_validation(error, JobSpec)}") from error
+        raise InvalidSpecError(f"the spec is not valid: {explain_validation(error, JobSpec)}") from error
 
 
 def without_secrets(spec: JobSpec) -> JobSpec:
-    """The spec as it is, if its `env` has nothing that looks like a secret; it is not even sent. Raises InvalidSpec."""
+    """The spec as it is, if its `env` has nothing that looks like a secret; it is not even sent. Raises InvalidSpecError."""
     refused = refusal(spec)
     if refused:
-        raise InvalidSpec(refused)
+        raise InvalidSpecError(refused)
     return spec
 
 
@@ -54,7 +54,7 @@ class TrainhouseClient:
 
     @classmethod
     def from_settings(cls) -> "TrainhouseClient":
-        """Reads environment and settings file. Does not connect. Raises BadSettings."""
+        """Reads environment and settings file. Does not connect. Raises InvalidSettingsError."""
         from trainhouse.client.backend_choice import way_of
 
         return cls(way_of())
@@ -66,11 +66,11 @@ class TrainhouseClient:
 
     @property
     def kafka(self) -> "KafkaSettings":
-        """The brokers' address. Raises NeedsKafka over the gateway."""
+        """The brokers' address. Raises NeedsKafkaError over the gateway."""
         return self._brokers().kafka
 
     def fleet(self) -> "Fleet":
-        """Requests about pools, policies and nodes, and their outcome. Raises NeedsKafka over the gateway."""
+        """Requests about pools, policies and nodes, and their outcome. Raises NeedsKafkaError over the gateway."""
         return self._brokers().fleet()
 
     def upload(self, folder: Path, limit_bytes: int = MAX_CODE_BYTES) -> CodeArchive:
@@ -80,7 +80,7 @@ class TrainhouseClient:
     def submit(self, spec: JobSpec | None = None, *, job_id: str | None = None, event_id: str | None = None, **fields: Any) -> "Job":
         """Submits a spec, or one made of its fields (and `command=[...]`; `code` may be a folder), and waits until it is durable.
 
-        A given `job_id` makes a repeat harmless: same id, same spec, same job. Raises InvalidSpec, NotReachable.
+        A given `job_id` makes a repeat harmless: same id, same spec, same job. Raises InvalidSpecError, NotReachableError.
         """
         from trainhouse.client.job import Job
 
@@ -88,7 +88,7 @@ class TrainhouseClient:
         return Job(self, self.way.submit(whole, JobId.parse(job_id) if job_id else None, event_id))
 
     def rerun(self, job_id: str) -> "Job":
-        """Submits a job again: same code, environment, data, seed and gang; a new id. Blocks. Raises UnknownJob, InvalidSpec."""
+        """Submits a job again: same code, environment, data, seed and gang; a new id. Blocks. Raises UnknownJobError, InvalidSpecError."""
         from trainhouse.client.job import Job
 
         return Job(self, self.way.rerun(JobId.parse(job_id)))
@@ -106,14 +106,14 @@ class TrainhouseClient:
     def change(self, job_id: str, *, priority: int | None = None, timeout_s: float = 30.0, **limits: Any) -> Retuned | None:
         """Changes priority or limits (`restarts`, `run_time_s`, `grace_s`). Blocks until they count; None: all was so.
 
-        Raises RefusedChange, NoReply.
+        Raises ChangeRefusedError, NoReplyError.
         """
         return self.way.change(JobId.parse(job_id), priority, limits, timeout_s)
 
     def review(self, job_id: str, action: "ReviewAction | str", *, reason: str = "", timeout_s: float = 30.0) -> None:
         """Sends a job to review (`send`), or ends its review (`go_on`, `cancel`). Blocks until that counts.
 
-        Raises RefusedChange, NoReply.
+        Raises ChangeRefusedError, NoReplyError.
         """
         self.way.review(JobId.parse(job_id), ReviewAction(action), reason, timeout_s)
 
@@ -133,7 +133,7 @@ class TrainhouseClient:
         return ended(submitted_of(job).job_id, last, timeout_s)
 
     def status(self, job_id: str) -> JobStatus:
-        """The current status. Blocks. Raises UnknownJob."""
+        """The current status. Blocks. Raises UnknownJobError."""
         return self.way.status(job_id)
 
     def statuses(self) -> dict[str, JobStatus]:
@@ -175,11 +175,11 @@ class TrainhouseClient:
         return self.way.curve(job_id, metric, points)
 
     def why(self, job_id: str, at_ms: int | None = None) -> JobExplained | None:
-        """Returns the reason that a job waits, or waited at `at_ms`; None if it does not wait. Blocks. Raises UnknownJob."""
+        """Returns the reason that a job waits, or waited at `at_ms`; None if it does not wait. Blocks. Raises UnknownJobError."""
         return self.way.why(job_id, at_ms)
 
     def spec_from(self, spec: JobSpec | None, fields: dict[str, Any]) -> JobSpec:
-        """A whole spec of a spec and fields on top. Blocks where `code` is a folder, which is sent. Raises InvalidSpec."""
+        """A whole spec of a spec and fields on top. Blocks where `code` is a folder, which is sent. Raises InvalidSpecError."""
         if spec is not None and not fields:
             return without_secrets(spec)
         asked = ({} if spec is None else spec.model_dump(exclude_unset=True)) | fields
@@ -196,7 +196,7 @@ class TrainhouseClient:
         from trainhouse.client.kafka.backend import ByKafka
 
         if not isinstance(self.way, ByKafka):
-            raise NeedsKafka(f"this needs Kafka, and only {self.way.place} is known: set TRAINHOUSE_KAFKA_BOOTSTRAP as well")
+            raise NeedsKafkaError(f"this needs Kafka, and only {self.way.place} is known: set TRAINHOUSE_KAFKA_BOOTSTRAP as well")
         return self.way
 
 

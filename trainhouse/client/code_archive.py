@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainhouse.client.errors import CodeTooLarge, CodeUnreadable
+from trainhouse.client.errors import CodeTooLargeError, CodeUnreadableError
 from trainhouse.events import CodeArchive
 
 MAX_CODE_BYTES = 256 * 1024 * 1024
@@ -62,9 +62,9 @@ class PackedCode:
 
 
 def pack(folder: Path, limit_bytes: int = MAX_CODE_BYTES) -> PackedCode:
-    """Packs a folder. Blocks on disk and git. Raises CodeUnreadable, or CodeTooLarge with the largest files."""
+    """Packs a folder. Blocks on disk and git. Raises CodeUnreadableError, or CodeTooLargeError with the largest files."""
     if not folder.is_dir():
-        raise CodeUnreadable(f"{folder} is no folder; name the folder with your code by --code")
+        raise CodeUnreadableError(f"{folder} is no folder; name the folder with your code by --code")
     paths = sorted(_paths(folder))
     _refuse_large(folder, paths, limit_bytes)
     archive = _archive(folder, paths)
@@ -110,18 +110,18 @@ def _refuse_large(folder: Path, paths: list[str], limit_bytes: int) -> None:
     if total > limit_bytes:
         largest = sorted(sizes, key=lambda p: -sizes[p])[:5]
         shown = ", ".join(f"{p} ({sizes[p] / 2**20:.1f} MiB)" for p in largest)
-        raise CodeTooLarge(
+        raise CodeTooLargeError(
             f"{folder} holds {total / 2**20:.0f} MiB in {len(paths)} files, more than the {limit_bytes / 2**20:.0f} MiB of a job. "
             f"The largest: {shown}. Name them in .gitignore, choose a smaller folder by --code, or send none by --no-code"
         )
 
 
 def _status(path: Path) -> os.stat_result:
-    """Returns the current state of a listed path. Raises CodeUnreadable when it went away meanwhile."""
+    """Returns the current state of a listed path. Raises CodeUnreadableError when it went away meanwhile."""
     try:
         return os.lstat(path)
     except OSError as error:
-        raise CodeUnreadable(
+        raise CodeUnreadableError(
             f"{path} changed while it was packed ({error.strerror}): something writes into this folder; "
             "choose a folder with code alone by --code, or name what is written in .gitignore"
         ) from error
@@ -151,14 +151,16 @@ def _add(tar: tarfile.TarFile, folder: Path, name: str) -> None:
             tar.addfile(entry)
             return
         if not path.is_file():
-            raise CodeUnreadable(f"{path} is a link to {target}, outside of {folder}, and no file: remove it, or name it in .gitignore")
+            raise CodeUnreadableError(
+                f"{path} is a link to {target}, outside of {folder}, and no file: remove it, or name it in .gitignore"
+            )
         status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise CodeUnreadable(f"{path} is neither a file nor a link: remove it, or name it in .gitignore")
+        raise CodeUnreadableError(f"{path} is neither a file nor a link: remove it, or name it in .gitignore")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise CodeUnreadable(f"{path} cannot be read ({error.strerror}): mend its permissions, or name it in .gitignore") from error
+        raise CodeUnreadableError(f"{path} cannot be read ({error.strerror}): mend its permissions, or name it in .gitignore") from error
     entry.size = len(content)
     entry.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
     tar.addfile(entry, io.BytesIO(content))

@@ -8,15 +8,15 @@ class ClientError(Exception):
     """Base of all errors of the client."""
 
 
-class NotReachable(ClientError):
+class NotReachableError(ClientError):
     """The brokers, the object store or the SQL endpoint did not answer; retryable."""
 
 
-class InvalidSpec(ClientError):
+class InvalidSpecError(ClientError):
     """The spec cannot be a job; the message says which field and what to change."""
 
 
-class UnknownJob(ClientError):
+class UnknownJobError(ClientError):
     """No job of this id has ever been seen, or none that this user may see."""
 
     def __init__(self, job_id: str) -> None:
@@ -24,37 +24,37 @@ class UnknownJob(ClientError):
         self.job_id = job_id
 
 
-class CodeTooLarge(ClientError):
+class CodeTooLargeError(ClientError):
     """The working folder is larger than what may be packed."""
 
 
-class CodeUnreadable(ClientError):
+class CodeUnreadableError(ClientError):
     """The working folder, or something in it, cannot be packed."""
 
 
-class QueryFailed(ClientError):
+class QueryError(ClientError):
     """ClickHouse refused the query; the message is its own."""
 
 
-class NoReply(ClientError):
+class NoReplyError(ClientError):
     """A node's agent did not answer an operation in time; retryable."""
 
 
-class RefusedChange(ClientError):
+class ChangeRefusedError(ClientError):
     """Intake or the scheduler refused a change of a pool, a policy, a node or a job; all is as it was."""
 
 
-class JournalBroken(ClientError):
+class JournalBrokenError(ClientError):
     """The scheduler's journal does not fold: a record of it was altered or lost."""
 
 
-class NeedsKafka(ClientError):
+class NeedsKafkaError(ClientError):
     """The request cannot go by the gateway; the message names the way out."""
 
 
-class Denied(ClientError):
+class AccessDeniedError(ClientError):
     """The gateway refused: no token, one that is over, or a role that may not do this."""
 
 
-class BadSettings(ClientError):
+class InvalidSettingsError(ClientError):
     """Addresses are missing or contradict each other."""

@@ -40,7 +40,7 @@ class Job:
         return self.submitted.event_id
 
     def status(self) -> JobStatus:
-        """As it is now. Raises UnknownJob: a job that was just submitted may need a moment; `wait` and `follow` take care of that."""
+        """As it is now. Raises UnknownJobError: a job that was just submitted may need a moment; `wait` and `follow` take care of that."""
         return self._client.status(self.job_id)
 
     def follow(self, timeout_s: float | None = None) -> Generator[JobStatus, None, None]:

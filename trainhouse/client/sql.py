@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from trainhouse.client.errors import NotReachable, QueryFailed
+from trainhouse.client.errors import NotReachableError, QueryError
 
 MAX_ERROR_CHARS = 2000
 
@@ -41,7 +41,7 @@ class SqlEndpoint:
     timeout_s: float = 60.0
 
     def table(self, query: str, values: Mapping[str, str | int] | None = None) -> Table:
-        """The whole answer of one query; `values` are bound to its `{name:Type}`. Blocks. Raises QueryFailed or NotReachable."""
+        """The whole answer of one query; `values` are bound to its `{name:Type}`. Blocks. Raises QueryError or NotReachableError."""
         return table_of(self.raw(query, "JSONCompact", values))
 
     def raw(self, query: str, format: str = "TabSeparated", values: Mapping[str, str | int] | None = None) -> bytes:
@@ -52,7 +52,7 @@ class SqlEndpoint:
         parameters |= {f"param_{name}": str(value) for name, value in (values or {}).items()}
         status, body = self._post(f"/?{urllib.parse.urlencode(parameters)}", query.encode())
         if status != 200:
-            raise QueryFailed(clean_error(body.decode("utf-8", "replace")))
+            raise QueryError(clean_error(body.decode("utf-8", "replace")))
         return body
 
     def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
@@ -64,7 +64,9 @@ class SqlEndpoint:
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise NotReachable(f"ClickHouse at {self.url} does not answer: {error}; is the projector up? See `trainhouse ps`") from error
+            raise NotReachableError(
+                f"ClickHouse at {self.url} does not answer: {error}; is the projector up? See `trainhouse ps`"
+            ) from error
         finally:
             connection.close()
 
@@ -75,12 +77,12 @@ class SqlEndpoint:
 
 
 def table_of(answer: bytes) -> Table:
-    """A table from ClickHouse's format JSONCompact. Raises QueryFailed for an answer in another one, which the query asked for."""
+    """A table from ClickHouse's format JSONCompact. Raises QueryError for an answer in another one, which the query asked for."""
     try:
         found = orjson.loads(answer)
         return Table(tuple(c["name"] for c in found["meta"]), tuple(tuple(r) for r in found["data"]))
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise QueryFailed("the query names a FORMAT of its own: leave it out, or ask for the answer's bytes") from error
+        raise QueryError("the query names a FORMAT of its own: leave it out, or ask for the answer's bytes") from error
 
 
 def clean_error(text: str) -> str:

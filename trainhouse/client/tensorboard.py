@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainhouse.client.errors import BadSettings, NotReachable
+from trainhouse.client.errors import InvalidSettingsError, NotReachableError
 from trainhouse.events import Event, JobId, JobState, envelope_of
 from trainhouse.events.bus.kafka import EventProducer
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged, experiment_id_of, project_of
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
@@ -76,7 +76,7 @@ class TensorBoardImport:
         self._runs: dict[Path, _Run] = {}
 
     def read(self, *, ended: bool = True) -> Read:
-        """Sends what is new in the files. `ended`: nobody writes them any more. Blocks. Raises NotReachable, BadSettings."""
+        """Sends what is new in the files. `ended`: nobody writes them any more. Blocks. Raises NotReachableError, InvalidSettingsError."""
         found = Read()
         for path in sorted(self._folder.rglob(PATTERN)):
             if path.is_file():
@@ -160,15 +160,15 @@ class TensorBoardImport:
 
 
 def send_to(kafka: KafkaSettings) -> Send:
-    """Sends one event at a time, acked before the next goes out. Raises NotReachable. Blocks."""
+    """Sends one event at a time, acked before the next goes out. Raises NotReachableError. Blocks."""
     producer = EventProducer(kafka, log_level=0)
 
     def send(topic: str, event: Event, event_id: str) -> None:
         try:
             producer.send(topic, envelope_of(event, id=event_id, source=SOURCE, now_ms=wall_ms()))
             producer.flush()
-        except BusUnavailable as error:
-            raise NotReachable(f"Kafka at {kafka.bootstrap} does not answer: {error}") from error
+        except BusUnavailableError as error:
+            raise NotReachableError(f"Kafka at {kafka.bootstrap} does not answer: {error}") from error
 
     return send
 
@@ -177,7 +177,7 @@ def _loader(path: Path) -> Any:
     try:
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     except ImportError as error:
-        raise BadSettings("reading TensorBoard's files needs its library: pip install 'trainhouse[tensorboard]'") from error
+        raise InvalidSettingsError("reading TensorBoard's files needs its library: pip install 'trainhouse[tensorboard]'") from error
     return EventFileLoader(str(path))
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, Message
 
 from trainhouse.events import Event, envelope_of
 from trainhouse.events.bus.kafka import EventProducer
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
 SOURCE = "trainhouse/gateway"
@@ -44,7 +44,8 @@ class Bus:
         self._thread: threading.Thread | None = None
 
     async def send(self, topic: str, event: Event, event_id: str, *, key: str | None = None) -> Sent:
-        """Sends one event. Raises BusUnavailable when it is not acked in time; it may still arrive: send it again under the same id."""
+        """Sends one event. Raises BusUnavailableError when it is not acked in time; it may still arrive: send it again under the same
+        id."""
         loop = asyncio.get_running_loop()
         acked: asyncio.Future[Sent] = loop.create_future()
 
@@ -55,12 +56,13 @@ class Bus:
         try:
             return await asyncio.wait_for(acked, ACK_S + 1)
         except TimeoutError as error:
-            raise BusUnavailable(f"{topic}: Kafka did not take the event within {ACK_S:.0f} s; send it again") from error
+            raise BusUnavailableError(f"{topic}: Kafka did not take the event within {ACK_S:.0f} s; send it again") from error
 
     def send_nowait(
         self, topic: str, event: Event, event_id: str, *, key: str | None = None, on_done: Callable[[bool], None] = lambda taken: None
     ) -> None:
-        """Sends one event without waiting; `on_done` is told, by another thread, whether the brokers took it. Raises BusUnavailable."""
+        """Sends one event without waiting; `on_done` is told, by another thread, whether the brokers took it. Raises
+        BusUnavailableError."""
         self._queue(topic, event, event_id, key, lambda error, message: on_done(error is None))
 
     def close(self) -> None:
@@ -70,7 +72,7 @@ class Bus:
             self._thread.join(1)
             try:
                 self._producer.flush(3)
-            except BusUnavailable:
+            except BusUnavailableError:
                 return
 
     def _queue(self, topic: str, event: Event, event_id: str, key: str | None, on_ack: object) -> None:
@@ -78,7 +80,7 @@ class Bus:
         try:
             self._open().send(topic, envelope, key=key, on_ack=on_ack)  # type: ignore[arg-type]
         except BufferError as error:
-            raise BusUnavailable(f"{topic}: too much waits for Kafka at {self._settings.bootstrap}; try again in a moment") from error
+            raise BusUnavailableError(f"{topic}: too much waits for Kafka at {self._settings.bootstrap}; try again in a moment") from error
 
     def _open(self) -> EventProducer:
         if self._producer is None:
@@ -97,6 +99,6 @@ def _settle(acked: asyncio.Future[Sent], error: KafkaError | None, message: Mess
         return
     topic = str(message.topic())
     if error is not None:
-        acked.set_exception(BusUnavailable(f"{topic}: Kafka did not take the event: {error.str()}"))
+        acked.set_exception(BusUnavailableError(f"{topic}: Kafka did not take the event: {error.str()}"))
     else:
         acked.set_result(Sent(event_id, topic, message.partition() or 0, message.offset() or 0))

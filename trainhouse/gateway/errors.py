@@ -10,23 +10,23 @@ class GatewayError(Exception):
     """Base of all errors of the gateway."""
 
 
-class KeyUnusable(GatewayError):
+class KeyUnusableError(GatewayError):
     """Tokens can be neither made nor read: there is no sound key."""
 
 
-class BadToken(GatewayError):
+class InvalidTokenError(GatewayError):
     """A token is missing, damaged, forged, expired or revoked."""
 
 
-class UnknownKeyError(BadToken):
+class UnknownKeyError(InvalidTokenError):
     """None of the keys that count made it."""
 
 
-class SqlUnavailable(GatewayError):
+class SqlUnavailableError(GatewayError):
     """The projections do not answer; retryable."""
 
 
-class SqlRefused(GatewayError):
+class SqlRefusedError(GatewayError):
     """ClickHouse refused a query; `code` is its own number."""
 
     def __init__(self, message: str, code: int) -> None:
@@ -34,7 +34,7 @@ class SqlRefused(GatewayError):
         self.code = code
 
 
-class Problem(GatewayError, HTTPException):
+class ProblemError(GatewayError, HTTPException):
     """An answer that is no success, as RFC 9457 has it. `more` are members beside the standard ones.
 
     One of the framework's own, so that it passes through whatever part of the framework it was raised in.

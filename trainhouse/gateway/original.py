@@ -10,10 +10,10 @@ import asyncio
 
 from trainhouse.events import JobSpec, JobSubmitted
 from trainhouse.events.model.decisions import JobQueued
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.context import Gateway
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 
 _QUEUED = """
 SELECT source_topic, source_partition, source_offset FROM decisions_rows FINAL
@@ -25,10 +25,10 @@ SELECT json FROM events_rows FINAL WHERE job_id = {job_id:String} AND type = {ty
 
 
 async def original_spec(here: Gateway, job_id: str) -> JobSpec:
-    """The spec whole. Raises Problem where it is known no more, or not yet."""
+    """The spec whole. Raises ProblemError where it is known no more, or not yet."""
     found = await here.reader.one(_SUBMITTED, {"job_id": job_id, "type": JobSubmitted.event_type})
     if found is None:
-        raise Problem(409, "No spec", f"job {job_id} has no submission here any more; submit its spec with resume_from")
+        raise ProblemError(409, "No spec", f"job {job_id} has no submission here any more; submit its spec with resume_from")
     shown = JobSubmitted.model_validate_json(found["json"]).spec
     if not shown.env:
         return shown
@@ -38,12 +38,12 @@ async def original_spec(here: Gateway, job_id: str) -> JobSpec:
         at = (str(place["source_topic"]), int(place["source_partition"]), int(place["source_offset"]))
         spec = await asyncio.to_thread(_journaled, here.kafka, at, job_id)
     if spec is None:
-        raise Problem(409, "No spec", f"the environment of job {job_id} is not in the journal yet, or any more; submit its whole spec")
+        raise ProblemError(409, "No spec", f"the environment of job {job_id} is not in the journal yet, or any more; submit its whole spec")
     return spec
 
 
 def _journaled(kafka: KafkaSettings, at: tuple[str, int, int], job_id: str) -> JobSpec | None:
-    """Returns the spec that the journal's record at a position queued under this id. Blocks. Raises BusUnavailable."""
+    """Returns the spec that the journal's record at a position queued under this id. Blocks. Raises BusUnavailableError."""
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
     from trainhouse.events.archive.errors import ArchiveError
     from trainhouse.events.archive.log import journal_reader
@@ -57,7 +57,7 @@ def _journaled(kafka: KafkaSettings, at: tuple[str, int, int], job_id: str) -> J
         records = journal_records(kafka, reader, topic, [partition], ObjectArchive(), {partition: offset})
         record = next(records, None)
     except ArchiveError as error:
-        raise BusUnavailable(f"{topic}-{partition}: the record at offset {offset} cannot be read: {error}") from error
+        raise BusUnavailableError(f"{topic}-{partition}: the record at offset {offset} cannot be read: {error}") from error
     finally:
         reader.close()
     if record is None or record.offset != offset or record.value is None:

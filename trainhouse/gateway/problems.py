@@ -11,10 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.wire.codec import MAX_DEPTH, is_deep
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.errors import Problem, SqlRefused, SqlUnavailable
+from trainhouse.gateway.errors import ProblemError, SqlRefusedError, SqlUnavailableError
 
 log = structlog.get_logger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -23,7 +23,7 @@ TITLES = {400: "Bad request", 404: "Not found", 405: "Method not allowed", 406: 
 """Of errors that the framework itself finds."""
 
 
-def answer(problem: Problem, instance: str = "") -> Response:
+def answer(problem: ProblemError, instance: str = "") -> Response:
     """The response of a problem."""
     slug = problem.title.lower().replace(" ", "-")
     body = {"type": f"urn:trainhouse:problem:{slug}", "title": problem.title, "status": problem.status, "detail": problem.detail}
@@ -32,17 +32,17 @@ def answer(problem: Problem, instance: str = "") -> Response:
     return Json(body | problem.more, problem.status, dict(problem.headers or {}), MEDIA_TYPE)
 
 
-def not_found(what: str) -> Problem:
+def not_found(what: str) -> ProblemError:
     """One and the same for what does not exist and for what its asker may not see."""
-    return Problem(404, "Not found", f"there is no {what} that you may see")
+    return ProblemError(404, "Not found", f"there is no {what} that you may see")
 
 
-def busy(detail: str) -> Problem:
+def busy(detail: str) -> ProblemError:
     """Something behind the gateway is away or behind: the same request will do in a moment."""
-    return Problem(503, "Not available", detail, headers={"Retry-After": RETRY_S})
+    return ProblemError(503, "Not available", detail, headers={"Retry-After": RETRY_S})
 
 
-async def too_deep(request: Request) -> Problem | None:
+async def too_deep(request: Request) -> ProblemError | None:
     """Returns the problem of a body that is nested too deep, from a RecursionError; None where it is a fault of Trainhouse."""
     try:
         body = await request.json()
@@ -50,43 +50,43 @@ async def too_deep(request: Request) -> Problem | None:
         return None  # the framework refuses it
     if not is_deep(body):
         return None
-    return Problem(422, "Invalid request", f"body: it is nested more than {MAX_DEPTH} levels deep; send a flatter one")
+    return ProblemError(422, "Invalid request", f"body: it is nested more than {MAX_DEPTH} levels deep; send a flatter one")
 
 
 def register(app: FastAPI) -> None:
     """Makes the app answer so."""
-    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(SqlUnavailable, _unavailable)
-    app.add_exception_handler(BusUnavailable, _unavailable)
-    app.add_exception_handler(SqlRefused, _fault)
+    app.add_exception_handler(SqlUnavailableError, _unavailable)
+    app.add_exception_handler(BusUnavailableError, _unavailable)
+    app.add_exception_handler(SqlRefusedError, _fault)
     app.add_exception_handler(RecursionError, _too_deep)
     app.add_exception_handler(Exception, _fault)
 
 
-def _response(request: Request, problem: Problem) -> Response:
+def _response(request: Request, problem: ProblemError) -> Response:
     """The response of a problem, whose reason the audit gets with it."""
     request.state.refusal = problem.detail
     return answer(problem, request.url.path)
 
 
 def _problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
+    assert isinstance(error, ProblemError)
     return _response(request, error)
 
 
 def _framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = TITLES.get(error.status_code, "Refused")
-    return _response(request, Problem(error.status_code, title, str(error.detail), headers=dict(error.headers or {})))
+    return _response(request, ProblemError(error.status_code, title, str(error.detail), headers=dict(error.headers or {})))
 
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = [{"where": ".".join(map(str, e["loc"])), "what": e["msg"]} for e in error.errors()][:20]
     first = found[0] if found else {"where": "request", "what": "is invalid"}
-    return _response(request, Problem(422, "Invalid request", f"{first['where']}: {first['what']}", errors=found))
+    return _response(request, ProblemError(422, "Invalid request", f"{first['where']}: {first['what']}", errors=found))
 
 
 async def _too_deep(request: Request, error: Exception) -> Response:
@@ -100,4 +100,4 @@ def _unavailable(request: Request, error: Exception) -> Response:
 
 def _fault(request: Request, error: Exception) -> Response:
     log.error("a request failed", path=request.url.path, method=request.method, exc_info=error)
-    return answer(Problem(500, "A fault of Trainhouse", "this is a bug; the gateway's log tells where"), request.url.path)
+    return answer(ProblemError(500, "A fault of Trainhouse", "this is a bug; the gateway's log tells where"), request.url.path)

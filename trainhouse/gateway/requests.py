@@ -10,7 +10,7 @@ from trainhouse.events import AskedVia, JobId, JobSpec, RequestedBy
 from trainhouse.events.model.job_ids import slug
 from trainhouse.events.security.sensitive import refusal
 from trainhouse.gateway.auth.roles import Principal, Role
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 
 UNNAMED_USER = "unknown"
 DIGEST_CHARS = 20
@@ -32,12 +32,12 @@ def _digest(*parts: str) -> str:
 
 
 def own_spec(spec: JobSpec, principal: Principal) -> JobSpec:
-    """The spec as this principal's. Raises Problem where it is not its to submit, or its `env` has what looks like a secret."""
+    """The spec as this principal's. Raises ProblemError where it is not its to submit, or its `env` has what looks like a secret."""
     refused = refusal(spec)
     if refused:
-        raise Problem(422, "Invalid request", f"spec.{refused}")
+        raise ProblemError(422, "Invalid request", f"spec.{refused}")
     if not principal.sees(spec.project):
-        raise Problem(
+        raise ProblemError(
             403,
             "Forbidden",
             f"spec.project: your token has no rights in project {spec.project}; it has {', '.join(principal.projects)}",
@@ -46,7 +46,9 @@ def own_spec(spec: JobSpec, principal: Principal) -> JobSpec:
     if spec.user == UNNAMED_USER:
         return spec.model_copy(update={"user": principal.sub})
     if spec.user != principal.sub and not principal.may(Role.OPERATOR):
-        raise Problem(403, "Forbidden", f"spec.user: you submit as {principal.sub}, not as {spec.user}; leave it out, or ask an operator")
+        raise ProblemError(
+            403, "Forbidden", f"spec.user: you submit as {principal.sub}, not as {spec.user}; leave it out, or ask an operator"
+        )
     return spec
 
 
@@ -56,23 +58,25 @@ def requested_by(principal: Principal) -> RequestedBy:
 
 
 def refuse_read_only(project: str, principal: Principal) -> None:
-    """Raises Problem 403 where somebody may read what belongs to a project, but not change it."""
+    """Raises ProblemError 403 where somebody may read what belongs to a project, but not change it."""
     if principal.only_reads(project):
-        raise Problem(
+        raise ProblemError(
             403, "Forbidden", f"{principal.sub} may read project {project}, and no more: ask one of its maintainers to be made a submitter"
         )
 
 
 def refuse_named(job_id: str | None, principal: Principal) -> None:
-    """Ids of jobs are one namespace of all projects: only who sees them all may choose one. Raises Problem 403."""
+    """Ids of jobs are one namespace of all projects: only who sees them all may choose one. Raises ProblemError 403."""
     if job_id is not None and not principal.everywhere:
-        raise Problem(
+        raise ProblemError(
             403,
             "Forbidden",
             "job_id: only a token of all projects may choose a job's id; send an Idempotency-Key to make a repeat harmless",
         )
 
 
-def reused_key(key: str) -> Problem:
+def reused_key(key: str) -> ProblemError:
     """A key that stands for another request already."""
-    return Problem(422, "Idempotency key reused", f"the Idempotency-Key {key!r} was used for another spec; use a new key for a new request")
+    return ProblemError(
+        422, "Idempotency key reused", f"the Idempotency-Key {key!r} was used for another spec; use a new key for a new request"
+    )

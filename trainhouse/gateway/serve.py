@@ -29,7 +29,7 @@ STOP_S = 5
 
 
 def gateway_of_settings(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: ClickHouseSettings) -> Gateway:
-    """The ports of a gateway. Raises KeyUnusable. Does not connect."""
+    """The ports of a gateway. Raises KeyUnusableError. Does not connect."""
     keys = Keyring.of_settings(settings)
     if settings.token_file is not None:
         local_token.ensure(settings.token_file, keys.now().newest, int(time.time()))

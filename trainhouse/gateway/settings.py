@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from trainhouse.events.settings import TomlSection
-from trainhouse.gateway.errors import KeyUnusable
+from trainhouse.gateway.errors import KeyUnusableError
 
 DEFAULT_PORT = 8080
 MIN_KEY_BYTES = 32
@@ -110,32 +110,32 @@ class GatewaySettings(TomlSection):
         return self.https or self.tls_cert is not None
 
     def signing_key(self) -> bytes:
-        """The key of tokens. Raises KeyUnusable, which says how to make one."""
+        """The key of tokens. Raises KeyUnusableError, which says how to make one."""
         if self.key is not None:
             found = self.key.get_secret_value().encode()
         elif self.key_file is not None:
             try:
                 found = self.key_file.read_bytes().strip()
             except OSError as error:
-                raise KeyUnusable(f"the key of tokens, {self.key_file}, cannot be read: {error.strerror}") from error
+                raise KeyUnusableError(f"the key of tokens, {self.key_file}, cannot be read: {error.strerror}") from error
         else:
-            raise KeyUnusable(
+            raise KeyUnusableError(
                 "tokens have no key: set TRAINHOUSE_GATEWAY_KEY_FILE to a file with a secret of at least "
                 f"{MIN_KEY_BYTES} characters (`openssl rand -hex 32` makes one), readable by its owner alone"
             )
         return _sound(found)
 
     def signing_keys(self) -> tuple[bytes, ...]:
-        """All keys whose tokens count, the one that signs first. Raises KeyUnusable."""
+        """All keys whose tokens count, the one that signs first. Raises KeyUnusableError."""
         path, newest = self.accepted_keys_file, self.signing_key()
         try:
             others = path.read_bytes().split() if path is not None and path.exists() else []
         except OSError as error:
-            raise KeyUnusable(f"the keys that are taken too, {path}, cannot be read: {error.strerror}") from error
+            raise KeyUnusableError(f"the keys that are taken too, {path}, cannot be read: {error.strerror}") from error
         return tuple(dict.fromkeys((newest, *map(_sound, others))))
 
 
 def _sound(key: bytes) -> bytes:
     if len(key) < MIN_KEY_BYTES:
-        raise KeyUnusable(f"the key of tokens has {len(key)} bytes; it needs {MIN_KEY_BYTES} at least")
+        raise KeyUnusableError(f"the key of tokens has {len(key)} bytes; it needs {MIN_KEY_BYTES} at least")
     return key

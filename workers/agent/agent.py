@@ -53,7 +53,7 @@ from trainhouse.workers.agent.core import home as homes
 from trainhouse.workers.agent.core.agent_state import Draining, Running, Stopping, Sweeping
 from trainhouse.workers.agent.core.home import Home, Stage
 from trainhouse.workers.agent.debug.stacks import keep_stacks
-from trainhouse.workers.agent.errors import CommandsLost
+from trainhouse.workers.agent.errors import CommandsLostError
 from trainhouse.workers.agent.follower import Deaf, Located, Moved, OperationAsked
 from trainhouse.workers.agent.launch.adoption import launch_was_whole
 from trainhouse.workers.agent.launch.attempt_dirs import FoundAttempt, found_attempts, key_of, mark_finished
@@ -186,7 +186,7 @@ class Agent:
                     self._home = homes.moved(self._home, partition)
                     self._p.reports.hold()
             case Deaf(reason=reason):
-                raise CommandsLost(f"commands cannot be read any more: {reason}")
+                raise CommandsLostError(f"commands cannot be read any more: {reason}")
             case OperationAsked(request=request, refusal=refusal, asker=asker):
                 self._p.operations.ask(request, self.state, self._clock_ms(), refusal, asker)
             case OperationReplied():

@@ -8,19 +8,19 @@ class AgentError(Exception):
     """Base of all errors of the agent."""
 
 
-class InvalidSetting(AgentError):
+class InvalidSettingError(AgentError):
     """A setting cannot work; retrying without changing it cannot help."""
 
 
-class FolderBusy(AgentError):
+class FolderBusyError(AgentError):
     """Another agent holds the folder."""
 
 
-class BrokenState(AgentError):
+class CorruptStateError(AgentError):
     """The persisted state cannot be read: an invariant is broken, and the agent refuses to guess."""
 
 
-class NotLaunchable(AgentError):
+class NotLaunchableError(AgentError):
     """An attempt's ranks cannot be started. `retryable` is False when another node would fail in the same way."""
 
     def __init__(self, message: str, *, retryable: bool) -> None:
@@ -28,5 +28,5 @@ class NotLaunchable(AgentError):
         self.retryable = retryable
 
 
-class CommandsLost(AgentError):
+class CommandsLostError(AgentError):
     """The reader of commands ended: the agent ends too, and its supervisor starts it again; ranks go on meanwhile."""

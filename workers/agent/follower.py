@@ -31,7 +31,7 @@ from trainhouse.events import (
     decode,
 )
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.security.signing import signature_of
 from trainhouse.events.settings import KafkaSettings
@@ -165,7 +165,7 @@ class Follower:
                     self._next[topic, partition] = int(message.offset() or 0) + 1
                 self._next[topic, partition] = max(reached.get(partition, 0), self._next.get((topic, partition), 0))
                 return
-            except BusUnavailable as error:
+            except BusUnavailableError as error:
                 self._say(f"waiting for the brokers at {self._settings.bootstrap}: {error}")
                 self._stop.wait(0.5)
 
@@ -184,7 +184,7 @@ class Follower:
                 self._next |= ends
                 self._read_on(reader)
                 return True
-            except (KafkaException, BusUnavailable) as error:
+            except (KafkaException, BusUnavailableError) as error:
                 self._say(f"waiting for the brokers at {self._settings.bootstrap}: {error}")
                 self._stop.wait(0.5)
         return False
@@ -224,7 +224,7 @@ class Follower:
             try:
                 self._next[ALLOCATIONS, partition] = self._end(reader, ALLOCATIONS, partition)
                 break
-            except BusUnavailable as error:
+            except BusUnavailableError as error:
                 self._say(f"waiting for the brokers at {self._settings.bootstrap}: {error}")
                 self._stop.wait(0.5)
         else:

@@ -15,7 +15,7 @@ import psutil
 import structlog
 from confluent_kafka import Producer
 
-from trainhouse.checkpointing.errors import ObjectMissing
+from trainhouse.checkpointing.errors import ObjectMissingError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.events.bus.kafka import EventProducer, producer_config
@@ -32,7 +32,7 @@ from trainhouse.workers.agent.agent_metrics import AgentFigures
 from trainhouse.workers.agent.components import Inbox, Message, Parts
 from trainhouse.workers.agent.core import Noticed, ShutdownAsked
 from trainhouse.workers.agent.debug.permission import ListedKeys, Permission
-from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
+from trainhouse.workers.agent.errors import InvalidSettingError, NotLaunchableError
 from trainhouse.workers.agent.follower import Follower
 from trainhouse.workers.agent.launch.attempt_dirs import FolderLock, StateFile
 from trainhouse.workers.agent.launch.cleanup import Cleaner
@@ -193,13 +193,15 @@ def device_source(settings: AgentSettings) -> DeviceSource:
     if found is not None:
         return found
     if settings.accelerators == "nvml":
-        raise InvalidSetting("TRAINHOUSE_AGENT_ACCELERATORS is nvml, but NVML finds no device: is the driver loaded? Or set it to none")
+        raise InvalidSettingError(
+            "TRAINHOUSE_AGENT_ACCELERATORS is nvml, but NVML finds no device: is the driver loaded? Or set it to none"
+        )
     assert settings.node_id is not None
     return CpuSlots(settings.node_id, settings.slots)
 
 
 def permission_of(settings: AgentSettings) -> Permission:
-    """Returns the check of operations' signers. Raises InvalidSetting. Warns where every writer of the topic is trusted."""
+    """Returns the check of operations' signers. Raises InvalidSettingError. Warns where every writer of the topic is trusted."""
     keys = {} if settings.operations_keys is None else ListedKeys(settings.operations_keys)
     if not settings.require_signed:
         log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
@@ -261,16 +263,16 @@ def fetch_of(store: StoreSettings) -> Fetch:
     def fetch(uri: str) -> Iterator[bytes]:
         where = urlsplit(uri)
         if where.scheme != "s3" or not where.netloc or not where.path.strip("/"):
-            raise NotLaunchable(f"the code's URI {uri!r} is no s3://bucket/key", retryable=False)
+            raise NotLaunchableError(f"the code's URI {uri!r} is no s3://bucket/key", retryable=False)
         key = where.path.lstrip("/")
         if where.netloc == store.bucket and not key.startswith("code/"):
-            raise NotLaunchable(
+            raise NotLaunchableError(
                 f"the code's URI {uri!r} names nothing under s3://{store.bucket}/code/: submit the code again", retryable=False
             )
         objects = S3ObjectStore(store.model_copy(update={"bucket": where.netloc}))
         found = objects.stat(key)
         if found is None:
-            raise ObjectMissing(f"{objects.address}: no object {key!r}")
+            raise ObjectMissingError(f"{objects.address}: no object {key!r}")
         for start in range(0, found.size_bytes, FETCH_BYTES):
             yield objects.get_range(key, start, FETCH_BYTES)
 

@@ -22,7 +22,7 @@ from trainhouse.events import DumpStacks, ExecuteCommand, OperationReplied
 from trainhouse.workers.agent.accesses import EXEC, UNKNOWN, Access, Asker, NodeAudit, about_operation, command_text
 from trainhouse.workers.agent.core import AgentState, LocalAttempt
 from trainhouse.workers.agent.debug.stacks import shown_stack
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.attempt_dirs import key_of
 from trainhouse.workers.agent.launch.launching import RankStarter, paths_of
 from trainhouse.workers.launcher import AttemptPaths
@@ -112,7 +112,7 @@ class Operations:
         def guarded() -> None:
             try:
                 work()
-            except (OSError, NotLaunchable, subprocess.SubprocessError) as error:
+            except (OSError, NotLaunchableError, subprocess.SubprocessError) as error:
                 answer.end(f"{error}\n", exit_code=None, why=f"not done: {type(error).__name__}")
             finally:
                 self._waiting -= 1
@@ -146,13 +146,13 @@ class Operations:
         answer.end(last + run.note, exit_code=run.exit_code, why=run.note.strip())
 
     def _confined(self, paths: AttemptPaths) -> Path | None:
-        """The attempt's folder, whose record says what confines its ranks; None where nothing does. Raises NotLaunchable."""
+        """The attempt's folder, whose record says what confines its ranks; None where nothing does. Raises NotLaunchableError."""
         if paths.confinement.exists():
             if read_json(paths.confinement)["pid"] is not None and read_process(paths.confinement) is None:
-                raise NotLaunchable("the attempt is just ending", retryable=False)
+                raise NotLaunchableError("the attempt is just ending", retryable=False)
             return paths.folder
         if self._starter.confiner is not None and self._starter.confiner.layers() is not None:
-            raise NotLaunchable(
+            raise NotLaunchableError(
                 "the attempt was started without isolation, which this node now asks for: no command runs there", retryable=False
             )
         return None

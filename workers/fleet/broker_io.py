@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from trainhouse.events import Event, InvalidEvent, Order, PoolCreated, decode, envelope_of
 from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, JOBS, OPERATIONS, POOLS, VERDICTS
 
@@ -69,7 +69,7 @@ class Commands:
             starts = {self.partition: self._next[ALLOCATIONS, self.partition]}
             end = self._end(ALLOCATIONS, self._to)
             messages = list(read_to_end(catching, ALLOCATIONS, [self.partition], METADATA_TIMEOUT_S, starts))
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             self._say(str(error))
             return []
         finally:
@@ -114,7 +114,7 @@ class Commands:
 
 
 def pool_partition(settings: KafkaSettings, pool: str, say: Callable[[str], None]) -> int:
-    """The partition of a pool, which is created where there is none of that name. Blocks; raises BusUnavailable."""
+    """The partition of a pool, which is created where there is none of that name. Blocks; raises BusUnavailableError."""
     reader = consumer(settings, group="trainhouse-fleet", log_level=2, **TO_END)
     try:
         known = _pools(reader)
@@ -132,11 +132,11 @@ def pool_partition(settings: KafkaSettings, pool: str, say: Callable[[str], None
         deadline = time.monotonic() + POOL_TIMEOUT_S
         while pool not in (known := _pools(reader)):
             if time.monotonic() > deadline:
-                raise BusUnavailable(f"the pool {pool!r} is not on {POOLS} after {POOL_TIMEOUT_S:.0f} s; does intake run?")
+                raise BusUnavailableError(f"the pool {pool!r} is not on {POOLS} after {POOL_TIMEOUT_S:.0f} s; does intake run?")
             time.sleep(0.1)
         return known[pool]
-    except BusUnavailable as error:
-        raise BusUnavailable(f"the brokers at {settings.bootstrap}: {error}; is the stack up?") from error
+    except BusUnavailableError as error:
+        raise BusUnavailableError(f"the brokers at {settings.bootstrap}: {error}; is the stack up?") from error
     finally:
         reader.close()
 
@@ -154,4 +154,4 @@ def _partitions(reader: Consumer, topic: str) -> list[int]:
     try:
         return sorted(reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic].partitions)
     except KafkaException as error:
-        raise BusUnavailable(f"{topic}: the brokers do not answer: {error.args[0].str()}") from error
+        raise BusUnavailableError(f"{topic}: the brokers do not answer: {error.args[0].str()}") from error

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.errors import InvalidPlanError
 from trainhouse.workers.fleet.seeded_random import draw, pick
 
 HELP = "30 | 10..600 | exp:120 | lognormal:60,1.5 | trace:FILE[,SCALE], in seconds"
@@ -32,7 +32,7 @@ class Durations:
 
 
 def parse_durations(text: str) -> Durations:
-    """Reads what `HELP` shows. Raises InvalidPlan."""
+    """Reads what `HELP` shows. Raises InvalidPlanError."""
     kind, _, rest = text.strip().partition(":")
     try:
         match kind:
@@ -47,7 +47,7 @@ def parse_durations(text: str) -> Durations:
         low, dots, high = text.partition("..")
         return Durations(text, _uniform(_positive(low), _positive(high)) if dots else _fixed(_positive(low)))
     except ValueError as error:
-        raise InvalidPlan(f"durations {text!r}: {error}; write {HELP}") from error
+        raise InvalidPlanError(f"durations {text!r}: {error}; write {HELP}") from error
 
 
 def _positive(text: str) -> float:

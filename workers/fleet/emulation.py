@@ -18,7 +18,7 @@ from pydantic_settings import SettingsConfigDict
 from trainhouse.events import GangAllocated
 from trainhouse.events.bus.kafka import EventProducer, producer_config
 from trainhouse.events.bus.outage import ProducerWatch
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.security.key_files import kept_key
 from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings, TomlSection
@@ -67,7 +67,7 @@ def now_ms() -> int:
 
 
 def run_fleet(kafka: KafkaSettings, plan: Plan, load: LoadPlan | None, options: Options, say: Say) -> Summary:
-    """Blocks until SIGINT or SIGTERM (or as the options say), then stops every rank and tells the brokers. Raises BusUnavailable."""
+    """Blocks until SIGINT or SIGTERM (or as the options say), then stops every rank and tells the brokers. Raises BusUnavailableError."""
     pool_partition(kafka, plan.hardware.pool, say)
     signing = FleetSettings().signing()
     if signing is not None:
@@ -89,7 +89,7 @@ def run_fleet(kafka: KafkaSettings, plan: Plan, load: LoadPlan | None, options: 
             shell.run(stopping)
         finally:
             commands.close()
-            with contextlib.suppress(BusUnavailable):
+            with contextlib.suppress(BusUnavailableError):
                 pulse.flush(PULSE_FLUSH_S)
     return shell.watch.summary()
 

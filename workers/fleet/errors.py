@@ -8,5 +8,5 @@ class FleetError(Exception):
     """Base of all errors of the emulator."""
 
 
-class InvalidPlan(FleetError):
+class InvalidPlanError(FleetError):
     """An option or a line of the script cannot be read."""

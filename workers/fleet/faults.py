@@ -8,7 +8,7 @@ belong to attempts and are drawn by their fence, so that a repeat draws the same
 import math
 from dataclasses import dataclass, field, replace
 
-from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.errors import InvalidPlanError
 from trainhouse.workers.fleet.seeded_random import draw, pick
 
 RANK_FAULTS = ("device", "hang")
@@ -67,7 +67,7 @@ class FaultPlan:
 
 
 def parse_faults(text: str) -> FaultPlan:
-    """Reads what `HELP` shows; empty: none. Raises InvalidPlan."""
+    """Reads what `HELP` shows; empty: none. Raises InvalidPlanError."""
     plan = FaultPlan()
     for piece in filter(None, (p.strip() for p in text.split(","))):
         kind, equals, value = piece.partition("=")
@@ -76,7 +76,7 @@ def parse_faults(text: str) -> FaultPlan:
                 raise ValueError("there is no '='")
             plan = _with(plan, kind.strip(), value.strip())
         except ValueError as error:
-            raise InvalidPlan(f"faults: {piece!r}: {error}; write {HELP}") from error
+            raise InvalidPlanError(f"faults: {piece!r}: {error}; write {HELP}") from error
     return plan
 
 

@@ -10,7 +10,7 @@ from trainhouse.events import GangAllocated, JobId, JobSpec, JobSubmitted, PoolN
 from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.model.spec import Gang, Resources
 from trainhouse.events.wire.topics import JOBS
-from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.errors import InvalidPlanError
 from trainhouse.workers.fleet.seeded_random import draw
 
 # Ranks and how often, of a busy training cluster: most jobs are small, most devices belong to large ones.
@@ -29,21 +29,21 @@ class Sizes:
 
     @classmethod
     def parse(cls, text: str) -> "Sizes":
-        """Raises InvalidPlan."""
+        """Raises InvalidPlanError."""
         pairs = [p.partition(":") for p in text.split(",") if p.strip()]
         try:
             ranks, weights = tuple(int(p[0]) for p in pairs), tuple(float(p[2] or 1) for p in pairs)
             if not ranks or min(ranks) < 1 or min(weights) <= 0:
                 raise ValueError("ranks and weights are above 0")
         except ValueError as error:
-            raise InvalidPlan(f"sizes {text!r}: {error}; write ranks:weight,… such as {MIXED}") from error
+            raise InvalidPlanError(f"sizes {text!r}: {error}; write ranks:weight,… such as {MIXED}") from error
         return cls(ranks, weights)
 
     def at_most(self, devices: int) -> "Sizes":
-        """Without those that `devices` could never hold. Raises InvalidPlan when none is left."""
+        """Without those that `devices` could never hold. Raises InvalidPlanError when none is left."""
         kept = [(r, w) for r, w in zip(self.ranks, self.weights, strict=True) if r <= devices]
         if not kept:
-            raise InvalidPlan(f"every size is above the {devices} devices of the fleet: give smaller ones by --sizes")
+            raise InvalidPlanError(f"every size is above the {devices} devices of the fleet: give smaller ones by --sizes")
         return Sizes(tuple(r for r, _ in kept), tuple(w for _, w in kept))
 
     def of(self, seed: int, number: int) -> int:

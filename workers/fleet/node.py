@@ -25,7 +25,7 @@ from trainhouse.workers.agent.ship.rank_shipper import RankProgress
 from trainhouse.workers.fleet.agent import EmulatedAgent
 from trainhouse.workers.fleet.disk import Disk, Folder, Unsent
 from trainhouse.workers.fleet.node_env import World
-from trainhouse.workers.fleet.scripts import BadWish
+from trainhouse.workers.fleet.scripts import UnsupportedEmulationError
 from trainhouse.workers.fleet.timers import Timer
 
 MAX_UNREAD = 10_000
@@ -191,7 +191,7 @@ class EmulatedNode:
         folder = self.disk.folders[key] = Folder(allocation, action.placement)
         try:
             script = self._world.scripts.of(allocation)
-        except BadWish as problem:
+        except UnsupportedEmulationError as problem:
             agent.on_input(LaunchRefused(key, f"an emulated node cannot run this job: {problem}", retryable=False), now_ms)
             return
 

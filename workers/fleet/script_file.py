@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.errors import InvalidPlanError
 from trainhouse.workers.fleet.faults import DEADLINE_S, NODE_FAULTS, NodeFault, for_s
-from trainhouse.workers.fleet.scripts import WISHES, BadWish, Rule, wish
+from trainhouse.workers.fleet.scripts import WISHES, Rule, UnsupportedEmulationError, wish
 
 T = TypeVar("T")
 
@@ -33,13 +33,13 @@ class Script:
 
 
 def read_script(path: Path, nodes: int) -> Script:
-    """Reads and checks the file. Raises InvalidPlan."""
+    """Reads and checks the file. Raises InvalidPlanError."""
     try:
         found = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise InvalidPlan(f"the script {path} cannot be read: {error}") from error
+        raise InvalidPlanError(f"the script {path} cannot be read: {error}") from error
     if not isinstance(found, dict) or set(found) - {"faults", "jobs"}:
-        raise InvalidPlan(f"the script {path} has `faults:` and `jobs:`, each a list, and nothing else")
+        raise InvalidPlanError(f"the script {path} has `faults:` and `jobs:`, each a list, and nothing else")
     return Script(
         faults=_each(path, found, "faults", lambda entry: _fault(entry, nodes)),
         rules=_each(path, found, "jobs", _rule),
@@ -49,7 +49,7 @@ def read_script(path: Path, nodes: int) -> Script:
 def _each(path: Path, found: Mapping[str, Any], name: str, read: Callable[[dict[str, Any]], T]) -> tuple[T, ...]:
     entries = found.get(name) or []
     if not isinstance(entries, list):
-        raise InvalidPlan(f"{path}: `{name}` is no list")
+        raise InvalidPlanError(f"{path}: `{name}` is no list")
     done = []
     for number, entry in enumerate(entries, start=1):
         try:
@@ -58,7 +58,7 @@ def _each(path: Path, found: Mapping[str, Any], name: str, read: Callable[[dict[
             done.append(read(entry))
         except (ValueError, TypeError, KeyError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise InvalidPlan(f"{path}, entry {number} of `{name}`: {what}") from error
+            raise InvalidPlanError(f"{path}, entry {number} of `{name}`: {what}") from error
     return tuple(done)
 
 
@@ -83,5 +83,5 @@ def _rule(entry: dict[str, Any]) -> Rule:
     wishes = {k: v for k, v in entry.items() if k != "name"}
     unknown = sorted(str(k) for k in wishes if k not in WISHES)
     if unknown:
-        raise BadWish(f"nothing like {', '.join(unknown)} can be emulated; there are name, {', '.join(WISHES)}")
+        raise UnsupportedEmulationError(f"nothing like {', '.join(unknown)} can be emulated; there are name, {', '.join(WISHES)}")
     return Rule(str(entry["name"]), {k: wish(k, v) for k, v in wishes.items()})

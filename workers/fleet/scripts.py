@@ -22,7 +22,7 @@ WISHES = (*SECONDS, *NUMBERS)
 MAX_VALUE = 1e8
 
 
-class BadWish(ValueError):
+class UnsupportedEmulationError(ValueError):
     """A job asks for something that cannot be emulated; the text says what to write."""
 
 
@@ -75,7 +75,7 @@ class Scripts:
     seed: int = 0
 
     def of(self, allocation: GangAllocated) -> RankScript:
-        """The script of one attempt. Raises BadWish."""
+        """The script of one attempt. Raises UnsupportedEmulationError."""
         spec, job_id = allocation.spec, str(allocation.job_id)
         wishes = self._rule(spec, job_id) | wishes_of(spec)
         defaults = self.defaults
@@ -116,7 +116,7 @@ class Scripts:
 
 
 def wishes_of(spec: JobSpec) -> dict[str, float]:
-    """Returns the wishes of the job itself. Raises BadWish."""
+    """Returns the wishes of the job itself. Raises UnsupportedEmulationError."""
     found: dict[str, float] = {}
     for name, text in spec.env.items():
         if name.startswith(VARIABLE):
@@ -129,18 +129,18 @@ def wishes_of(spec: JobSpec) -> dict[str, float]:
 
 def _known(written: str, name: str) -> str:
     if name not in WISHES:
-        raise BadWish(f"{written}: nothing like this can be emulated; there are {', '.join(WISHES)}")
+        raise UnsupportedEmulationError(f"{written}: nothing like this can be emulated; there are {', '.join(WISHES)}")
     return name
 
 
 def wish(written: str, value: object) -> float:
-    """One value, checked. Raises BadWish."""
+    """One value, checked. Raises UnsupportedEmulationError."""
     name = written.removeprefix(LABEL).removeprefix(VARIABLE).lower()
     try:
         number = float(str(value))
     except ValueError:
-        raise BadWish(f"{written} is {value!r}: write a number") from None
+        raise UnsupportedEmulationError(f"{written} is {value!r}: write a number") from None
     low_ok = number >= 0 if SECONDS.get(name, True) else number > 0
     if not (low_ok and number <= MAX_VALUE) or (name in NUMBERS and number != int(number)):
-        raise BadWish(f"{written} is {value!r}: write {'a whole number' if name in NUMBERS else 'seconds'} that can be")
+        raise UnsupportedEmulationError(f"{written} is {value!r}: write {'a whole number' if name in NUMBERS else 'seconds'} that can be")
     return number

@@ -20,7 +20,7 @@ from trainhouse.workers.launcher.interpreters import identify, local_modules, lo
 from trainhouse.workers.launcher.ports import AttemptPaths, LaunchError, RankLaunch, Started, StoreSocket
 from trainhouse.workers.launcher.processes import attempt_processes, kill_all
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
-from trainhouse.workers.launcher.warm_process import AUTHORITIES, PASSED_ON, PROXIES, WarmGone, WarmProcess
+from trainhouse.workers.launcher.warm_process import AUTHORITIES, PASSED_ON, PROXIES, WarmProcess, WarmProcessLostError
 from trainhouse.workers.readable import readable
 
 MAX_REPLY_BYTES = 1 << 20
@@ -89,7 +89,7 @@ class Launcher:
         if not reason:
             try:
                 return self._start_warm(order, fd)
-            except WarmGone as error:
+            except WarmProcessLostError as error:
                 kill_all(attempt_processes(attempt))
                 reason = str(error)
         self.prepare()
@@ -117,7 +117,7 @@ class Launcher:
         try:
             with self._lock:
                 if self._warm is None:
-                    raise WarmGone("no warm process is ready")
+                    raise WarmProcessLostError("no warm process is ready")
                 self._warm.send(order, (writer,) if store_fd is None else (writer, store_fd))
             os.close(writer)
             writer = -1
@@ -141,7 +141,7 @@ class Launcher:
             os.close(writer)
             process.communicate(order.dumps(), timeout=self._start_timeout_s)
             return self._answer(reader, reason)
-        except (WarmGone, subprocess.TimeoutExpired) as error:
+        except (WarmProcessLostError, subprocess.TimeoutExpired) as error:
             kill_all(attempt_processes(order.attempt))
             raise LaunchError(f"the ranks' keeper did not start: {error}; see {order.attempt.folder / 'keeper.log'}") from error
         finally:
@@ -152,13 +152,13 @@ class Launcher:
         raw, end = b"", time.monotonic() + self._start_timeout_s
         while True:
             if not readable(reader, end - time.monotonic()):
-                raise WarmGone(f"the keeper gave no answer within {self._start_timeout_s:g} s")
+                raise WarmProcessLostError(f"the keeper gave no answer within {self._start_timeout_s:g} s")
             piece = os.read(reader, MAX_REPLY_BYTES)
             if not piece:
                 break
             raw += piece
         if not raw:
-            raise WarmGone("the keeper died before it answered")
+            raise WarmProcessLostError("the keeper died before it answered")
         answer = json.loads(raw)
         if "error" in answer:
             raise LaunchError(f"the command could not be started: {answer['error']}", retryable=answer["retryable"])

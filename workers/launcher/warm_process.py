@@ -20,7 +20,7 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
 AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-class WarmGone(Exception):
+class WarmProcessLostError(Exception):
     """The warm process (or the keeper that it forked) died or does not answer."""
 
 
@@ -65,12 +65,12 @@ class WarmProcess:
         return self._facts
 
     def send(self, order: Order, fds: tuple[int, ...]) -> None:
-        """Give it an order; raises WarmGone."""
+        """Give it an order; raises WarmProcessLostError."""
         memory = in_memory(order)
         try:
             send(self._channel, b"", (memory, *fds))
         except OSError as error:
-            raise WarmGone(f"the warm process does not take orders: {error}") from error
+            raise WarmProcessLostError(f"the warm process does not take orders: {error}") from error
         finally:
             os.close(memory)
 

@@ -14,7 +14,7 @@ class SessionError(Exception):
     """Base of all errors of a session."""
 
 
-class InvalidUse(SessionError):
+class InvalidUseError(SessionError):
     """The script uses the session in a way that cannot work."""
 
 

@@ -39,7 +39,7 @@ from trainhouse.events import RankActivity
 from trainhouse.events.model.spec import Scalar
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.session.context import Context
-from trainhouse.workers.session.errors import InvalidUse
+from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.logging.auto_logging import OwnLog
 from trainhouse.workers.session.logging.sink import Sink, open_sink
 from trainhouse.workers.session.process import randomness, recorder
@@ -131,7 +131,7 @@ class Session:
         number of ranks than when it saved; a loader goes on then if its state counts for the whole gang and says `"scope": "gang"`.
         """
         if self._boundary.tracked:
-            raise InvalidUse("track was called before; name everything in one call")
+            raise InvalidUseError("track was called before; name everything in one call")
         self._boundary.track(Tracked(model, optimizer, schedule, loader))
         self._step = self._saver.restore(self._boundary.tracked)
         return self._step
@@ -179,7 +179,7 @@ class Session:
         `name` is told on standard error when it takes longer. It is no part of a step's time. All ranks may call it, or some.
         """
         if not 0 < limit_s < math.inf:
-            raise InvalidUse(f"busy({name!r}, limit_s={limit_s}): give the seconds after which it counts as hanging")
+            raise InvalidUseError(f"busy({name!r}, limit_s={limit_s}): give the seconds after which it counts as hanging")
         with self._during(RankActivity.BUSY, limit_s, name):
             self._boundary.report()
             yield
@@ -244,13 +244,15 @@ class Session:
     def secret(self, name: str) -> str:
         """The newest value of a secret that the spec names; one that is rotated while the job runs is seen at the next call.
 
-        Outside of Trainhouse: the environment variable of that name. Raises InvalidUse.
+        Outside of Trainhouse: the environment variable of that name. Raises InvalidUseError.
         """
         folder = self._context.secrets_dir
         try:
             return os.environ[name] if folder is None else (folder / name).read_text("utf-8", "surrogateescape")
         except (KeyError, OSError):
-            raise InvalidUse(f"there is no secret {name}: the spec names it by `secrets: [{name}]`, or submit by --secret {name}") from None
+            raise InvalidUseError(
+                f"there is no secret {name}: the spec names it by `secrets: [{name}]`, or submit by --secret {name}"
+            ) from None
 
     @property
     def seed(self) -> int:

@@ -23,7 +23,7 @@ KAFKA = "kafka"
 
 
 def create(root: Path, project: str, *, new_password: bool = False) -> KafkaSettings:
-    """Creates a project's topics, account and grants; returns its client settings. Raises StackError, BusUnavailable, ValueError."""
+    """Creates a project's topics, account and grants; returns its client settings. Raises StackError, BusUnavailableError, ValueError."""
     topics_of(project)
     with alone(started(root)) as (folder, choices):
         operator, name = _as(folder, choices, OPERATOR), project_account(project)
@@ -35,7 +35,7 @@ def create(root: Path, project: str, *, new_password: bool = False) -> KafkaSett
 
 
 def remove(root: Path, project: str) -> bool:
-    """Takes a project's account away, its topics stay; whether there was one. Raises StackError, BusUnavailable, ValueError."""
+    """Takes a project's account away, its topics stay; whether there was one. Raises StackError, BusUnavailableError, ValueError."""
     topics_of(project)
     with alone(started(root)) as (folder, choices):
         known = project in client_config.projects_with_accounts(folder)

@@ -27,7 +27,7 @@ from trainhouse.deploy.local.credentials.rotation_plan import (
     plan,
     started_again,
 )
-from trainhouse.deploy.local.errors import HalfRotatedError, NotReady, TooManyKeptError
+from trainhouse.deploy.local.errors import HalfRotatedError, NotReadyError, TooManyKeptError
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.servers import kafka_sasl
 from trainhouse.deploy.local.servers.kafka_sasl import Account
@@ -163,7 +163,9 @@ class Rotation:
         supervisor_client.signal(self._folder, "servers", "store", "HUP")
         shown = server if new is None else stack_parts.store_server(self._folder, self._ports, new)
         if not _came(shown.answers):
-            raise NotReady(f"the store did not take its new key within {TAKEN_TIMEOUT_S:g} s; parts go on with the old one: rotate again")
+            raise NotReadyError(
+                f"the store did not take its new key within {TAKEN_TIMEOUT_S:g} s; parts go on with the old one: rotate again"
+            )
 
     def _renew_sql(self) -> None:
         for name in [each.name for each in passwords.known(self._folder) if each.server == SQL]:
@@ -191,13 +193,13 @@ class Rotation:
 
 
 def rotate(root: Path, servers: Sequence[str] = SERVERS, say: Say = print) -> None:
-    """New credentials for these servers; NotRunning where no stack was ever started."""
+    """New credentials for these servers; NotRunningError where no stack was ever started."""
     with alone(started(root)) as (folder, choices):
         Rotation(folder, choices, say).rotate(servers)
 
 
 def retire(root: Path, servers: Sequence[str] = RETIRED, say: Say = print) -> None:
-    """Ends what a rotation left valid; NotRunning where no stack was ever started."""
+    """Ends what a rotation left valid; NotRunningError where no stack was ever started."""
     with alone(started(root)) as (folder, choices):
         Rotation(folder, choices, say).retire(servers)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 
-from trainhouse.deploy.local.errors import JarsMissing
+from trainhouse.deploy.local.errors import JarsMissingError
 
 LOCK_FILE = Path(__file__).with_name("kafka.lock")
 DOWNLOAD_THREADS = 8
@@ -59,7 +59,7 @@ def sha256_of(path: Path) -> str:
 
 
 def ensure(cache: Path | None = None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """Paths of all jars, fetching what is not there; blocks; JarsMissing when one cannot be had."""
+    """Paths of all jars, fetching what is not there; blocks; JarsMissingError when one cannot be had."""
     root = (cache or cache_dir()) / "maven"
     jars = list(locked())
     missing = [jar for jar in jars if not (root / jar.path).exists()]
@@ -91,7 +91,7 @@ def fetch(jar: Jar, root: Path, source: Path | None = None) -> None:
                 copyfile(found, Path(staging) / "whole.jar").replace(root / jar.path)
                 return
             cause = f"its sha256 is not the one in {LOCK_FILE.name}"
-    raise JarsMissing(
+    raise JarsMissingError(
         f"{jar.group}:{jar.artifact}:{jar.version} is not in {root} and could not be fetched: {cause}\n"
         "With network, run `python -m trainhouse.deploy.local.prefetch` once (or `make install`); without, copy that "
         "folder from a machine that has it, or name another cache by TRAINHOUSE_CACHE_DIR."

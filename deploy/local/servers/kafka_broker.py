@@ -15,7 +15,7 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.errors import NotReadyError
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.servers import class_archive, jars, kafka_sasl
 from trainhouse.deploy.local.servers.kafka_sasl import Account
@@ -162,7 +162,7 @@ class KafkaServer(Server):
         command = _java(class_archive.options(class_archive.archive_path()), "kafka.tools.StorageTool", *arguments)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise NotReady(f"Kafka could not format {self.data_folder}:\n{done.stdout}{done.stderr}")
+            raise NotReadyError(f"Kafka could not format {self.data_folder}:\n{done.stdout}{done.stderr}")
 
 
 def _java(more: Iterable[str], main_class: str, *arguments: str) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.errors import NotReadyError
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_ports
 from trainhouse.deploy.local.servers import seaweedfs_security
 from trainhouse.deploy.local.servers.server_process import Server
@@ -240,5 +240,5 @@ class StoreServer(Server):
         except ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             if status == 403:
-                raise NotReady(f"the store at {self.endpoint} refuses our key: another server has that port") from error
+                raise NotReadyError(f"the store at {self.endpoint} refuses our key: another server has that port") from error
             client.create_bucket(Bucket=self.bucket)

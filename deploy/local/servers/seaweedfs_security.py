@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.errors import NotReadyError
 from trainhouse.private_files import write_private
 
 SIGNED = (("jwt", "signing"), ("jwt", "signing", "read"), ("jwt", "filer_signing"), ("jwt", "filer_signing", "read"))
@@ -95,11 +95,13 @@ def local_sockets(grpc_ports: Mapping[str, int]) -> Iterator[Path]:
 
 
 def refuse_taken(sockets: Iterator[Path]) -> None:
-    """NotReady if another user has put something where a socket of the server is to be: its roles would speak to that."""
+    """NotReadyError if another user has put something where a socket of the server is to be: its roles would speak to that."""
     for path in sockets:
         try:
             owner = path.lstat().st_uid
         except FileNotFoundError:
             continue
         if owner != os.geteuid():
-            raise NotReady(f"{path}, where the store's roles speak to each other, belongs to uid {owner}: remove it, or choose other ports")
+            raise NotReadyError(
+                f"{path}, where the store's roles speak to each other, belongs to uid {owner}: remove it, or choose other ports"
+            )

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from trainhouse.deploy.local import free_ports
-from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.errors import NotReadyError
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
@@ -83,13 +83,13 @@ class Server(ABC):
 
     @property
     def pid(self) -> int:
-        """The running child's pid; NotReady when there is none."""
+        """The running child's pid; NotReadyError when there is none."""
         if self._child is None or self._child.poll() is not None:
-            raise NotReady(f"{self.name} is not running: call start() first")
+            raise NotReadyError(f"{self.name} is not running: call start() first")
         return self._child.pid
 
     def start(self) -> None:
-        """Prepare, start the child and wait until it answers; NotReady if it ends or stays silent."""
+        """Prepare, start the child and wait until it answers; NotReadyError if it ends or stays silent."""
         self.prepare()
         free_ports.refuse_busy(self.name, self.listens())
         with self.log_file.open("ab") as log:
@@ -110,15 +110,15 @@ class Server(ABC):
             raise
 
     def wait_ready(self, timeout_s: float | None = None) -> None:
-        """Block until the server answers; NotReady after `timeout_s`, or at once when the child has ended."""
+        """Block until the server answers; NotReadyError after `timeout_s`, or at once when the child has ended."""
         limit_s = self.ready_timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit_s
         while not self.answers():
             code = self._child.poll() if self._child else None
             if code is not None:
-                raise NotReady(f"{self.name} ended with status {code} while starting:\n{tail(self.log_file)}")
+                raise NotReadyError(f"{self.name} ended with status {code} while starting:\n{tail(self.log_file)}")
             if time.monotonic() > deadline:
-                raise NotReady(f"{self.name} did not answer within {limit_s:g} s:\n{tail(self.log_file)}")
+                raise NotReadyError(f"{self.name} did not answer within {limit_s:g} s:\n{tail(self.log_file)}")
             time.sleep(POLL_S)
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from trainhouse.events import EventError, NodeDesiredState, PoolCreated, decode
 from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, read_to_end, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ALLOCATIONS, POOLS
 
@@ -80,7 +80,7 @@ def both(first: Check, second: Check) -> Check:
 
 
 def pools(settings: KafkaSettings) -> set[str]:
-    """The pools that the control plane knows; raises BusUnavailable."""
+    """The pools that the control plane knows; raises BusUnavailableError."""
     reader = consumer(settings, **QUIET, **TO_END)
     try:
         return {str(event.pool) for message in read_to_end(reader, POOLS, [0]) if isinstance(event := _event(message.value()), PoolCreated)}
@@ -110,7 +110,7 @@ def pool_known(settings: KafkaSettings, pool: str) -> Check:
     def check() -> bool:
         try:
             return pool in pools(settings)
-        except (BusUnavailable, KafkaException):
+        except (BusUnavailableError, KafkaException):
             return False
 
     return check
@@ -123,7 +123,7 @@ def patiently(call: Callable[[], T]) -> T:
     while True:
         try:
             return call()
-        except (BusUnavailable, KafkaException):
+        except (BusUnavailableError, KafkaException):
             if time.monotonic() > deadline:
                 raise
             time.sleep(POLL_S)

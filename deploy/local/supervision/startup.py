@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.bootstrap import POOL, prepare_bus
-from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.errors import NotReadyError
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.servers import certificates
 from trainhouse.deploy.local.servers.seaweedfs import StoreKeys
@@ -44,7 +44,7 @@ class Startup:
         self.parts = stack_parts.all_parts(folder, ports, keys)
 
     def run(self) -> None:
-        """Start everything in order; blocks; NotReady if a part does not get there."""
+        """Start everything in order; blocks; NotReadyError if a part does not get there."""
         self._start(stack_parts.SERVERS)
         self._wait({"kafka": self._kafka.answers})
         client_config.forget_old_broker(self._folder)
@@ -57,7 +57,7 @@ class Startup:
     def restart(self, names: tuple[str, ...]) -> None:
         """Start parts again in this order, as they are configured now, and wait until all of them answer; blocks.
 
-        The agent is killed for it, not stopped: its ranks go on, and the next one adopts them. NotReady if one does not get there.
+        The agent is killed for it, not stopped: its ranks go on, and the next one adopts them. NotReadyError if one does not get there.
         """
         self._died = {each.name: each.restarts for each in supervisor_client.states(self._folder)}
         if "kafka" in names:
@@ -111,7 +111,7 @@ class Startup:
             self._refuse_dying(set(pending))
             if pending and time.monotonic() > deadline:
                 name = next(iter(pending))
-                raise NotReady(f"{name} did not answer, and nothing else got on for {READY_TIMEOUT_S:g} s:\n{self._words(name)}")
+                raise NotReadyError(f"{name} did not answer, and nothing else got on for {READY_TIMEOUT_S:g} s:\n{self._words(name)}")
             time.sleep(POLL_S)
 
     def _report(self, name: str) -> None:
@@ -121,7 +121,7 @@ class Startup:
     def _refuse_dying(self, names: set[str]) -> None:
         for each in supervisor_client.states(self._folder):
             if each.name in names and each.restarts - self._died.get(each.name, 0) >= MAX_RESTARTS:
-                raise NotReady(f"{each.name} keeps ending:\n{self._words(each.name)}")
+                raise NotReadyError(f"{each.name} keeps ending:\n{self._words(each.name)}")
 
     def _words(self, name: str) -> str:
         path = log_file(self._folder, name)

@@ -16,7 +16,7 @@ from xmlrpc.client import Fault, ServerProxy  # nosec B411  # a unix socket in a
 
 from supervisor.xmlrpc import Faults, SupervisorTransport
 
-from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
+from trainhouse.deploy.local.errors import AlreadyRunningError, NotRunningError
 from trainhouse.deploy.local.layout import StackFolder
 
 POLL_S = 0.05
@@ -47,13 +47,13 @@ def supervisor_pid(folder: StackFolder) -> int | None:
 
 
 def states(folder: StackFolder) -> list[PartState]:
-    """All parts in the order of their start; NotRunning without a supervisor."""
+    """All parts in the order of their start; NotRunningError without a supervisor."""
     try:
         remote = proxy(folder)
         found = cast(list[dict[str, Any]], remote.supervisor.getAllProcessInfo())
         restarts = cast(dict[str, int], remote.trainhouse.restarts())
     except (OSError, Fault) as error:
-        raise NotRunning(f"no stack runs on {folder.root}: `trainhouse up --data-dir {folder.root}` starts it") from error
+        raise NotRunningError(f"no stack runs on {folder.root}: `trainhouse up --data-dir {folder.root}` starts it") from error
     return [PartState(each["name"], each["pid"], each["statename"], restarts.get(each["name"], 0)) for each in found]
 
 
@@ -105,14 +105,14 @@ def shut_down(folder: StackFolder, timeout_s: float) -> bool:
         try:
             with locked(folder):
                 return True
-        except AlreadyRunning:
+        except AlreadyRunningError:
             time.sleep(POLL_S)
     return False
 
 
 @contextmanager
 def locked(folder: StackFolder) -> Iterator[int]:
-    """Hold the folder's lock, yielding its descriptor (hand it on to keep it held); AlreadyRunning if it is taken."""
+    """Hold the folder's lock, yielding its descriptor (hand it on to keep it held); AlreadyRunningError if it is taken."""
     descriptor = os.open(folder.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
@@ -120,7 +120,7 @@ def locked(folder: StackFolder) -> Iterator[int]:
         except BlockingIOError as error:
             pid = supervisor_pid(folder)
             state = f"pid {pid}" if pid else "it is starting or stopping"
-            raise AlreadyRunning(
+            raise AlreadyRunningError(
                 f"a stack already runs on {folder.root} ({state}): `trainhouse ps` shows it, `trainhouse down` stops it, "
                 "`--data-dir DIR` runs another one beside it"
             ) from error

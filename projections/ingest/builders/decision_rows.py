@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.model.ids import EventId
 from trainhouse.events.wire.envelope import Envelope, Order
-from trainhouse.events.wire.journal import InvalidRecord, read_decision, record_head
+from trainhouse.events.wire.journal import InvalidRecordError, read_decision, record_head
 from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Built
@@ -81,7 +81,7 @@ class JournalBuilder(FactsBuilder):
             return
         try:
             head = record_head(record.value)
-        except InvalidRecord as error:
+        except InvalidRecordError as error:
             raise InvalidEvent(str(error)) from error
         if not self._counting.counts(record, head["seq"]) or is_emptied(record.value, self._emptied):
             return

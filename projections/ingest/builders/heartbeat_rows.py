@@ -56,7 +56,7 @@ class HeartbeatsBuilder(FactsBuilder):
         return self._senders.known_attempts(attempts, stop)
 
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
-        """The rows of the batch, by the keys as they are known after it was read. Blocks on the brokers; raises BusUnavailable."""
+        """The rows of the batch, by the keys as they are known after it was read. Blocks on the brokers; raises BusUnavailableError."""
         self._keys.follow()
         self._refused.clear()
         built = super().build(records, marks)

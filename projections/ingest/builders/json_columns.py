@@ -27,11 +27,11 @@ from trainhouse.projections.rows.dead_letters import unreadable_row
 log = structlog.get_logger(__name__)
 
 
-class Damaged(Exception):
+class DamagedError(Exception):
     """The record is no event of the expected type; the message says why."""
 
 
-DAMAGE = (Damaged, InvalidEvent, ValueError, TypeError, OverflowError, LookupError, AttributeError)
+DAMAGE = (DamagedError, InvalidEvent, ValueError, TypeError, OverflowError, LookupError, AttributeError)
 
 
 @dataclass(slots=True)
@@ -46,30 +46,30 @@ class Cut:
 def parse(record: Record, event_type: str) -> Cut:
     """The data of a record of `event_type`. Raises one of DAMAGE."""
     if record.value is None:
-        raise Damaged("the record has no value")
+        raise DamagedError("the record has no value")
     whole = parse_json(record.value)
     data = whole.get("data") if isinstance(whole, dict) else None
     if data is None or "specversion" not in whole:
         whole, data = split(record.value, record.headers)  # the binary mode, and what is no CloudEvent at all
     if whole.get("type") != event_type:
-        raise Damaged(f"type {whole.get('type')!r} does not belong on this topic; expected {event_type}")
+        raise DamagedError(f"type {whole.get('type')!r} does not belong on this topic; expected {event_type}")
     for name in ("job_id", "node_id"):
         if not isinstance(data[name], str) or not Name.pattern.fullmatch(data[name]):
-            raise Damaged(f"{name} is no id")
+            raise DamagedError(f"{name} is no id")
     for name in ("attempt", "epoch", "rank"):
         if type(data[name]) is not int or not 0 <= data[name] < 2**32:
-            raise Damaged(f"{name} is no count")
+            raise DamagedError(f"{name} is no count")
     for name in ("start", "end"):
         if type(data[name]) is not int or not 0 <= data[name] < 2**63:
-            raise Damaged(f"{name} is no byte offset")
+            raise DamagedError(f"{name} is no byte offset")
     file = data.get("stream", "metrics")
     if not isinstance(file, str):
-        raise Damaged("stream is no text")
+        raise DamagedError("stream is no text")
     return Cut(record, data, f"{data['job_id']}/{data['epoch']}/{data['rank']}/{file}")
 
 
 def first_new(cut: Cut, mark: int) -> int:
-    """Index of the first point or line at or beyond the mark. Raises Damaged when offsets do not ascend."""
+    """Index of the first point or line at or beyond the mark. Raises DamagedError when offsets do not ascend."""
     data = cut.data
     if mark <= data["start"]:
         return 0
@@ -78,7 +78,7 @@ def first_new(cut: Cut, mark: int) -> int:
         return len(offsets)
     at = np.array(offsets, dtype=np.int64)
     if at.size and bool(np.any(at[1:] < at[:-1])):
-        raise Damaged("offsets do not ascend")
+        raise DamagedError("offsets do not ascend")
     return int(np.searchsorted(at, mark))
 
 
@@ -95,12 +95,12 @@ class Sifter:
         self._counted: tuple[list[Cut], list[Row]] | None = None
 
     def ready(self, records: Sequence[Record], stop: Event) -> bool:
-        """Waits until it is known who may have sent the records; False where `stop` was set before. Blocks; raises BusUnavailable."""
+        """Waits until it is known who may have sent the records; False where `stop` was set before. Blocks; raises BusUnavailableError."""
         self._parse(records)
         return self._senders.known([_claim(cut) for cut in self._cuts if cut.record.topic == self._judged], stop)
 
     def sifted(self, records: Sequence[Record]) -> tuple[list[Cut], list[Row]]:
-        """Returns the records that count, and dead letters for the rest. Blocks; raises BusUnavailable."""
+        """Returns the records that count, and dead letters for the rest. Blocks; raises BusUnavailableError."""
         self._parse(records)
         if self._counted is None:
             claims = [_claim(cut) for cut in self._cuts if cut.record.topic == self._judged]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from trainhouse.events.model.telemetry import LogLines
 from trainhouse.events.wire.topics import LOGS
-from trainhouse.projections.ingest.builders.json_columns import DAMAGE, Cut, Damaged, Runs, Sifter, first_new
+from trainhouse.projections.ingest.builders.json_columns import DAMAGE, Cut, DamagedError, Runs, Sifter, first_new
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.builders.step_metrics import tables_of
 from trainhouse.projections.ingest.senders import Senders
@@ -62,11 +62,11 @@ class _Columns:
         data, record = cut.data, cut.record
         lines, offsets = data["lines"], data["offsets"]
         if len(lines) != len(offsets):
-            raise Damaged("lines and offsets differ in length")
+            raise DamagedError("lines and offsets differ in length")
         if not all(type(line) is str for line in lines) or not all(type(o) is int and 0 <= o < 2**63 for o in offsets):
-            raise Damaged("a line is no text or an offset no count")
+            raise DamagedError("a line is no text or an offset no count")
         if type(lines) is not list or type(offsets) is not list:
-            raise Damaged("lines or offsets are no list")
+            raise DamagedError("lines or offsets are no list")
         if first >= len(lines):
             return
         self._runs.add(

@@ -32,11 +32,11 @@ class OfRanksBuilder(FactsBuilder):
         self._refused: dict[int, str] = {}
 
     def ready(self, records: Sequence[Record], stop: Event) -> bool:
-        """Waits until it is known who may have sent the records; False where `stop` was set before. Blocks; raises BusUnavailable."""
+        """Waits until it is known who may have sent the records; False where `stop` was set before. Blocks; raises BusUnavailableError."""
         return self._senders.known(_claims(records), stop)
 
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
-        """The rows of the batch. Blocks on the brokers; raises BusUnavailable."""
+        """The rows of the batch. Blocks on the brokers; raises BusUnavailableError."""
         claims = _claims(records)
         self._refused = {id(c.record): why for c, why in zip(claims, self._senders.refusals(claims), strict=True) if why}
         return super().build(records, marks)

@@ -23,7 +23,7 @@ from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.security.vetting import BY_AGENTS
 from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.events.wire.envelope import Envelope
-from trainhouse.events.wire.journal import InputRefused, InvalidRecord, record_head
+from trainhouse.events.wire.journal import InputRefused, InvalidRecordError, record_head
 from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.events.wire.topics import CONTROL
 from trainhouse.events.wire.upcast import UPCASTERS
@@ -82,7 +82,7 @@ def _taken(record: Record, emptied: frozenset[str]) -> list[Mapping[str, Any]]:
     """The same whether the record counts or not."""
     if record.value is None or is_emptied(record.value, emptied):
         return []
-    with contextlib.suppress(InvalidRecord):
+    with contextlib.suppress(InvalidRecordError):
         return readable_inputs(record_head(record.value))
     return []
 
@@ -118,7 +118,7 @@ def _inputs(record: Record, counting: Counting, wanted: Callable[[Mapping[str, A
         return
     try:
         head = record_head(record.value)
-    except InvalidRecord:
+    except InvalidRecordError:
         return  # the lane of decisions says so
     if not counting.counts(record, head["seq"]) or is_emptied(record.value, emptied):
         return

@@ -16,7 +16,7 @@ import pyarrow as pa
 from trainhouse.events.model.telemetry import StepMetrics
 from trainhouse.events.wire.topics import METRICS
 from trainhouse.projections.ingest.builders import second_rollup
-from trainhouse.projections.ingest.builders.json_columns import DAMAGE, Cut, Damaged, Runs, Sifter, first_new
+from trainhouse.projections.ingest.builders.json_columns import DAMAGE, Cut, DamagedError, Runs, Sifter, first_new
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.senders import Senders
 from trainhouse.projections.record import MAX_TIME_MS, Record, Row
@@ -73,7 +73,7 @@ class _Columns:
         steps, times = np.array(data["steps"], dtype=np.uint64)[first:], np.array(data["times_ms"], dtype=np.int64)[first:]
         total = len(data["steps"])
         if len(data["times_ms"]) != total or len(data["offsets"]) != total or any(len(c) != total for c in data["metrics"].values()):
-            raise Damaged("its columns differ in length")
+            raise DamagedError("its columns differ in length")
         if first >= total:
             return
         times = times.clip(0, MAX_TIME_MS)
@@ -82,7 +82,7 @@ class _Columns:
             new = column[first:] if first else column
             values = np.array(new, dtype=np.float64)
             if not steps.ndim == times.ndim == values.ndim == 1:
-                raise Damaged("one of its columns has lists in it")
+                raise DamagedError("one of its columns has lists in it")
             if None in new:
                 there = np.array([v is not None for v in new])
                 runs.append((name, steps[there], times[there], values[there]))

@@ -15,7 +15,7 @@ from trainhouse.events.model.upgrade import LevelRaised
 from trainhouse.events.wire.journal import (
     NO_HASH,
     InputRefused,
-    InvalidRecord,
+    InvalidRecordError,
     JournaledInput,
     JournalRecord,
     PlacementFrozen,
@@ -67,7 +67,7 @@ def counts(folded: Folded[S], value: bytes | None) -> bool:
 def _head(folded: Folded[S], value: bytes | None) -> dict[str, Any]:
     try:
         return record_head(value)
-    except InvalidRecord as error:
+    except InvalidRecordError as error:
         raise BrokenInvariant(f"after {folded.where}: {error}") from error
 
 
@@ -75,7 +75,7 @@ def fold_emptied(folded: Folded[S], value: bytes) -> Folded[S]:
     """The state after a record that counts as empty: its seq is taken, if it has one that is due; its inputs are not handled."""
     try:
         seq = record_head(value)["seq"]
-    except InvalidRecord:
+    except InvalidRecordError:
         return folded
     return replace(folded, seq=seq, last_hash=record_hash(value)) if seq == folded.seq + 1 else folded
 
@@ -102,7 +102,7 @@ def fold_bytes(
         _check_version(machine, head["seq"], head.get("fold_version"), folded)
         try:
             record = JournalRecord.of_head(head)
-        except InvalidRecord as error:
+        except InvalidRecordError as error:
             raise BrokenInvariant(f"after {folded.where}: {error}") from error
     elif read.seq == folded.seq + 1:
         record = read

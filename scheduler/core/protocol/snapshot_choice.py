@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from trainhouse.events.wire.journal import InvalidRecord, SnapshotPointer, pointer_prefix
+from trainhouse.events.wire.journal import InvalidRecordError, SnapshotPointer, pointer_prefix
 from trainhouse.scheduler.core.protocol.settled import Segment
 
 KEPT: Final = 3
@@ -67,7 +67,7 @@ def pointers_of(found: Mapping[bytes, bytes], journal: str, partition: int) -> P
             continue
         try:
             pointer = SnapshotPointer.decode(value)
-        except InvalidRecord:
+        except InvalidRecordError:
             unreadable.add(key)
             continue
         if (pointer.journal, pointer.partition) == (journal, partition):

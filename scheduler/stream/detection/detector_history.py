@@ -11,7 +11,7 @@ from trainhouse.events import InvalidEvent
 from trainhouse.events.wire.codec import decode
 from trainhouse.events.wire.topics import VERDICTS
 from trainhouse.scheduler.core.detector import IssuedVerdict, Standings, recall
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.stream.interfaces import Entry, Log
 
 VERDICTS_BACK = 5_000
@@ -26,7 +26,7 @@ MAX_WAITS = 20
 
 
 async def read_back(log: Log, topic: str, partition: int, count: int) -> tuple[list[Entry], int]:
-    """The last records, `count` offsets of them, and where they end. Raises LogUnavailable when the brokers do not give them."""
+    """The last records, `count` offsets of them, and where they end. Raises LogUnavailableError when the brokers do not give them."""
     start, end = await log.bounds(topic, partition)
     position, waits = max(start, end - count), 0
     found: list[Entry] = []
@@ -39,14 +39,14 @@ async def read_back(log: Log, topic: str, partition: int, count: int) -> tuple[l
             before, position = position, await tail.position(partition)
             waits = 0 if position > before else waits + 1
             if waits > MAX_WAITS:
-                raise LogUnavailable(f"{topic}-{partition} gave nothing at offset {position}")
+                raise LogUnavailableError(f"{topic}-{partition} gave nothing at offset {position}")
     finally:
         await tail.close()
     return found, end
 
 
 async def last_heartbeats(log: Log, topic: str, partition: int) -> tuple[list[Entry], int]:
-    """The heartbeats of the last while, in order, and where they end. Raises LogUnavailable."""
+    """The heartbeats of the last while, in order, and where they end. Raises LogUnavailableError."""
     count = LEAST_HEARTBEATS
     while True:
         entries, end = await read_back(log, topic, partition, count)
@@ -75,7 +75,7 @@ def _thinned(entries: Sequence[Entry]) -> list[Entry]:
 
 
 async def published_verdicts(log: Log) -> Standings:
-    """Returns the standing verdicts on each node, as published earlier. Raises LogUnavailable."""
+    """Returns the standing verdicts on each node, as published earlier. Raises LogUnavailableError."""
     known: Standings = {}
     for partition in await log.partitions(VERDICTS):
         for entry in (await read_back(log, VERDICTS, partition, VERDICTS_BACK))[0]:

@@ -20,7 +20,7 @@ from trainhouse.events.security.vetting import Known, VettingRules, refusal
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.topics import HEARTBEATS, VERDICTS
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, IssuedVerdict, still_standing
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.protocol.publication import Outgoing, set_aside, signature_refused
 from trainhouse.scheduler.core.protocol.refusal_limits import PublishedRefusals, alike_of, key_of
 from trainhouse.scheduler.stream.cancellation import still_wanted
@@ -87,7 +87,7 @@ class Detecting:
                     await self._tick()
                 await self._publish()
                 self._meters.waiting.set(len(self._waiting))
-            except LogUnavailable as error:
+            except LogUnavailableError as error:
                 self._ends.clear()
                 log_.warning("brokers away; nobody is judged", error=str(error))
                 await self._drop_clients()

@@ -40,7 +40,7 @@ class DetectorPools:
         self._keys: dict[str, dict[str, str]] = {}
 
     async def follow(self) -> list[Outgoing]:
-        """Reads what is new; gives the answers to unreadable records. Raises LogUnavailable."""
+        """Reads what is new; gives the answers to unreadable records. Raises LogUnavailableError."""
         answers: list[Outgoing] = []
         for topic in (POOLS, POLICIES, NODE_KEYS):
             tail = self._tails.get(topic)

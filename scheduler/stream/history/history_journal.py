@@ -12,7 +12,7 @@ from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.bus.kafka import partitions_of
 from trainhouse.events.bus.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.journal import NO_HASH, InvalidRecord, read_decision, record_hash, record_head
+from trainhouse.events.wire.journal import NO_HASH, InvalidRecordError, read_decision, record_hash, record_head
 from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.events.wire.upcast import UPCASTERS
@@ -24,7 +24,7 @@ from trainhouse.scheduler.stream.history.journal_replay import entry_of
 
 
 def recorded_history(kafka: KafkaSettings, archive: ArchiveStore | None = None) -> History:
-    """The history of all partitions; blocks until they are read. Raises BusUnavailable, BrokenInvariant, ArchiveError."""
+    """The history of all partitions; blocks until they are read. Raises BusUnavailableError, BrokenInvariant, ArchiveError."""
     reader = journal_reader(kafka)
     try:
         records = journal_records(kafka, reader, DECISIONS, partitions_of(reader, DECISIONS), archive)
@@ -46,7 +46,7 @@ def happenings(entries: Iterable[LogEntry], emptied: frozenset[str] = NOTHING_EM
         empty = is_emptied(entry.value, emptied)
         try:
             head = record_head(entry.value)
-        except InvalidRecord as error:
+        except InvalidRecordError as error:
             if empty:
                 continue
             raise BrokenInvariant(f"partition {entry.partition}, after seq {seq}: {error}") from error

@@ -17,9 +17,9 @@ from trainhouse.events.bus.admin import topic_id
 from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, read_to_end
 from trainhouse.events.bus.repair_log import emptied_records
 from trainhouse.events.bus.topology_log import read_topology
-from trainhouse.events.model.errors import RecordsGone
+from trainhouse.events.model.errors import RecordsGoneError
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.journal import InvalidRecord, SnapshotPointer, record_hash
+from trainhouse.events.wire.journal import InvalidRecordError, SnapshotPointer, record_hash
 from trainhouse.events.wire.repairs import Repairs
 from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, SNAPSHOTS
 from trainhouse.scheduler.core.protocol.journal import Folded
@@ -36,7 +36,7 @@ FOR_EVER_MS = 2**62
 
 
 def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
-    """The machine of each journal, by topic. Blocks. Raises BusUnavailable."""
+    """The machine of each journal, by topic. Blocks. Raises BusUnavailableError."""
     from trainhouse.scheduler.core.intake.directory import DirectoryMachine
     from trainhouse.scheduler.core.schedule import ScheduleMachine
     from trainhouse.scheduler.stream.settled.settled_index import SettledIndex
@@ -47,7 +47,7 @@ def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
 
 
 def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S], archive: ArchiveStore | None = None) -> ReplayReport:
-    """Verifies one journal with one machine; blocks until it is read. Raises BusUnavailable, ArchiveError."""
+    """Verifies one journal with one machine; blocks until it is read. Raises BusUnavailableError, ArchiveError."""
     reader = journal_reader(kafka)
     try:
         # What a program below the lowest level wrote says the same in other bytes: it cannot be compared.
@@ -71,7 +71,7 @@ def past_of(
 ) -> Past[S]:
     """One journal as of a moment; blocks until it is read. `store`: where snapshots are; without it all is folded.
 
-    Raises NoSuchMoment, BrokenInvariant, BusUnavailable, ArchiveError.
+    Raises NoSuchMomentError, BrokenInvariant, BusUnavailableError, ArchiveError.
     """
     reader = journal_reader(kafka)
     try:
@@ -120,7 +120,7 @@ def _usable(
         folded = loaded.folded
         try:
             last = next(iter(read_to_end(reader, journal, [partition], starts={partition: pointer.offset}, whole=True)), None)
-        except RecordsGone:
+        except RecordsGoneError:
             continue  # a newer snapshot lets the topic begin later: all is read, from the archive on
         if last is not None and record_hash(last.value() or b"") == pointer.record_hash and folded.now_ms <= at_ms:
             found[partition] = pointer.offset, folded
@@ -128,12 +128,12 @@ def _usable(
 
 
 def snapshots_of(kafka: KafkaSettings, journal: str) -> Iterator[SnapshotPointer]:
-    """The pointers to a journal's snapshots, in the order of writing, later deleted ones too. Blocks. Raises BusUnavailable."""
+    """The pointers to a journal's snapshots, in the order of writing, later deleted ones too. Blocks. Raises BusUnavailableError."""
     return (pointer for _, pointer in _pointers(kafka, journal) if pointer is not None)
 
 
 def newest_first(kafka: KafkaSettings, journal: str) -> list[SnapshotPointer]:
-    """The pointers that are not deleted, of all partitions, by seq. Blocks. Raises BusUnavailable."""
+    """The pointers that are not deleted, of all partitions, by seq. Blocks. Raises BusUnavailableError."""
     by_key = dict(_pointers(kafka, journal))
     return sorted({p.object_key: p for p in by_key.values() if p is not None}.values(), key=lambda p: p.seq, reverse=True)
 
@@ -146,7 +146,7 @@ def _pointers(kafka: KafkaSettings, journal: str) -> Iterator[tuple[bytes, Snaps
         for message in read_to_end(reader, SNAPSHOTS, [0]):
             try:
                 pointer = SnapshotPointer.decode(message.value() or b"")
-            except InvalidRecord:
+            except InvalidRecordError:
                 yield message.key() or b"", None
                 continue
             yield message.key() or b"", pointer if (pointer.journal, pointer.topic_id) == place else None
@@ -165,7 +165,7 @@ def broken_records(
 ) -> Search[S]:
     """The first record of each partition that this program cannot fold, from the newest snapshot on (`store`), else from the beginning.
 
-    `emptied`: the records that count as empty, None: as the topic of repairs says. Blocks. Raises BusUnavailable, ArchiveError.
+    `emptied`: the records that count as empty, None: as the topic of repairs says. Blocks. Raises BusUnavailableError, ArchiveError.
     """
     reader = journal_reader(kafka)
     try:

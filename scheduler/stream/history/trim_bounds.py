@@ -22,7 +22,7 @@ from trainhouse.scheduler.stream.interfaces import SnapshotStore
 def needed_by_recovery(kafka: KafkaSettings, store: SnapshotStore) -> dict[tuple[str, int], int]:
     """The first needed offset by topic and partition; what is not in it is needed from its beginning. Blocks.
 
-    Raises BusUnavailable, and what the store raises. Control is not in it: the brokers let it expire by its age.
+    Raises BusUnavailableError, and what the store raises. Control is not in it: the brokers let it expire by its age.
     """
     found: dict[tuple[str, int], int] = {}
     for journal in (DECISIONS, DIRECTORY):

@@ -9,9 +9,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException
 
 from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, read_to_end, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.journal import InvalidRecord, record_head
+from trainhouse.events.wire.journal import InvalidRecordError, record_head
 from trainhouse.events.wire.running_programs import Announced, running
 from trainhouse.events.wire.topics import UPGRADES
 from trainhouse.scheduler.core.protocol.machine import Machine
@@ -20,13 +20,13 @@ from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
 
 
 def upgrades_of(kafka: KafkaSettings, machines: Mapping[str, Machine[Any]]) -> list[JournalUpgrade]:
-    """Every journal, by topic. Raises BusUnavailable."""
+    """Every journal, by topic. Raises BusUnavailableError."""
     reader = consumer(kafka, log_level=0, **TO_END)
     try:
         announced = _announced(reader)
         levels = {journal: _levels(kafka, reader, journal) for journal in machines}
     except KafkaException as error:
-        raise BusUnavailable(f"the brokers at {kafka.bootstrap} do not answer: {error}") from error
+        raise BusUnavailableError(f"the brokers at {kafka.bootstrap} do not answer: {error}") from error
     finally:
         reader.close()
     # One clock for all: the brokers'.
@@ -56,7 +56,7 @@ def _levels(kafka: KafkaSettings, reader: Consumer, journal: str) -> list[Partit
         partition = message.partition() or 0
         try:
             head = record_head(message.value())
-        except InvalidRecord:
+        except InvalidRecordError:
             continue
         level = max(found[partition].level, int(head.get("fold_version", 0)))
         found[partition] = PartitionLevel(partition, level, str(head.get("owner", "")), message.timestamp()[1])

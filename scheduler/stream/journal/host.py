@@ -15,7 +15,7 @@ import structlog
 from trainhouse.events.wire.partition_counts import topology_of
 from trainhouse.events.wire.repairs import Repairs, emptied_by
 from trainhouse.events.wire.topics import JOURNAL_REPAIRS, PROGRESS, TOPOLOGY
-from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailableError
 from trainhouse.scheduler.core.protocol.batch import Pending, Proposer
 from trainhouse.scheduler.core.protocol.journal import Folded, begin
 from trainhouse.scheduler.core.protocol.machine import Machine
@@ -136,7 +136,7 @@ class JournalHost(Generic[S]):
             still_wanted()
             try:
                 return await self._try_recover()
-            except LogUnavailable as error:
+            except LogUnavailableError as error:
                 log_.warning("brokers away", journal=self._settings.journal, error=str(error))
                 await asyncio.sleep(RETRY_S)
 
@@ -189,7 +189,7 @@ class JournalHost(Generic[S]):
             follower = self._at(recovered.folded, recovered.position, emptied)
             follower.timed_ms = recovered.timed_ms
             hold_unpublished(follower, recovered)
-        except LogUnavailable:
+        except LogUnavailableError:
             raise
         except Exception as error:  # of the store, of the archive, of what is in them
             follower = self._at(begin(self._machine, partition), end, emptied)
@@ -228,7 +228,7 @@ class JournalHost(Generic[S]):
             try:
                 self._tail = await self._log.open_tail(self._settings.journal, positions)
                 return
-            except LogUnavailable as error:
+            except LogUnavailableError as error:
                 log_.warning("brokers away", journal=self._settings.journal, error=str(error))
                 await asyncio.sleep(RETRY_S)
 
@@ -262,7 +262,7 @@ class JournalHost(Generic[S]):
                 emptied = await self._repairs()
                 for partition in sorted(p for p in there - self.followers.keys() - self._added.keys() if p < recorded):
                     self._added[partition] = await self._reviving.at_the_end(partition, emptied)
-            except LogUnavailable as error:
+            except LogUnavailableError as error:
                 log_.warning("brokers away", journal=journal, error=str(error))
 
     async def _report(self, owners: Mapping[int, Owner[S]]) -> None:
@@ -308,7 +308,7 @@ class JournalHost(Generic[S]):
         cursors = {partition: follower.folded.cursor for partition, follower in followers.items()}
         try:
             ends = await self._log.ends(self._settings.input_topic, followers.keys())
-        except LogUnavailable:
+        except LogUnavailableError:
             return {}
         return {partition: end > cursors[partition] + 1 for partition, end in ends.items()}
 

@@ -16,7 +16,7 @@ import structlog
 
 from trainhouse.events import Event
 from trainhouse.events.wire.topics import MAX_JOURNAL_RECORD_BYTES
-from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge, StateLost
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailableError, RecordTooLarge, StateLost
 from trainhouse.scheduler.core.protocol.batch import Pending, Proposer
 from trainhouse.scheduler.core.protocol.gate import Written
 from trainhouse.scheduler.stream.cancellation import ended, still_wanted
@@ -86,7 +86,7 @@ class Owner(Generic[S]):
                 continue
             try:
                 await self._reign()
-            except LogUnavailable as error:
+            except LogUnavailableError as error:
                 log_.warning("brokers away", journal=self._journal, partition=self._follower.partition, error=str(error))
                 await asyncio.sleep(self._pace.retry_s)
             except StateLost as error:

@@ -16,7 +16,7 @@ import structlog
 from trainhouse.events import DeadLetter, Event, ProgressReported, envelope_of
 from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.events.wire.topics import PROGRESS, VERDICTS
-from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailableError
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, pending
 from trainhouse.scheduler.core.protocol.publication import Outgoing, set_aside, signature_refused
 from trainhouse.scheduler.core.protocol.refusal_limits import PublishedRefusals, alike_of, key_of
@@ -64,7 +64,7 @@ class ProgressFeed(Generic[S]):
             others = [p for p, f in followers.items() if not f.halted and not f.ownership.decides(now_s)]
             try:
                 ends = await self._log.ends(PROGRESS, others)
-            except LogUnavailable:
+            except LogUnavailableError:
                 ends = {}
             self._growing = frozenset(p for p, end in ends.items() if end > self._ends.get(p, end))
             self._ends = ends
@@ -77,7 +77,7 @@ class ProgressFeed(Generic[S]):
                 still_wanted()
                 try:
                     await self._step(followers)
-                except (LogUnavailable, BrokenInvariant) as error:  # the second one: what was to be read has expired
+                except (LogUnavailableError, BrokenInvariant) as error:  # the second one: what was to be read has expired
                     log_.warning("progress cannot be read now; tried again", error=str(error))
                     await self._close()
                     await asyncio.sleep(RETRY_S)

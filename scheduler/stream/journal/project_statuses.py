@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 
 from trainhouse.events.wire.project_topics import STATUS_PREFIX, TOPICS_COUNT_AFTER_S
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 
@@ -32,7 +32,7 @@ class ProjectStatuses:
         self._asked_s.clear()
 
     async def keep(self, batch: Sequence[Outgoing]) -> list[Outgoing]:
-        """The batch without what is for topics that do not exist. Raises LogUnavailable."""
+        """The batch without what is for topics that do not exist. Raises LogUnavailableError."""
         named = _named(batch)
         if not named:
             return list(batch)
@@ -44,7 +44,8 @@ class ProjectStatuses:
         return [out for out in batch if out.topic not in named or out.topic in self._there]
 
     async def sent(self, batch: Sequence[Outgoing], sending: Coroutine[None, None, None]) -> None:
-        """Waits until a batch is out. Raises LogUnavailable as soon as one of its topics is known to be gone, and what `sending` raises."""
+        """Waits until a batch is out. Raises LogUnavailableError as soon as one of its topics is known to be gone, and what `sending`
+        raises."""
         named = _named(batch)
         if not named:
             await sending
@@ -54,7 +55,7 @@ class ProjectStatuses:
             while not (await asyncio.wait([task], timeout=AGAIN_S))[0]:
                 gone = named - await self._log.existing(named)
                 if gone and not task.done():
-                    raise LogUnavailable(
+                    raise LogUnavailableError(
                         f"{', '.join(sorted(gone)[:5])}: removed while a batch was on its way; it is sent anew without that"
                     )
             task.result()

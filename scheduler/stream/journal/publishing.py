@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from trainhouse.events.wire.topics import CONTROL
-from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
+from trainhouse.scheduler.core.errors import FencedError, LogUnavailableError
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.core.protocol.refusal_limits import PublishedRefusals
 from trainhouse.scheduler.stream.cancellation import still_wanted
@@ -55,12 +55,12 @@ class Publishing(Generic[S]):
             seen = self._follower.own_seq
             try:
                 await self._session()
-            except Fenced:
+            except FencedError:
                 log_.warning("publisher fenced", journal=self._journal, partition=self._follower.partition)
                 self._follower.ownership.on_fenced(self._clock.steady_s())
                 self._follower.wake()
                 return
-            except LogUnavailable as error:
+            except LogUnavailableError as error:
                 if self._follower.live_statuses is not None:
                     self._follower.live_statuses.resend()
                 log_.warning("publisher failed", journal=self._journal, partition=self._follower.partition, error=str(error))

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from trainhouse.events.wire.repairs import Repairs
-from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailableError
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
@@ -61,7 +61,7 @@ class Reviving(Generic[S]):
                     continue
                 for follower in halted:
                     await self._again(follower, repairs)
-            except LogUnavailable as error:
+            except LogUnavailableError as error:
                 log_.warning("brokers away", journal=self._journal, error=str(error))
                 continue  # they say nothing of the partition
             pause_s = min(2 * pause_s, AGAIN_AT_MOST_S)
@@ -84,7 +84,7 @@ class Reviving(Generic[S]):
             self.revived[follower.partition] = fresh
 
     async def at_the_end(self, partition: int, emptied: Repairs) -> Follower[S]:
-        """A partition as its journal says up to its end; halted where it cannot be folded. Raises LogUnavailable."""
+        """A partition as its journal says up to its end; halted where it cannot be folded. Raises LogUnavailableError."""
         fresh = await self._recover(partition, emptied)
         _, end = await self._log.bounds(self._journal, partition)
         tail = await self._log.open_tail(self._journal, {partition: fresh.position})

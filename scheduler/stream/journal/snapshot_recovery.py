@@ -21,7 +21,7 @@ import structlog
 from trainhouse.events.wire.journal import SnapshotPointer, pointer_prefix, record_hash, record_head
 from trainhouse.events.wire.repairs import NO_REPAIRS, Repairs
 from trainhouse.events.wire.topics import SNAPSHOTS
-from trainhouse.scheduler.core.errors import LogUnavailable, SnapshotMismatch, SnapshotUnusable
+from trainhouse.scheduler.core.errors import LogUnavailableError, SnapshotMismatch, UnusableSnapshotError
 from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.core.protocol.machine import Machine, Segmented
 from trainhouse.scheduler.core.protocol.settled import Fetch
@@ -66,7 +66,7 @@ class Recovery(Generic[S]):
         self._archive = archive
 
     async def recover(self, partition: int, emptied: Repairs = NO_REPAIRS) -> Recovered[S]:
-        """The newest usable snapshot's state, else that of the journal's beginning. Raises SnapshotMismatch, LogUnavailable."""
+        """The newest usable snapshot's state, else that of the journal's beginning. Raises SnapshotMismatch, LogUnavailableError."""
         topic_id = await self._log.topic_id(self._journal)
         found = await self._log.newest(SNAPSHOTS, pointer_prefix(self._journal, partition))
         # Asked last: a snapshot that an owner takes meanwhile is not beyond the log's end.
@@ -79,7 +79,7 @@ class Recovery(Generic[S]):
             await self._belongs(pointer, start, end)
             try:
                 return await self._from_snapshot(pointer, start, emptied)
-            except SnapshotUnusable as error:
+            except UnusableSnapshotError as error:
                 why = why or str(error)
                 log_.error("snapshot unusable; trying the next older one, then the whole journal", error=str(error))
         for pointer in pointers.foreign(topic_id):
@@ -88,23 +88,23 @@ class Recovery(Generic[S]):
         return await self._from_the_beginning(partition, start, why, emptied)
 
     async def _from_snapshot(self, pointer: SnapshotPointer, start: int, emptied: Repairs) -> Recovered[S]:
-        """Raises SnapshotUnusable, LogUnavailable."""
+        """Raises UnusableSnapshotError, LogUnavailableError."""
         recovered = await self._load(pointer)
         if emptied.behind(pointer.partition, pointer.seq, recovered.emptied):
-            raise SnapshotUnusable(f"the snapshot {pointer.object_key} has a record in it that counts as empty since")
+            raise UnusableSnapshotError(f"the snapshot {pointer.object_key} has a record in it that counts as empty since")
         if recovered.position >= start:
             return recovered
         where = (
             f"the snapshot {pointer.object_key} ends at offset {pointer.offset} and {self._journal}-{pointer.partition} begins at {start}"
         )
         if self._archive is None:
-            raise SnapshotUnusable(f"{where}: what is between them is archived, and no archive is configured")
+            raise UnusableSnapshotError(f"{where}: what is between them is archived, and no archive is configured")
         try:
             bridged: Recovered[S] = await self._offload(self._fold_archived, recovered, self._archive, emptied)
-        except LogUnavailable:
+        except LogUnavailableError:
             raise
         except Exception as error:  # whatever the archive raises: an older snapshot may do
-            raise SnapshotUnusable(f"{where}: the archive does not fill the gap: {error}") from error
+            raise UnusableSnapshotError(f"{where}: the archive does not fill the gap: {error}") from error
         return bridged
 
     async def _from_the_beginning(self, partition: int, start: int, why: str, emptied: Repairs) -> Recovered[S]:
@@ -152,7 +152,8 @@ class Recovery(Generic[S]):
         finally:
             await tail.close()
         if not entries:
-            raise LogUnavailable(f"{self._journal}-{pointer.partition} gave no record at offset {pointer.offset} in {CHECK_TIMEOUT_S} s")
+            place = f"{self._journal}-{pointer.partition}"
+            raise LogUnavailableError(f"{place} gave no record at offset {pointer.offset} in {CHECK_TIMEOUT_S} s")
         return entries[0].value if entries[0].offset == pointer.offset else None
 
     async def _load(self, pointer: SnapshotPointer) -> Recovered[S]:
@@ -160,19 +161,19 @@ class Recovery(Generic[S]):
         if not fits(self._machine, pointer):
             of = f"{pointer.machine} with fold_version {pointer.fold_version}"
             read = f"{self._machine.formats.oldest_fold} to {self._machine.fold_version}"
-            raise SnapshotUnusable(f"{name} is of {of}, this program reads those of {self._machine.name} with {read}")
+            raise UnusableSnapshotError(f"{name} is of {of}, this program reads those of {self._machine.name} with {read}")
         try:
             blob: bytes | None = await self._offload(self._store.get, pointer.object_key)
         except Exception as error:  # whatever the store raises
-            raise SnapshotUnusable(f"{name} cannot be read: {error}") from error
+            raise UnusableSnapshotError(f"{name} cannot be read: {error}") from error
         if blob is None or hashlib.sha256(blob).hexdigest() != pointer.sha256:
             how = "missing" if blob is None else "damaged"
-            raise SnapshotUnusable(f"{name} is {how}: its SHA-256 should be {pointer.sha256}")
+            raise UnusableSnapshotError(f"{name} is {how}: its SHA-256 should be {pointer.sha256}")
         try:
             loaded: Recovered[S] = await self._offload(load, self._machine, pointer, blob, self._store)
             return loaded
         except Exception as error:  # its bytes are whole: it is of a format that this program does not read
-            raise SnapshotUnusable(f"{name} cannot be loaded: {error!r}"[:1000]) from error
+            raise UnusableSnapshotError(f"{name} cannot be loaded: {error!r}"[:1000]) from error
 
 
 def fits(machine: Machine[S], pointer: SnapshotPointer) -> bool:

@@ -19,7 +19,7 @@ from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.events.wire.journal import JournalRecord, SnapshotPointer
 from trainhouse.events.wire.repairs import NO_REPAIRS, Repairs
 from trainhouse.events.wire.topics import ALERTS, SNAPSHOTS
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.protocol.journal import Folded
 from trainhouse.scheduler.core.protocol.machine import Machine, captured
 from trainhouse.scheduler.core.protocol.settled import Sealing
@@ -67,7 +67,7 @@ class Snapshots(Generic[S]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def recover(self, partition: int, emptied: Repairs = NO_REPAIRS) -> Recovered[S]:
-        """The state of the newest snapshot that can be used, else of the journal's beginning. Raises SnapshotMismatch, LogUnavailable.
+        """The state of the newest snapshot that can be used, else of the journal's beginning. Raises SnapshotMismatch, LogUnavailableError.
 
         `emptied`: hashes of records that count as empty.
         """
@@ -149,7 +149,7 @@ class Snapshots(Generic[S]):
         }
         event = (AlertFired if error is not None else AlertResolved).model_validate(fields)
         name = f"snapshot-failed:{key}:{folded.seq}"
-        with contextlib.suppress(LogUnavailable):
+        with contextlib.suppress(LogUnavailableError):
             await self._log.send(
                 ALERTS, event.rule.encode(), encode(envelope_of(event, id=name, source="trainhouse/snapshots", now_ms=folded.now_ms))
             )

@@ -18,7 +18,7 @@ from trainhouse.events.model.upgrade import ANNOUNCED_EVERY_MS, ProgramRunning
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.running_programs import finished_level
 from trainhouse.events.wire.topics import UPGRADES, UPGRADES_FINISHED
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Log
@@ -50,7 +50,7 @@ class Upgrading:
                 try:
                     await self._announce()
                     await self._look(followers)
-                except LogUnavailable as error:
+                except LogUnavailableError as error:
                     log_.warning("updates are not read now", journal=self._journal, error=str(error))
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:

@@ -13,10 +13,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, OffsetOutOfRangeError, RecordListTooLargeError
 
 from trainhouse.events.bus.admin import topic_id
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailableError, RecordTooLarge
 from trainhouse.scheduler.stream.cancellation import apart
 from trainhouse.scheduler.stream.interfaces import Appended, Entry, Tail
 from trainhouse.scheduler.stream.kafka.auth import aiokafka_config
@@ -39,13 +39,13 @@ class KafkaTail:
         self._topic = topic
 
     async def take(self, max_wait_s: float) -> list[Entry]:
-        """Returns entries at once, or none after `max_wait_s`. Raises BrokenInvariant and LogUnavailable."""
+        """Returns entries at once, or none after `max_wait_s`. Raises BrokenInvariant and LogUnavailableError."""
         try:
             found = await self._consumer.getmany(timeout_ms=max(1, int(max_wait_s * 1000)))
         except OffsetOutOfRangeError as error:
             raise BrokenInvariant(f"the log no longer holds (or does not yet hold) what is to be read: {error}; restore it") from error
         except KafkaError as error:
-            raise LogUnavailable(f"reading failed: {error!r}") from error
+            raise LogUnavailableError(f"reading failed: {error!r}") from error
         return [Entry(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for records in found.values() for r in records]
 
     async def position(self, partition: int) -> int:
@@ -127,7 +127,7 @@ class KafkaLog:
         except (KafkaError, TimeoutError) as error:
             raise self._away(error) from error
         if not found:
-            raise LogUnavailable(f"the topic {topic} does not exist on {self._settings.bootstrap}; create the topics first")
+            raise LogUnavailableError(f"the topic {topic} does not exist on {self._settings.bootstrap}; create the topics first")
         return sorted(found)
 
     async def existing(self, topics: Collection[str]) -> set[str]:
@@ -143,7 +143,7 @@ class KafkaLog:
         """Kafka's topic id."""
         try:
             return await asyncio.to_thread(topic_id, self._settings, topic, ANSWER_TIMEOUT_S)
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             raise self._away(error) from error
 
     async def open_publisher(self, transactional_id: str | None, marks: str = "") -> KafkaPublisher:
@@ -243,5 +243,5 @@ class KafkaLog:
             request_timeout_ms=SEND_TIMEOUT_MS,
         )
 
-    def _away(self, error: BaseException) -> LogUnavailable:
-        return LogUnavailable(f"the brokers at {self._settings.bootstrap} did not do it: {error!r}; are they up?")
+    def _away(self, error: BaseException) -> LogUnavailableError:
+        return LogUnavailableError(f"the brokers at {self._settings.bootstrap} did not do it: {error!r}; are they up?")

@@ -15,11 +15,11 @@ from aiokafka.errors import IllegalOperation, InvalidProducerEpoch, KafkaError, 
 from aiokafka.producer import sender
 
 from trainhouse.events.bus.kafka import committed
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import CONTROL
-from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
+from trainhouse.scheduler.core.errors import FencedError, LogUnavailableError
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.cancellation import apart
 from trainhouse.scheduler.stream.kafka.auth import aiokafka_config
@@ -45,7 +45,7 @@ sender.BACKOFF_OVERRIDE = CONCURRENT_BACKOFF_S
 async def open_publisher(
     settings: KafkaSettings, transactional_id: str | None, marks: str = "", signing: SigningKey | None = None
 ) -> "KafkaPublisher":
-    """Starts a producer; with an id, waits until the brokers fenced every earlier one. Raises LogUnavailable."""
+    """Starts a producer; with an id, waits until the brokers fenced every earlier one. Raises LogUnavailableError."""
     producer = _producer(settings, transactional_id)
     publisher = KafkaPublisher(producer, settings, transactional_id, marks, signing)
     try:
@@ -57,7 +57,7 @@ async def open_publisher(
                 await producer.abort_transaction()
     except (KafkaError, TimeoutError) as error:
         await publisher.close()
-        raise LogUnavailable(f"the publisher {transactional_id or '(plain)'} could not start: {error!r}") from error
+        raise LogUnavailableError(f"the publisher {transactional_id or '(plain)'} could not start: {error!r}") from error
     except BaseException:
         await publisher.close()
         raise
@@ -119,8 +119,8 @@ class KafkaPublisher:
         at = self._marks
         try:
             found = await asyncio.to_thread(committed, self._settings, self._transactional_id, at.topic, at.partition, ANSWER_TIMEOUT_S)
-        except BusUnavailable as error:
-            raise LogUnavailable(f"the mark of {self._transactional_id} could not be read: {error}") from error
+        except BusUnavailableError as error:
+            raise LogUnavailableError(f"the mark of {self._transactional_id} could not be read: {error}") from error
         return found or 0
 
     async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
@@ -137,9 +137,9 @@ class KafkaPublisher:
                 await self._producer.send_offsets_to_transaction({self._marks: mark}, self._transactional_id)
             await self._producer.commit_transaction()
         except (ProducerFenced, InvalidProducerEpoch) as error:
-            raise Fenced(f"another publisher has taken over {self._transactional_id}") from error
+            raise FencedError(f"another publisher has taken over {self._transactional_id}") from error
         except (KafkaError, IllegalOperation) as error:
-            raise LogUnavailable(f"publishing failed: {error!r}") from error
+            raise LogUnavailableError(f"publishing failed: {error!r}") from error
 
     async def close(self) -> None:
         """Stops the producer; what it did not commit is aborted by the next one's fence."""

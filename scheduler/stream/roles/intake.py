@@ -11,7 +11,7 @@ import structlog
 
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.bus.topology_log import read_topology
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.runtime.logs import configure_logs
 from trainhouse.events.runtime.metrics_server import new_registry
@@ -74,7 +74,7 @@ async def _made_with(kafka: KafkaSettings) -> int:
     while True:
         try:
             topology, found = await asyncio.to_thread(read_topology, kafka, "trainhouse-intake")
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             log_.warning("brokers away", error=str(error))
             await asyncio.sleep(RETRY_S)
         else:

@@ -18,7 +18,7 @@ from trainhouse.events import envelope_of
 from trainhouse.events.model.explanation import JobExplained
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.topics import EXPLANATIONS
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.explain.answer import Answer
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
@@ -89,7 +89,7 @@ class Explaining(Generic[S]):
                     sending.create_task(self.log.send(EXPLANATIONS, event.job_id.encode(), encode(envelope)))
                 for job_id in gone:
                     sending.create_task(self.log.send(EXPLANATIONS, job_id.encode(), None))
-        except* LogUnavailable as error:
+        except* LogUnavailableError as error:
             log_.warning("explanations not sent, trying again", partition=partition, error=str(error.exceptions[0]))
         else:
             sent.update((str(event.job_id), key) for key, event in changed)

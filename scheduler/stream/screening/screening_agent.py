@@ -12,7 +12,7 @@ import contextlib
 import structlog
 
 from trainhouse.events.wire.topics import ADMISSION, DEAD_LETTERS, JOBS
-from trainhouse.scheduler.core.errors import LogUnavailable, SchedulerError
+from trainhouse.scheduler.core.errors import LogUnavailableError, SchedulerError
 from trainhouse.scheduler.core.intake.screening import Arrived, Screened, screen
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log, Publisher
@@ -82,11 +82,11 @@ class ScreeningAgent:
         while True:
             try:
                 return await self._log.topic_id(topic)
-            except LogUnavailable as error:
+            except LogUnavailableError as error:
                 log_.warning("the topic's id is not known; it is asked for again", topic=topic, error=str(error))
                 if self._clock.steady_s() > give_up_s:
                     raise SchedulerError(f"the id of {topic} is not known after {GIVE_UP_S:.0f} s: {error}") from error
-            with contextlib.suppress(LogUnavailable):
+            with contextlib.suppress(LogUnavailableError):
                 if not await self._log.existing([topic]):
                     return ""
             await asyncio.sleep(RETRY_S)
@@ -99,7 +99,7 @@ class ScreeningAgent:
                     self._publisher = await self._log.open_publisher(None)
                 await self._publisher.send(await self._projects.keep(batch))
                 return
-            except LogUnavailable as error:
+            except LogUnavailableError as error:
                 log_.warning("brokers away; the batch is sent again", error=str(error))
                 self._projects.forget()
                 if self._publisher is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, Faults, LoopClock, MemoryStore, call_directly
 from trainhouse.events.wire.topics import CONTROL, DECISIONS
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.state.state import ScheduleState
 from trainhouse.scheduler.stream.journal.host import JournalHost
@@ -124,8 +124,8 @@ class Process:
             await asyncio.sleep(0.1)  # readers wait; answers come late
         if self.cut or self.troubles.away:
             await asyncio.sleep(0.5)
-            raise LogUnavailable("no broker answers")
+            raise LogUnavailableError("no broker answers")
         if self.troubles.slow:
             await asyncio.sleep(0.18)
         if self.troubles.refuses and name in WRITES and not (self.troubles.refuses == "size" and name == "append"):
-            raise LogUnavailable(f"refused by {self.troubles.refuses}")
+            raise LogUnavailableError(f"refused by {self.troubles.refuses}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trainhouse.events.archive.segments import LogRecord
-from trainhouse.events.model.errors import RecordsGone
+from trainhouse.events.model.errors import RecordsGoneError
 
 
 @dataclass
@@ -25,7 +25,7 @@ class MemoryPartition:
     def records(self, start: int) -> Iterator[LogRecord]:
         self.low = max(self.low, self.trim_under)
         if start < self.low:
-            raise RecordsGone(f"begins at {self.low}")
+            raise RecordsGoneError(f"begins at {self.low}")
         yield from [r for r in self.stored if r.offset >= start]
 
     def delete_before(self, offset: int) -> int:

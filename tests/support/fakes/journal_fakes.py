@@ -16,7 +16,7 @@ from typing import Any
 from aiokafka.partitioner import murmur2
 
 from trainhouse.events.wire.topics import CONTROL, UPGRADES
-from trainhouse.scheduler.core.errors import BrokenInvariant, Fenced, LogUnavailable, RecordTooLarge
+from trainhouse.scheduler.core.errors import BrokenInvariant, FencedError, LogUnavailableError, RecordTooLarge
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.interfaces import Appended, Entry
 
@@ -133,14 +133,14 @@ class FakeLog:
         faults, rng = self.faults, self.faults.rng
         await asyncio.sleep(rng.uniform(0, faults.delay_s))
         if rng.random() < faults.lose:
-            raise LogUnavailable("lost on the way")
+            raise LogUnavailableError("lost on the way")
         if rng.random() < faults.late:
             self.broker.background(self._late(topic, partition, value, rng.uniform(0.01, 3)))
-            raise LogUnavailable("no answer in time")
+            raise LogUnavailableError("no answer in time")
         stored = self.broker.land(topic, partition, None, value)
         await self.step("appended")
         if rng.random() < faults.lose_ack:
-            raise LogUnavailable("the answer was lost")
+            raise LogUnavailableError("the answer was lost")
         await asyncio.sleep(rng.uniform(0, faults.delay_s))
         return Appended(stored.entry.offset, stored.entry.timestamp_ms)
 
@@ -259,7 +259,7 @@ class FakePublisher:
             await self.log.step("publishing")
             self._check()
             if rng.random() < faults.lose / 10:
-                raise LogUnavailable("a send failed")
+                raise LogUnavailableError("a send failed")
             self._land(out)
         await self.log.step("committing")
         self._check()
@@ -268,7 +268,7 @@ class FakePublisher:
             self.log.broker.marks[self.transactional_id] = mark or self.log.broker.marks.get(self.transactional_id, 0)
         await self.log.step("committed")
         if rng.random() < faults.lose_ack:
-            raise LogUnavailable("the answer to the commit was lost")
+            raise LogUnavailableError("the answer to the commit was lost")
 
     def _land(self, out: Outgoing) -> None:
         broker = self.log.broker
@@ -282,7 +282,7 @@ class FakePublisher:
     def _check(self) -> None:
         broker = self.log.broker
         if self.transactional_id and broker.fencing and broker.epochs[self.transactional_id] != self.epoch:
-            raise Fenced(self.transactional_id)
+            raise FencedError(self.transactional_id)
 
     async def close(self) -> None:
         if self.transactional_id and not self.log.dead and self.log.broker.epochs[self.transactional_id] == self.epoch:

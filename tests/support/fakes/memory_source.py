@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from trainhouse.projections.errors import BrokenPosition
+from trainhouse.projections.errors import InvalidPositionError
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.positions import Range
 
@@ -52,7 +52,7 @@ class MemorySource:
     def start(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
         for (topic, partition), offset in next_offsets.items():
             if offset > self._log.ends.get((topic, partition), 0):
-                raise BrokenPosition(f"{topic}-{partition} ends before {offset}")
+                raise InvalidPositionError(f"{topic}-{partition} ends before {offset}")
         self._next = dict(next_offsets)
 
     def poll(self, linger_s: float) -> list[Record]:

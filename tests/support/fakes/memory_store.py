@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from trainhouse.checkpointing.errors import ObjectMissing
+from trainhouse.checkpointing.errors import ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 
 
@@ -38,7 +38,7 @@ class MemoryObjectStore:
     def get(self, key: str) -> bytes:
         with self._lock:
             if key not in self._objects:
-                raise ObjectMissing(f"memory: no object {key!r}")
+                raise ObjectMissingError(f"memory: no object {key!r}")
             return self._objects[key][0]
 
     def get_range(self, key: str, start: int, length_bytes: int) -> bytes:

@@ -14,7 +14,7 @@ from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.client import spec_of
-from trainhouse.client.errors import UnknownJob
+from trainhouse.client.errors import UnknownJobError
 from trainhouse.events import JobState, JobStatus
 
 STEPS = 150
@@ -60,7 +60,7 @@ class Job:
         """Its status; None until the submission has got as far as the status topic."""
         try:
             return self.status()
-        except UnknownJob:
+        except UnknownJobError:
             return None
 
     def until(self, what: Callable[[JobStatus], bool]) -> JobStatus:

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key, commit_of_key, entries_newest_first, head
 from trainhouse.checkpointing.chain.manifest import Chunk, Claim, Manifest, Piece, Span, TensorRecord, decode, encode
-from trainhouse.checkpointing.errors import ChainConflict, Damaged, ObjectStoreUnavailable, StaleEpoch, UnknownFormat
+from trainhouse.checkpointing.errors import (
+    ChainConflictError,
+    DamagedError,
+    ObjectStoreUnavailableError,
+    StaleEpochError,
+    UnknownFormatError,
+)
 from trainhouse.checkpointing.stores.object_store import Body
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 
@@ -54,8 +60,8 @@ def test_any_changed_byte_is_found(data: st.DataObject) -> None:
     content[place] ^= data.draw(st.integers(1, 255))
     try:
         assert decode(bytes(content), "here") == manifest(1), "only a change that changes nothing may pass"
-    except (Damaged, UnknownFormat) as error:
-        assert isinstance(error, Damaged) and "here" in str(error)
+    except (DamagedError, UnknownFormatError) as error:
+        assert isinstance(error, DamagedError) and "here" in str(error)
 
 
 def test_an_intact_entry_of_the_future_is_not_damage() -> None:
@@ -64,7 +70,7 @@ def test_an_intact_entry_of_the_future_is_not_damage() -> None:
 
     body = orjson.dumps(inner, option=orjson.OPT_SORT_KEYS)
     content = orjson.dumps({"sha256": hashlib.sha256(body).hexdigest(), "entry": inner})
-    with pytest.raises(UnknownFormat, match="format 9"):
+    with pytest.raises(UnknownFormatError, match="format 9"):
         decode(content, "here")
 
 
@@ -80,11 +86,11 @@ def test_the_chain_is_dense_and_epochs_never_fall() -> None:
     one.claim(0.0)
     one.append(manifest)
     two.claim(0.0)
-    with pytest.raises(StaleEpoch):
+    with pytest.raises(StaleEpochError):
         one.append(manifest)
     two.append(lambda n: manifest(n, 2))
     entries = [entry for _, entry in entries_newest_first(objects, "j")]
-    assert [(n, e.kind, int(e.epoch)) for n, e in zip((3, 2, 1, 0), entries, strict=True) if not isinstance(e, Damaged)] == [
+    assert [(n, e.kind, int(e.epoch)) for n, e in zip((3, 2, 1, 0), entries, strict=True) if not isinstance(e, DamagedError)] == [
         (3, "checkpoint/2", 2),
         (2, "claim", 2),
         (1, "checkpoint/2", 1),
@@ -104,7 +110,7 @@ def test_without_the_claim_a_stale_commit_would_land() -> None:
 
 
 def test_a_commit_without_a_claim_is_refused() -> None:
-    with pytest.raises(ChainConflict, match="call claim"):
+    with pytest.raises(ChainConflictError, match="call claim"):
         CommitChain(MemoryObjectStore(), who(1)).append(manifest)
 
 
@@ -112,7 +118,7 @@ def test_a_damaged_newest_entry_does_not_let_an_old_epoch_in() -> None:
     objects = MemoryObjectStore()
     CommitChain(objects, who(3)).claim(0.0)
     objects.put(commit_key("j", 1), b"rubbish")
-    with pytest.raises(StaleEpoch):
+    with pytest.raises(StaleEpochError):
         CommitChain(objects, who(2)).claim(0.0)
     assert CommitChain(objects, who(4)).claim(0.0) == 2
 
@@ -127,6 +133,6 @@ def test_lost_races_for_the_claim_are_bounded() -> None:
             return False
 
     objects = Unfair()
-    with pytest.raises(ObjectStoreUnavailable, match="lost 64 races"):
+    with pytest.raises(ObjectStoreUnavailableError, match="lost 64 races"):
         CommitChain(objects, who(1)).claim(0.0)
     assert objects.tries == 64

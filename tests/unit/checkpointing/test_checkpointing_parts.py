@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.profiles import examples
 from trainhouse.checkpointing.chain.chunks import in_threads
 from trainhouse.checkpointing.collective import Ranks
-from trainhouse.checkpointing.errors import InvalidState, RankFailed, StaleEpoch
+from trainhouse.checkpointing.errors import InvalidStateError, RankFailedError, StaleEpochError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.state.dcp_storage import PACK_BELOW_BYTES, PACK_BYTES, Share
@@ -76,7 +76,7 @@ def test_a_skeleton_cannot_run_code() -> None:
         def __reduce__(self) -> Any:
             return os.system, ("true",)
 
-    with pytest.raises(InvalidState):
+    with pytest.raises(InvalidStateError):
         take_apart({"evil": Evil()})
 
 
@@ -142,14 +142,14 @@ def test_without_a_process_group_there_is_one_rank() -> None:
     def fail() -> None:
         raise KeyError("k")
 
-    with pytest.raises(RankFailed, match="KeyError: 'k'"):
+    with pytest.raises(RankFailedError, match="KeyError: 'k'"):
         alone.first(fail)
 
 
 def test_errors_travel_between_ranks() -> None:
     import pickle
 
-    error = pickle.loads(pickle.dumps(StaleEpoch("taken", mine=1, theirs=2)))
+    error = pickle.loads(pickle.dumps(StaleEpochError("taken", mine=1, theirs=2)))
     assert (str(error), error.mine, error.theirs) == ("taken", 1, 2)
 
 

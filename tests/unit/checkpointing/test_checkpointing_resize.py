@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.checkpointing.errors import InvalidState
+from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.state.reshard import carried, check
 from trainhouse.workers.examples.text import Windows
@@ -150,7 +150,7 @@ def refused(store: Any, old: dist.ProcessGroup | None, new: dist.ProcessGroup | 
         state = {"w": torch.zeros(3)}
         try:
             Checkpointer(CheckpointerSettings(job, 2, 1, "spec"), store, new).restore(state, lambda own: None)
-        except InvalidState as error:
+        except InvalidStateError as error:
             said = {"error": str(error), "untouched": bool((state["w"] == 0).all())}
     dist.barrier()
     return said
@@ -243,7 +243,7 @@ def test_what_does_not_carry_over_is_refused_by_name(gangs: list[dict[Any, Any]]
 
 def test_ranks_with_different_parts_are_refused() -> None:
     state = rng.capture()
-    with pytest.raises(InvalidState, match=r"rank 2 saved \['randomness'\] of its own and rank 0 \['loader', 'randomness'\]"):
+    with pytest.raises(InvalidStateError, match=r"rank 2 saved \['randomness'\] of its own and rank 0 \['loader', 'randomness'\]"):
         check({"randomness": state}, {"randomness": state, "loader": {"scope": "gang"}}, 2)
 
 
@@ -252,7 +252,7 @@ def test_equal_places_may_hold_arrays_and_tensors() -> None:
         return {"loader": {"scope": "gang", "order": torch.arange(3), "more": [np.eye(2), (1, last)]}}
 
     check(place(5), place(5), 1)
-    with pytest.raises(InvalidState, match="different ones"):
+    with pytest.raises(InvalidStateError, match="different ones"):
         check(place(5), place(6), 1)
 
 

@@ -14,7 +14,7 @@ from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest, Span
 from trainhouse.checkpointing.chain.retention import RetentionPolicy, sweep, tag, tags, to_prune, untag
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.checkpointing.errors import UnknownFormat
+from trainhouse.checkpointing.errors import UnknownFormatError
 from trainhouse.checkpointing.stores.object_store import Body
 
 HOUR_S = 3600.0
@@ -164,6 +164,6 @@ def test_a_damaged_manifest_protects_nothing_but_an_unknown_one_stops_the_sweep(
     future = b'{"format":9,"kind":"delta"}'
     objects.put(commit_key("c", 0), b'{"sha256":"' + hashlib.sha256(future).hexdigest().encode() + b'","entry":' + future + b"}")
     clock.now_s += 2 * HOUR_S
-    with pytest.raises(UnknownFormat):
+    with pytest.raises(UnknownFormatError):
         sweep(objects, HOUR_S)
     assert chunks(objects)

@@ -16,7 +16,13 @@ from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import Claim, Manifest, encode
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.checkpointing.errors import ChainConflict, InvalidState, NoCheckpoint, ObjectStoreUnavailable, StaleEpoch
+from trainhouse.checkpointing.errors import (
+    ChainConflictError,
+    InvalidStateError,
+    NoCheckpointError,
+    ObjectStoreUnavailableError,
+    StaleEpochError,
+)
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.stores.object_store import Body
 
@@ -138,9 +144,9 @@ def test_what_cannot_be_loaded_safely_is_refused_when_it_is_saved() -> None:
     class Odd:
         pass
 
-    with pytest.raises(InvalidState, match="state holds something that cannot be saved safely"):
+    with pytest.raises(InvalidStateError, match="state holds something that cannot be saved safely"):
         checkpointer(MemoryObjectStore()).save({"odd": Odd()}, {}, 1, 1.0)
-    with pytest.raises(InvalidState, match=r"sparse is a torch\.sparse_coo tensor"):
+    with pytest.raises(InvalidStateError, match=r"sparse is a torch\.sparse_coo tensor"):
         checkpointer(MemoryObjectStore()).save({"sparse": torch.eye(2).to_sparse()}, {}, 1, 1.0)
 
 
@@ -149,7 +155,7 @@ def test_a_state_of_another_shape_is_told_and_not_taken_for_damage() -> None:
     checkpointer(objects).save({"model": torch.nn.Linear(3, 2)}, {}, 1, 1.0)
     with pytest.raises(Exception, match="size mismatch for weight"):
         checkpointer(objects, 2).restore({"model": torch.nn.Linear(4, 2)}, lambda own: None)
-    with pytest.raises(InvalidState, match="not \\['other'\\]"):
+    with pytest.raises(InvalidStateError, match="not \\['other'\\]"):
         checkpointer(objects, 3).restore({"other": torch.nn.Linear(3, 2)}, lambda own: None)
 
 
@@ -251,14 +257,14 @@ def test_a_store_that_is_away_is_not_damage() -> None:
 
         def get(self, key: str) -> bytes:
             if self.away and key.startswith(OF_J1):
-                raise ObjectStoreUnavailable("away")
+                raise ObjectStoreUnavailableError("away")
             return super().get(key)
 
     objects, training = Away(), Training()
     training.train(1)
     save(checkpointer(objects), training)
     objects.away = True
-    with pytest.raises(ObjectStoreUnavailable):
+    with pytest.raises(ObjectStoreUnavailableError):
         resumed(objects, 2)
 
 
@@ -328,7 +334,7 @@ def test_a_stale_attempt_that_commits_a_checkpoint_is_refused() -> None:
     save(stale, old)
     old.train(1)
     new, report = resumed(objects, 2)
-    with pytest.raises(StaleEpoch, match="epoch 2, ours is 1") as refused:
+    with pytest.raises(StaleEpochError, match="epoch 2, ours is 1") as refused:
         save(stale, old)
     assert (refused.value.mine, refused.value.theirs) == (1, 2)
     assert told[-1][0] == "CheckpointFailed"
@@ -338,7 +344,7 @@ def test_a_stale_attempt_that_commits_a_checkpoint_is_refused() -> None:
 def test_an_attempt_that_wakes_up_late_may_not_even_claim() -> None:
     objects = MemoryObjectStore()
     checkpointer(objects, 2).claim()
-    with pytest.raises(StaleEpoch):
+    with pytest.raises(StaleEpochError):
         checkpointer(objects, 1).claim()
 
 
@@ -362,7 +368,7 @@ def test_a_commit_just_before_the_claim_is_what_the_new_attempt_restores() -> No
     objects.between = lambda: save(before, old)
     _, report = resumed(objects, 2)
     assert (report.restored, report.step) == (2, 2)
-    with pytest.raises(StaleEpoch):
+    with pytest.raises(StaleEpochError):
         save(before, old)
 
 
@@ -374,14 +380,14 @@ def test_an_answer_that_was_lost_does_not_make_a_commit_foreign() -> None:
             done = super().put_if_absent(key, body)
             if self.lose:
                 self.lose = False
-                raise ObjectStoreUnavailable("the answer was lost")
+                raise ObjectStoreUnavailableError("the answer was lost")
             return done
 
     objects, training, told = LosesAnswers(), Training(), []
     at = checkpointer(objects, 1, told)
     at.claim()
     objects.lose = True
-    with pytest.raises(ObjectStoreUnavailable):
+    with pytest.raises(ObjectStoreUnavailableError):
         save(at, training)
     training.train(1)
     assert save(at, training) == 2
@@ -395,7 +401,7 @@ def test_two_processes_with_one_epoch_cannot_both_commit() -> None:
     one.claim()
     two.claim()
     save(two, training)
-    with pytest.raises(ChainConflict, match="two processes run with one epoch"):
+    with pytest.raises(ChainConflictError, match="two processes run with one epoch"):
         save(one, training)
 
 
@@ -425,15 +431,15 @@ def test_resume_from_another_job() -> None:
     named = ["source", "source@step:1", "source@2", "source@best"]
     assert [resume(f"a{n}", text).step for n, text in enumerate(named)] == [4, 1, 2, 2]
     flip(objects, commit_key("source", 2))
-    with pytest.raises(NoCheckpoint, match="source@2"):
+    with pytest.raises(NoCheckpointError, match="source@2"):
         resume("e", "source@2")
     assert resume("e-best", "source@best").step == 3, "the best of those that are healthy"
-    with pytest.raises(NoCheckpoint, match="it has none"):
+    with pytest.raises(NoCheckpointError, match="it has none"):
         resume("f", "nobody")
-    with pytest.raises(NoCheckpoint, match="none has a finite loss"):
+    with pytest.raises(NoCheckpointError, match="none has a finite loss"):
         resume("f", "nobody@best")
     for bad in ("a/b/c/d", "source/1", "memory://jobs/source/commits/0000000001", "source@step:"):
-        with pytest.raises(InvalidState, match="write JOB, JOB@COMMIT, JOB@step:N or JOB@best"):
+        with pytest.raises(InvalidStateError, match="write JOB, JOB@COMMIT, JOB@step:N or JOB@best"):
             resume("g", bad)
     own = checkpointer(objects, job="h")
     own.restore(training.state, lambda _: None, resume_from="source")
@@ -451,7 +457,7 @@ def test_pruning_keeps_the_chain_dense_and_fenced() -> None:
     assert told[-1][0] == "CheckpointPruned" and told[-1][1]["bytes_freed"] > 0
     assert at.prune(RetentionPolicy(keep_last=2)).commits == ()
     assert resumed(objects, 2)[1].step == 4
-    with pytest.raises(StaleEpoch):
+    with pytest.raises(StaleEpochError):
         save(at, training)
 
 
@@ -543,10 +549,10 @@ def test_one_rank_saves_for_all_when_the_others_are_gone_and_no_second_one_does(
     assert (saved.commit, saved.step) == (2, 5)
     entry = read_entry(objects, "j1", 2)
     assert isinstance(entry, Manifest) and entry.world_size == 2
-    with pytest.raises(ChainConflict):  # the process that had claimed is not gone after all
+    with pytest.raises(ChainConflictError):  # the process that had claimed is not gone after all
         save(writer, first)
     checkpointer(objects, 2, told).claim()
-    with pytest.raises(StaleEpoch):
+    with pytest.raises(StaleEpochError):
         late.save_for_all(first.state, [first.own(), gone.own()], first.step, 0.0)
-    with pytest.raises(ChainConflict, match="nothing to take over"):
+    with pytest.raises(ChainConflictError, match="nothing to take over"):
         checkpointer(objects, 3, told).save_for_all(first.state, [first.own(), gone.own()], first.step, 0.0)

@@ -10,7 +10,7 @@ import pytest
 
 from trainhouse.client import code_archive
 from trainhouse.client.code_archive import pack
-from trainhouse.client.errors import CodeTooLarge, CodeUnreadable
+from trainhouse.client.errors import CodeTooLargeError, CodeUnreadableError
 from trainhouse.deploy.local.layout import StackFolder
 
 
@@ -121,7 +121,7 @@ def test_links_inside_stay_links_and_links_outside_become_files(tmp_path: Path) 
         tar.extractall(tmp_path / "out", filter="data")
     assert (tmp_path / "out" / "far.py").read_text() == "z = 3\n"
     (inside / "folder").symlink_to(tmp_path)
-    with pytest.raises(CodeUnreadable, match="folder is a link"):
+    with pytest.raises(CodeUnreadableError, match="folder is a link"):
         pack(inside)
 
 
@@ -129,15 +129,15 @@ def test_too_much_is_refused_with_the_largest_files(tmp_path: Path) -> None:
     fill(tmp_path)
     (tmp_path / "weights.bin").write_bytes(b"x" * 5000)
     assert pack(tmp_path, limit_bytes=10_000).files == 4
-    with pytest.raises(CodeTooLarge, match=r"weights\.bin .*\.gitignore"):
+    with pytest.raises(CodeTooLargeError, match=r"weights\.bin .*\.gitignore"):
         pack(tmp_path, limit_bytes=4_000)
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CodeUnreadable, match="--code"):
+    with pytest.raises(CodeUnreadableError, match="--code"):
         pack(tmp_path / "nothing")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CodeUnreadable, match="neither a file nor a link"):
+    with pytest.raises(CodeUnreadableError, match="neither a file nor a link"):
         pack(tmp_path)
 
 
@@ -150,5 +150,5 @@ def test_a_file_that_goes_away_meanwhile_is_told_with_the_way_out(tmp_path: Path
         return found
 
     monkeypatch.setattr(code_archive, "_walk", walk_and_lose)
-    with pytest.raises(CodeUnreadable, match=r"train\.py changed while it was packed.*--code"):
+    with pytest.raises(CodeUnreadableError, match=r"train\.py changed while it was packed.*--code"):
         pack(fill(tmp_path))

@@ -12,7 +12,7 @@ from trainhouse.cli.shared import settings_lookup
 from trainhouse.cli.shared.exit_codes import MEANINGS, CliError, Exit, exit_of_state, explain
 from trainhouse.cli.shared.output import duration
 from trainhouse.cli.stack.token import MAX_DAYS, seconds_of
-from trainhouse.client.errors import NotReachable, QueryFailed
+from trainhouse.client.errors import NotReachableError, QueryError
 from trainhouse.client.kafka.job_events import summary_of
 from trainhouse.client.kafka.lines import query_of as lines_query
 from trainhouse.client.kafka.status_feed import concerns
@@ -40,10 +40,10 @@ def test_every_exit_code_has_a_meaning_and_every_final_state_a_code() -> None:
 
 
 def test_expected_errors_are_sentences_and_bugs_are_not() -> None:
-    found = explain(NotReachable("Kafka at x does not answer"))
+    found = explain(NotReachableError("Kafka at x does not answer"))
     assert found is not None
     assert found.code == Exit.UNAVAILABLE
-    assert explain(QueryFailed("no such table")).code == Exit.DATA  # type: ignore[union-attr]
+    assert explain(QueryError("no such table")).code == Exit.DATA  # type: ignore[union-attr]
     assert explain(KeyError("x")) is None
 
 

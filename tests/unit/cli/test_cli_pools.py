@@ -14,7 +14,7 @@ from trainhouse.cli.jobs.changes import limits_asked
 from trainhouse.cli.main import build
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client import Table, pool_view
-from trainhouse.client.errors import NotReachable
+from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.pool_requests import outcome_of
 from trainhouse.events import ChangeRefused, JobRejected, JobReviewed, NodeRestricted, SchedulingPolicy
 from trainhouse.events.wire.journal import ClockTicked
@@ -91,7 +91,7 @@ class _Sql:
 
     def table(self, query: str) -> Table:
         if self._nodes is None:
-            raise NotReachable("ClickHouse does not answer")
+            raise NotReachableError("ClickHouse does not answer")
         if "WHERE" in query:
             return Table(("pool",), tuple((pool,) for node, pool in self._nodes.items() if f"'{node}'" in query))
         return Table(("node_id",), tuple((n,) for n in sorted(self._nodes)))

@@ -16,7 +16,7 @@ from trainhouse.cli.top.job_page import JobScreen
 from trainhouse.cli.top.picture import MAX_JOBS, ORDERS, Picture, chosen, headline
 from trainhouse.cli.top.picture import queue as waiting
 from trainhouse.cli.top.table import LiveTable
-from trainhouse.client import Happening, JobFilter, NotReachable, TrainhouseClient, UnknownJob
+from trainhouse.client import Happening, JobFilter, NotReachableError, TrainhouseClient, UnknownJobError
 from trainhouse.client.rows import row_of
 from trainhouse.events import JobStatus
 
@@ -41,7 +41,7 @@ class Memory:
 
     def _ask(self) -> None:
         if self.away:
-            raise NotReachable(self.away)
+            raise NotReachableError(self.away)
 
     def jobs(self, keep: JobFilter, limit: int) -> list[dict[str, Any]]:
         self._ask()
@@ -67,7 +67,7 @@ class Memory:
 
     def status(self, job_id: str) -> JobStatus:
         if job_id not in self.known:
-            raise UnknownJob(job_id)
+            raise UnknownJobError(job_id)
         return self.known[job_id]  # type: ignore[index]
 
     def events(self, *_: Any) -> list[Happening]:

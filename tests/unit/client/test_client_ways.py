@@ -21,19 +21,19 @@ from trainhouse.cli.main import build
 from trainhouse.cli.shared import complete, settings_lookup
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client import (
-    BadSettings,
-    Denied,
+    AccessDeniedError,
+    ChangeRefusedError,
     Happening,
-    InvalidSpec,
+    InvalidSettingsError,
+    InvalidSpecError,
     JobFilter,
     Line,
-    NoReply,
-    NotReachable,
-    QueryFailed,
-    RefusedChange,
+    NoReplyError,
+    NotReachableError,
+    QueryError,
     Submitted,
     TrainhouseClient,
-    UnknownJob,
+    UnknownJobError,
     connect,
 )
 from trainhouse.client import job as job_module
@@ -73,17 +73,17 @@ def test_the_gateway_is_the_way_only_where_no_kafka_is_known(monkeypatch: pytest
     monkeypatch.setenv("TRAINHOUSE_CONFIG", str(tmp_path / "t.toml"))
     assert connect().way.place == "Kafka at 127.0.0.1:2"
     assert connect(gateway=GATEWAY, token="t").way.place == f"the gateway at {GATEWAY}"
-    with pytest.raises(BadSettings, match="one way"):
+    with pytest.raises(InvalidSettingsError, match="one way"):
         connect(gateway=GATEWAY, kafka="127.0.0.1:1")
 
 
 def test_a_token_is_needed_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BadSettings, match="TRAINHOUSE_GATEWAY_TOKEN"):
+    with pytest.raises(InvalidSettingsError, match="TRAINHOUSE_GATEWAY_TOKEN"):
         connect(gateway=GATEWAY)
-    with pytest.raises(BadSettings, match="copy it again") as wrong:
+    with pytest.raises(InvalidSettingsError, match="copy it again") as wrong:
         connect(gateway=GATEWAY, token="secret\nX-Admin: 1")
     assert "secret" not in str(wrong.value)
-    with pytest.raises(BadSettings, match="https://host"):
+    with pytest.raises(InvalidSettingsError, match="https://host"):
         connect(gateway="file:///etc/passwd", token="t")
     assert "secret" not in repr(connect(gateway=GATEWAY, token="secret").way)
 
@@ -121,7 +121,7 @@ def test_what_needs_kafka_says_so(command: list[str], monkeypatch: pytest.Monkey
 
 def test_a_gateway_that_is_away_is_said_in_a_sentence() -> None:
     client = connect(gateway=GATEWAY, token="t")
-    with pytest.raises(NotReachable, match="TRAINHOUSE_GATEWAY_URL"):
+    with pytest.raises(NotReachableError, match="TRAINHOUSE_GATEWAY_URL"):
         client.status("j")
 
 
@@ -132,12 +132,12 @@ def problem(number: int, detail: str, **more: object) -> GatewayAnswer:
 
 
 def test_refusals_mean_the_same_as_over_kafka() -> None:
-    assert isinstance(refusal(problem(403, "no")), Denied)
-    assert isinstance(refusal(problem(401, "no")), Denied)
-    assert isinstance(refusal(problem(422, "spec.gang: too many")), InvalidSpec)
-    assert isinstance(refusal(problem(400, "Syntax error", code=62)), QueryFailed)
-    assert isinstance(refusal(problem(409, "ended")), RefusedChange)
-    assert isinstance(refusal(problem(503, "busy")), NotReachable)
+    assert isinstance(refusal(problem(403, "no")), AccessDeniedError)
+    assert isinstance(refusal(problem(401, "no")), AccessDeniedError)
+    assert isinstance(refusal(problem(422, "spec.gang: too many")), InvalidSpecError)
+    assert isinstance(refusal(problem(400, "Syntax error", code=62)), QueryError)
+    assert isinstance(refusal(problem(409, "ended")), ChangeRefusedError)
+    assert isinstance(refusal(problem(503, "busy")), NotReachableError)
     assert "502" in str(refusal(GatewayAnswer(502, b"<html>bad gateway</html>", {})))
 
 
@@ -145,11 +145,11 @@ def test_an_unknown_job_and_a_page_that_is_no_answer() -> None:
     flow = status("../../whoami?x=1")
     request = next(flow)
     assert request.path == "/v1/training-jobs/..%2F..%2Fwhoami%3Fx%3D1"
-    with pytest.raises(UnknownJob, match="no job"):
+    with pytest.raises(UnknownJobError, match="no job"):
         flow.send(problem(404, "there is none"))
     flow = status("j")
     next(flow)
-    with pytest.raises(NotReachable, match="no JSON"):
+    with pytest.raises(NotReachableError, match="no JSON"):
         flow.send(GatewayAnswer(200, b"<html>", {}))
     assert job_path("j", "logs") == "/v1/training-jobs/j/logs"
 
@@ -241,9 +241,9 @@ def test_a_review_over_the_gateway_waits_for_the_schedulers_answer() -> None:
     answering_status = {"items": [row], "next_cursor": None}
     asked = answered(review("j", ReviewAction.GO_ON, "fine", 30, None), review=sent, terms=terms, events=answering_status)
     assert asked == ["review", "terms", "events"]
-    with pytest.raises(RefusedChange, match="it is RUNNING"):
+    with pytest.raises(ChangeRefusedError, match="it is RUNNING"):
         answered(review("j", ReviewAction.GO_ON, "", 30, None), review=sent, terms=terms | {"refused": "it is RUNNING"})
-    with pytest.raises(NoReply, match="no answer within"):
+    with pytest.raises(NoReplyError, match="no answer within"):
         answered(review("j", ReviewAction.GO_ON, "", 0, None), review=sent, terms=terms, events={"items": [], "next_cursor": None})
 
 
@@ -251,7 +251,7 @@ class Away:
     """SQL that does not answer."""
 
     def table(self, *_: Any) -> Any:
-        raise NotReachable("ClickHouse at x does not answer")
+        raise NotReachableError("ClickHouse at x does not answer")
 
     raw = table
 
@@ -325,7 +325,7 @@ def test_what_the_topic_has_comes_first_and_a_refusal_in_the_tables_last(monkeyp
     refused = GONE | {"state": "REJECTED", "status_seq": -1, "source_topic": "trainhouse.dead-letters"}
     assert way_of(monkeypatch, {"j": newer}, refused)[0].status("j") is newer
     assert way_of(monkeypatch, {}, refused)[0].status("j").state is JobState.REJECTED
-    with pytest.raises(UnknownJob):
+    with pytest.raises(UnknownJobError):
         way_of(monkeypatch, {})[0].status("j")
 
 
@@ -435,8 +435,8 @@ def test_what_is_no_longer_followed_is_not_left_as_if_it_were(capsys: pytest.Cap
     with pytest.raises(KeyboardInterrupt):
         show_live("j", followed)
     assert capsys.readouterr().out.splitlines()[-1] == f"j  RUNNING  {LEFT}"
-    with pytest.raises(NotReachable):
-        show_live("j", statuses_of(fails=NotReachable("no gateway")))
+    with pytest.raises(NotReachableError):
+        show_live("j", statuses_of(fails=NotReachableError("no gateway")))
     assert capsys.readouterr().out.splitlines()[-1] == "j  no status yet  no longer followed: no gateway"
     assert LEFT in card("j", next(statuses_of("RUNNING")), LEFT)
 

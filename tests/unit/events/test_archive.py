@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.fakes.archive_fakes import MemoryPartition
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
-from trainhouse.events.archive.errors import ArchiveDamaged, ArchiveGap
+from trainhouse.events.archive.errors import ArchiveCorruptError, ArchiveGapError
 from trainhouse.events.archive.partition import ArchiveStore, PartitionArchive
 from trainhouse.events.archive.reading import ARCHIVED, joint
 from trainhouse.events.archive.segments import LogRecord, Segment, cut, decode
@@ -201,7 +201,7 @@ def test_archive_and_topic_that_do_not_meet_are_refused_with_the_numbers(low: in
     archive_partition(MemoryPartition(numbered(10)), kept)
     log = MemoryPartition(numbered(high), low=low)
     for read in (lambda: joint(log, kept), lambda: archive_partition(log, kept)):
-        with pytest.raises(ArchiveGap, match=rf"{DECISIONS}-3 .*\b10\b"):
+        with pytest.raises(ArchiveGapError, match=rf"{DECISIONS}-3 .*\b10\b"):
             read()
 
 
@@ -225,7 +225,7 @@ def of_three_objects() -> tuple[MemoryObjectStore, PartitionArchive, list[str]]:
 def test_a_missing_object_is_named(number: int) -> None:
     objects, kept, keys = of_three_objects()
     objects.delete(keys[number])
-    with pytest.raises(ArchiveDamaged, match=keys[number] if number else "begins there or before"):
+    with pytest.raises(ArchiveCorruptError, match=keys[number] if number else "begins there or before"):
         list(kept.read(0, 9))
 
 
@@ -243,7 +243,7 @@ def test_a_damaged_object_is_named_and_never_read(data: st.DataObject) -> None:
     objects.put(key, bytes(content))
     try:
         found = list(kept.read(0, 9))
-    except ArchiveDamaged as error:
+    except ArchiveCorruptError as error:
         assert key in str(error)
     else:
         # Some bits of gzip's head say nothing: what is read must be right all the same.
@@ -255,10 +255,10 @@ def test_an_object_that_was_altered_with_care_or_lies_under_another_name_is_refu
     objects, kept, keys = of_three_objects()
     text = gzip.decompress(objects.get(keys[1]))
     objects.put(keys[1], gzip.compress(text.replace(b"value 4", b"value 5")))
-    with pytest.raises(ArchiveDamaged, match="SHA-256"):
+    with pytest.raises(ArchiveCorruptError, match="SHA-256"):
         list(kept.read(0, 9))
     objects.put(keys[1], objects.get(keys[2]))
-    with pytest.raises(ArchiveDamaged, match="not what its name says"):
+    with pytest.raises(ArchiveCorruptError, match="not what its name says"):
         list(kept.read(0, 9))
 
 
@@ -276,7 +276,7 @@ def test_what_differs_from_the_topic_is_not_trimmed() -> None:
     _, kept, _ = of_three_objects()
     for stored in ([replace(r, timestamp_ms=0) if r.offset == 5 else r for r in numbered(9)], numbered(9)[:5] + numbered(9)[6:]):
         log = MemoryPartition(stored)
-        with pytest.raises(ArchiveDamaged, match="offset 5"):
+        with pytest.raises(ArchiveCorruptError, match="offset 5"):
             trim(log, kept, 9)
         assert not log.deleted
     assert trim(MemoryPartition(stored), kept, 5) == 5

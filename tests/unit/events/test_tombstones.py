@@ -11,7 +11,7 @@ import pytest
 from trainhouse.events import ChangeRefused, Event, JobState, JobStatus, envelope_of
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.tombstones import one_pass
-from trainhouse.events.tombstones.compacted_topics import ShutOut
+from trainhouse.events.tombstones.compacted_topics import SupersededPassError
 from trainhouse.events.tombstones.one_pass import EVER, Buried, Topics, bury, look
 from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.events.wire.topics import EXPLANATIONS, POLICIES, RESERVATIONS, STATUS, TRACES
@@ -109,7 +109,7 @@ class OnePass:
 
     def check(self) -> None:
         if self.brokers.owner is not self:
-            raise ShutOut("another pass")
+            raise SupersededPassError("another pass")
 
 
 def status(job: str, state: JobState, seq: int = 1) -> JobStatus:
@@ -261,7 +261,7 @@ def test_passes_that_are_killed_paused_or_doubled_delete_nothing_newer(seed: int
         topics = OnePass(brokers, step)
         try:
             passed(brokers, topics=topics)
-        except (Killed, ShutOut):
+        except (Killed, SupersededPassError):
             topics.finish(False)
 
     for _ in range(5):

@@ -10,7 +10,7 @@ import pytest
 from trainhouse.events import ProjectApplied
 from trainhouse.gateway.auth.memberships import ProjectBook
 from trainhouse.gateway.auth.roles import Principal, Role
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 
 _versions = itertools.count(1)
 
@@ -64,7 +64,7 @@ def test_a_token_of_one_undeclared_project_is_bound_by_the_rule_for_it() -> None
     projects = book(others={"ana": "submitter", "vera": "viewer"})
     assert may_write(projects.narrowed(holder("ana", Role.SUBMITTER, "nobodys")), "nobodys")
     assert not may_write(projects.narrowed(holder("vera", Role.SUBMITTER, "nobodys")), "nobodys")
-    with pytest.raises(Problem, match="member of none"):
+    with pytest.raises(ProblemError, match="member of none"):
         projects.narrowed(holder("eve", Role.SUBMITTER, "nobodys"))
 
 

@@ -15,7 +15,7 @@ from trainhouse.gateway.audit.refusals import MAX_KINDS, Refusal, RefusalBook
 from trainhouse.gateway.auth import tokens
 from trainhouse.gateway.auth.local_token import ensure
 from trainhouse.gateway.auth.roles import NAMES, Principal, Role
-from trainhouse.gateway.errors import BadToken, KeyUnusable, Problem, SqlRefused, SqlUnavailable
+from trainhouse.gateway.errors import InvalidTokenError, KeyUnusableError, ProblemError, SqlRefusedError, SqlUnavailableError
 from trainhouse.gateway.limits.request_limits import Bounds
 from trainhouse.gateway.queries import cursors
 from trainhouse.gateway.queries.listing import Order
@@ -39,7 +39,7 @@ def test_a_role_includes_every_lesser_one() -> None:
 
 @given(st.text(max_size=200))
 def test_no_text_is_a_token(text: str) -> None:
-    with pytest.raises(BadToken):
+    with pytest.raises(InvalidTokenError):
         tokens.read(KEY, text)
 
 
@@ -55,13 +55,13 @@ def test_no_text_is_a_token(text: str) -> None:
     ],
 )
 def test_a_token_that_says_nothing_is_not_made(sub: str, roles: list[str], projects: list[str]) -> None:
-    with pytest.raises(BadToken):
+    with pytest.raises(InvalidTokenError):
         tokens.issue(KEY, sub, roles, projects, now_s=0)
 
 
 def test_a_key_must_be_sound(tmp_path: Any) -> None:
     for settings in ({}, {"key": "short"}, {"key_file": tmp_path / "none"}):
-        with pytest.raises(KeyUnusable):
+        with pytest.raises(KeyUnusableError):
             GatewaySettings.model_validate(settings).signing_key()
 
 
@@ -85,7 +85,7 @@ def test_a_cursor_holds_its_key(key: list[Any]) -> None:
 def test_no_text_makes_a_cursor_fail_otherwise(text: str) -> None:
     try:
         cursors.decode(text, int, str)
-    except Problem as problem:
+    except ProblemError as problem:
         assert problem.status == 400
 
 
@@ -173,7 +173,7 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     ("code", "status"), [(159, 422), (158, 422), (396, 422), (307, 422), (241, 422), (164, 403), (497, 403), (62, 400)]
 )
 def test_a_limit_that_a_query_went_over_is_told_apart_from_what_it_may_not(code: int, status: int) -> None:
-    told = problem_of(SqlRefused(f"Code: {code}", code))
+    told = problem_of(SqlRefusedError(f"Code: {code}", code))
     assert (told.status, told.more) == (status, {"code": code})
 
 
@@ -184,5 +184,5 @@ def test_points_of_a_job_that_ended_long_ago_are_not_waited_for() -> None:
 
 def test_an_answer_that_broke_off_is_asked_for_again_and_no_bug() -> None:
     assert whole(b'{"meta": [], "data": []}') == {"meta": [], "data": []}
-    with pytest.raises(SqlUnavailable, match="try again"):
+    with pytest.raises(SqlUnavailableError, match="try again"):
         whole(b'{"meta": [], "data": [[1, 2], Code: 241. DB::Exception: Memory limit exceeded')

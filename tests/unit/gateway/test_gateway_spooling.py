@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from starlette.requests import ClientDisconnect
 
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.limits.spooling import received
 
 
@@ -36,18 +36,18 @@ def test_a_body_is_known_by_what_came() -> None:
 
 
 def test_a_body_beyond_its_bound_is_refused_with_the_way_out() -> None:
-    with pytest.raises(Problem, match="100 bytes at most: send less") as refused:
+    with pytest.raises(ProblemError, match="100 bytes at most: send less") as refused:
         taken([b"a" * 60] * 1000)
     assert refused.value.status == 413
 
 
 def test_a_sender_that_stops_is_not_waited_for() -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(ProblemError) as refused:
         taken([b"a"], pause_s=20, patience_s=0.05)
     assert refused.value.status == 408
 
 
 def test_a_sender_that_goes_away_is_no_fault_of_the_gateway() -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(ProblemError) as refused:
         taken([b"a"], broken=True)
     assert refused.value.status == 400

@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
 from trainhouse.gateway.auth.roles import Principal, Role
-from trainhouse.gateway.errors import Problem, SqlUnavailable
+from trainhouse.gateway.errors import ProblemError, SqlUnavailableError
 from trainhouse.gateway.mlflow import errors, schemas
 from trainhouse.gateway.mlflow.bodies import OfRun
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, answer
@@ -75,10 +75,10 @@ def test_a_change_leaves_the_rest_of_a_run_as_it_was() -> None:
         (errors.missing("run r"), 404, "RESOURCE_DOES_NOT_EXIST"),
         (errors.invalid("no"), 400, "INVALID_PARAMETER_VALUE"),
         (errors.unsupported("no"), 501, "NOT_IMPLEMENTED"),
-        (Problem(401, "Unauthorized", "who"), 401, "UNAUTHENTICATED"),
-        (Problem(403, "Forbidden", "no"), 403, "PERMISSION_DENIED"),
-        (Problem(413, "Too large", "no"), 413, "INVALID_PARAMETER_VALUE"),
-        (SqlUnavailable("away"), 503, "TEMPORARILY_UNAVAILABLE"),
+        (ProblemError(401, "Unauthorized", "who"), 401, "UNAUTHENTICATED"),
+        (ProblemError(403, "Forbidden", "no"), 403, "PERMISSION_DENIED"),
+        (ProblemError(413, "Too large", "no"), 413, "INVALID_PARAMETER_VALUE"),
+        (SqlUnavailableError("away"), 503, "TEMPORARILY_UNAVAILABLE"),
         (RuntimeError("secret inside"), 500, "INTERNAL_ERROR"),
     ],
 )

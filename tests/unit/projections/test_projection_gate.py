@@ -13,7 +13,7 @@ from trainhouse.projections.endpoint.gate_cache import Verdicts
 from trainhouse.projections.endpoint.request import MAX_QUERY_BYTES, read_query
 from trainhouse.projections.endpoint.sql_spelling import words
 from trainhouse.projections.endpoint.tree import nodes
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 GATE = Gate(
     Known.of(
@@ -58,7 +58,7 @@ def test_the_engine_s_spelling_loses_its_format_alone() -> None:
     ],
 )
 def test_words_that_may_not_stand_in_a_statement_are_refused(statement: str) -> None:
-    with pytest.raises(QueryRefused) as refused:
+    with pytest.raises(QueryRefusedError) as refused:
         GATE.spelled(statement)
     assert refused.value.code in (62, 73, 164)
 
@@ -69,7 +69,7 @@ def test_names_of_functions_may_be_aliases_and_columns_of_a_table() -> None:
 
 
 def test_tables_of_the_system_are_hidden_also_when_it_is_the_database() -> None:
-    with pytest.raises(QueryRefused):
+    with pytest.raises(QueryRefusedError):
         GATE.spelled("SELECT * FROM processes", "system")
     assert GATE.spelled("SELECT * FROM processes").body
 
@@ -92,7 +92,7 @@ def test_tables_of_the_system_are_hidden_also_when_it_is_the_database() -> None:
     ],
 )
 def test_trees_that_do_more_than_read_are_refused(explained: str) -> None:
-    with pytest.raises(QueryRefused):
+    with pytest.raises(QueryRefusedError):
         GATE.parsed(GATE.spelled("SELECT 1"), explained)
 
 
@@ -112,16 +112,16 @@ def test_a_tree_of_what_is_allowed_passes() -> None:
 
 
 def test_a_select_that_the_tree_does_not_show_is_refused() -> None:
-    with pytest.raises(QueryRefused):
+    with pytest.raises(QueryRefusedError):
         GATE.parsed(GATE.spelled("SHOW TABLES WHERE name IN (SELECT 1)"), "ShowTables\n")
-    with pytest.raises(QueryRefused):
+    with pytest.raises(QueryRefusedError):
         GATE.parsed(GATE.spelled("SELECT * APPLY (x -> unknown(x)) FROM t"), tree("Asterisk"))
 
 
 def test_the_question_for_the_spelling_has_nothing_of_the_text_in_it() -> None:
     assert spelling(" ; DROP") == "SELECT formatQuerySingleLine(unhex('203b2044524f50'))"
     for text in ("x" * 300_000, "$a$ " * 20_000, " ; \n"):
-        with pytest.raises(QueryRefused):
+        with pytest.raises(QueryRefusedError):
             spelling(text)
 
 
@@ -141,7 +141,7 @@ def test_lists_and_verdicts_are_bounded() -> None:
     lists = allowed()
     assert lists.function("quantileExactIfOrNull") and not lists.function("file") and not lists.function("dictGetIf")
     assert not lists.table_functions & {"file", "url", "s3", "remote", "merge", "python", "executable"}
-    with pytest.raises(QueryRefused):
+    with pytest.raises(QueryRefusedError):
         check_format("Protobuf")
     kept = Verdicts(most=2)
     for text in "abc":
@@ -181,5 +181,5 @@ def test_a_request_is_put_together_from_url_form_and_body() -> None:
     ],
 )
 def test_a_body_is_bounded_and_damage_is_told(body: bytes, headers: dict[str, str]) -> None:
-    with pytest.raises(QueryRefused):
+    with pytest.raises(QueryRefusedError):
         read_query({}, {}, body, headers)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.ingest import reader
 from trainhouse.projections.ingest.reader import KafkaSource
@@ -55,5 +55,5 @@ def test_a_broker_that_is_away_for_a_moment_cuts_no_batch(monkeypatch: pytest.Mo
 
 def test_a_topic_that_cannot_be_read_cuts_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = source(monkeypatch, [Said(0), Said(0, KafkaError.TOPIC_AUTHORIZATION_FAILED), Said(1)])
-    with pytest.raises(BusUnavailable, match=r"reading t: .*let this user read"):
+    with pytest.raises(BusUnavailableError, match=r"reading t: .*let this user read"):
         reading.read([Range("t", 0, 0, 4)])

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from trainhouse.projections.endpoint.door import AUTHENTICATION_FAILED, REFUSED_HOST, Account, Door
-from trainhouse.projections.errors import ProjectionError, QueryRefused
+from trainhouse.projections.errors import ProjectionError, QueryRefusedError
 from trainhouse.projections.projector import door_of
 from trainhouse.projections.settings import ClickHouseSettings, ProjectorSettings
 
@@ -46,7 +46,7 @@ def test_an_account_enters_by_each_way_of_clickhouse(headers: dict[str, str], ur
     ],
 )
 def test_without_a_right_password_it_is_516(headers: dict[str, str], url: dict[str, str]) -> None:
-    with pytest.raises(QueryRefused) as refused:
+    with pytest.raises(QueryRefusedError) as refused:
         DOOR.enter(headers, url)
     assert refused.value.code == AUTHENTICATION_FAILED and "a:b" not in str(refused.value)
 
@@ -64,7 +64,7 @@ def test_without_a_right_password_it_is_516(headers: dict[str, str], url: dict[s
     ],
 )
 def test_an_unknown_host_and_a_foreign_page_are_refused_also_with_a_password(more: dict[str, str]) -> None:
-    with pytest.raises(QueryRefused) as refused:
+    with pytest.raises(QueryRefusedError) as refused:
         DOOR.enter(basic("ana", "a:b") | more, {})
     assert refused.value.code == REFUSED_HOST
 

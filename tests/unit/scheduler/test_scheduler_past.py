@@ -10,7 +10,7 @@ from tests.support.counting_machine import CountingMachine, Counts, cancel, prop
 from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.replay import LogEntry
-from trainhouse.scheduler.time_travel import NoSuchMoment, past
+from trainhouse.scheduler.time_travel import NoSuchMomentError, past
 
 MACHINE = CountingMachine()
 
@@ -36,7 +36,7 @@ def test_it_is_the_fold_of_exactly_what_came_before(times_ms: list[int], at_ms: 
     entries, after = journal(times_ms)
     before = [counts for now_ms, counts in after if now_ms <= at_ms]
     if not before:
-        with pytest.raises(NoSuchMoment) as early:
+        with pytest.raises(NoSuchMomentError) as early:
             past(entries, MACHINE, at_ms)
         assert early.value.first_ms == times_ms[0]
         return
@@ -77,13 +77,13 @@ def test_a_claim_before_all_time_is_no_moment() -> None:
     folded, _ = fold_bytes(MACHINE, begin(MACHINE, 0), claim.encode())
     record = proposed(Proposer(MACHINE, "me"), folded, 50, [pending(0, cancel(0), (), Limits())], 0, tick=False)
     entries = [LogEntry(0, 0, claim.encode()), LogEntry(0, 1, record.encode())]
-    with pytest.raises(NoSuchMoment) as early:
+    with pytest.raises(NoSuchMomentError) as early:
         past(entries, MACHINE, 49)
     assert early.value.first_ms == 50
     assert past(entries, MACHINE, 50).partitions[0].seq == 2
 
 
 def test_an_empty_journal_has_no_moment() -> None:
-    with pytest.raises(NoSuchMoment) as none:
+    with pytest.raises(NoSuchMomentError) as none:
         past([], MACHINE, 5)
     assert none.value.first_ms is None

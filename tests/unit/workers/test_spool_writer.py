@@ -15,7 +15,7 @@ import torch
 from trainhouse.events import ProgressReported
 from trainhouse.workers.agent.core.spool import cut_spool
 from trainhouse.workers.agent.ship.file_tail import PAGE_BYTES, FileTail
-from trainhouse.workers.spool import SpoolError, SpoolFull, SpoolWriter
+from trainhouse.workers.spool import SpoolError, SpoolFullError, SpoolWriter
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_progress_has_the_fields_of_its_event() -> None:
 
 def test_the_limit_names_the_file_and_the_setting(path: Path) -> None:
     spool = SpoolWriter(path, limit_bytes=200)
-    with pytest.raises(SpoolFull) as caught:
+    with pytest.raises(SpoolFullError) as caught:
         for step in range(100):
             spool.metrics(step, 1, {"loss": 0.5})
     assert str(path) in str(caught.value) and "TRAINHOUSE_SPOOL_LIMIT_BYTES" in str(caught.value)
@@ -95,13 +95,13 @@ def test_the_limit_names_the_file_and_the_setting(path: Path) -> None:
 def test_what_the_agent_has_shipped_and_freed_does_not_count(path: Path) -> None:
     limit = 3 * PAGE_BYTES
     spool, tail = SpoolWriter(path, limit), FileTail(path)
-    with pytest.raises(SpoolFull):
+    with pytest.raises(SpoolFullError):
         for step in range(10_000):
             spool.metrics(step, 1, {"loss": 0.5})
     tail.free(path.stat().st_size, at_least=1)
     if path.stat().st_blocks * 512 >= limit:
         pytest.skip("this file system cannot free a part of a file")
-    with pytest.raises(SpoolFull):
+    with pytest.raises(SpoolFullError):
         for step in range(10_000):
             spool.metrics(step, 1, {"loss": 0.25})
     assert limit + PAGE_BYTES < path.stat().st_size <= limit + 2 * PAGE_BYTES
@@ -110,7 +110,7 @@ def test_what_the_agent_has_shipped_and_freed_does_not_count(path: Path) -> None
 
 def test_the_limit_counts_what_was_there(path: Path) -> None:
     path.write_bytes(b'["p",{}]\n' * 1000)
-    with pytest.raises(SpoolFull):
+    with pytest.raises(SpoolFullError):
         SpoolWriter(path, limit_bytes=9000).progress({})
 
 

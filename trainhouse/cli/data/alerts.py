@@ -159,7 +159,7 @@ def backtest(
 
 def _try(rule: "Rule", since_ms: int, until_ms: int, step_ms: int | None) -> "list[Occurrence]":
     from trainhouse.projections.alerts.backtest import backtest as past
-    from trainhouse.projections.alerts.errors import EndpointAway, RuleFailed
+    from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError
     from trainhouse.projections.alerts.query import asker
     from trainhouse.projections.alerts.settings import AlertsSettings
     from trainhouse.projections.settings import ClickHouseSettings
@@ -173,14 +173,14 @@ def _try(rule: "Rule", since_ms: int, until_ms: int, step_ms: int | None) -> "li
 
     try:
         return past(rule, asker(ClickHouseSettings(), AlertsSettings().query_timeout_s), since_ms, until_ms, step_ms, progress)
-    except EndpointAway as error:
+    except EndpointUnavailableError as error:
         raise CliError(f"{error} See `trainhouse ps`", Exit.UNAVAILABLE) from error
-    except RuleFailed as error:
+    except RuleFailedError as error:
         raise CliError(str(error), Exit.DATA) from error
 
 
 def _named(name: str) -> "list[Rule]":
-    from trainhouse.projections.alerts.errors import BadRules
+    from trainhouse.projections.alerts.errors import InvalidRulesError
     from trainhouse.projections.alerts.rule_files import load, parse
     from trainhouse.projections.alerts.settings import AlertsSettings
 
@@ -189,7 +189,7 @@ def _named(name: str) -> "list[Rule]":
             return parse(Path(name).read_text("utf-8"), name)
         except OSError as error:
             raise CliError(f"{name}: cannot be read ({error.strerror})", Exit.NOT_FOUND) from error
-        except BadRules as error:
+        except InvalidRulesError as error:
             raise CliError(str(error), Exit.USAGE) from error
     known = load(AlertsSettings().rules).rules
     if name not in known:

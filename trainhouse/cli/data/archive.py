@@ -68,10 +68,10 @@ def archive(
 
 
 def _follow(kafka: "KafkaSettings", reader: "Consumer", every_s: float, *, trim: bool, json: bool) -> None:
-    from trainhouse.checkpointing.errors import ObjectStoreUnavailable
+    from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
     from trainhouse.cli.shared.repeat import again_and_again
-    from trainhouse.events.model.errors import BusUnavailable
-    from trainhouse.projections.errors import ClickHouseFailed
+    from trainhouse.events.model.errors import BusUnavailableError
+    from trainhouse.projections.errors import ClickHouseRequestError
 
     places: list[Place] = []
 
@@ -80,7 +80,7 @@ def _follow(kafka: "KafkaSettings", reader: "Consumer", every_s: float, *, trim:
             places.extend(_places(kafka, reader))
         _show([row for row in _run(kafka, places, trim=trim) if row["records"]], json)
 
-    passing = (BusUnavailable, ObjectStoreUnavailable, ClickHouseFailed)
+    passing = (BusUnavailableError, ObjectStoreUnavailableError, ClickHouseRequestError)
     again_and_again("archive", every_s, work, passing, "When all was archived last, in seconds since 1970")
 
 

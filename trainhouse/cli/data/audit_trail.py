@@ -128,7 +128,7 @@ def _words(found: "Sequence[tuple[str, int, Part]]", span: tuple[int, int]) -> "
 
 
 def _proofs(noted: dict[Place, list[str]], span: tuple[int, int] | None) -> "list[tuple[str, int, Part]]":
-    """Of each partition. Blocks. Raises ArchiveDamaged, ChainBroken."""
+    """Of each partition. Blocks. Raises ArchiveCorruptError, ChainBrokenError."""
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
     from trainhouse.events.archive.chain import verify as proof
     from trainhouse.events.archive.log import KafkaPartition, journal_reader

@@ -59,14 +59,14 @@ def expire(
 
 def _follow(kafka: "KafkaSettings", retention: "RetentionSettings", every_s: float, *, json: bool) -> None:
     from trainhouse.cli.shared.repeat import again_and_again
-    from trainhouse.events.model.errors import BusUnavailable
-    from trainhouse.events.tombstones.compacted_topics import ShutOut
-    from trainhouse.projections.errors import ClickHouseFailed
+    from trainhouse.events.model.errors import BusUnavailableError
+    from trainhouse.events.tombstones.compacted_topics import SupersededPassError
+    from trainhouse.projections.errors import ClickHouseRequestError
 
     def work() -> None:
         _show([row for row in _pass(kafka, retention) if row["ended"]], json)
 
-    passing = (BusUnavailable, ClickHouseFailed, ShutOut)
+    passing = (BusUnavailableError, ClickHouseRequestError, SupersededPassError)
     again_and_again("expire", every_s, work, passing, "When a pass ended last, in seconds since 1970")
 
 

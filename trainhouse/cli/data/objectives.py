@@ -33,7 +33,7 @@ def slo(
     import time
 
     from trainhouse.cli.shared import output
-    from trainhouse.client import QueryFailed, TrainhouseClient
+    from trainhouse.client import QueryError, TrainhouseClient
     from trainhouse.projections.slo.attainment import as_row, standing
     from trainhouse.projections.slo.targets import load
 
@@ -44,7 +44,7 @@ def slo(
         raise CliError(f"the objectives of {targets} cannot be read: {error}", Exit.USAGE) from error
     try:
         rows = [as_row(standing(target, lambda sql, values: endpoint.table(sql, values).dicts(), now_ms)) for target in chosen]
-    except QueryFailed as error:
+    except QueryError as error:
         raise CliError(f"a question about an objective is refused: {error}", Exit.FAILED) from error
     if json:
         output.json_lines(rows)

@@ -108,13 +108,13 @@ def _show(at: str, *, json: bool) -> None:
     from trainhouse.client.kafka.present import schedule_at
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.state_rows import cluster
-    from trainhouse.scheduler.time_travel import NoSuchMoment
+    from trainhouse.scheduler.time_travel import NoSuchMomentError
 
     output.logs_aside()
     at_ms = moment_of(at, time.time_ns() // 1_000_000)
     try:
         found = schedule_at(KafkaSettings(), at_ms)
-    except NoSuchMoment as error:
+    except NoSuchMomentError as error:
         raise too_early(at, error.first_ms) from error
     shown_ms = min(at_ms, found.last_ms)
     if found.whole and at_ms > found.last_ms:

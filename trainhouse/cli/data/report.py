@@ -92,7 +92,7 @@ def write(folder: Path, found: "Compared", rendered: "Document") -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         drawn = plots(found.now)
-    except drawing.PlotsMissing as error:
+    except drawing.PlotsMissingError as error:
         remark(f"written without plots: {error}")
         drawn = {}
     texts = {f"{NAME}.html": page(rendered, drawn)}

@@ -104,12 +104,12 @@ def fleet(
 
 def _pool(name: str) -> str:
     from trainhouse.events import PoolName
-    from trainhouse.workers.fleet.errors import InvalidPlan
+    from trainhouse.workers.fleet.errors import InvalidPlanError
 
     try:
         return str(PoolName.parse(name))
     except ValueError as error:
-        raise InvalidPlan(f"--pool: {error}") from error
+        raise InvalidPlanError(f"--pool: {error}") from error
 
 
 def _load(plan: "Plan", per_s: float, count: int, sizes: str | None) -> "LoadPlan":

@@ -107,14 +107,14 @@ def forget_key(
     import getpass
 
     from trainhouse.cli.shared import output
-    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.client import ChangeRefusedError, TrainhouseClient
     from trainhouse.events import ForgetNodeKey
 
     client = TrainhouseClient.from_settings()
     fields = {"pool": pool or pool_of(client.sql, node), "node_id": node, "reason": reason, "user": getpass.getuser()}
     try:
         keyed = client.fleet().forget_key(ForgetNodeKey.model_validate(fields), timeout)
-    except RefusedChange as refused:
+    except ChangeRefusedError as refused:
         raise CliError(f"node {node}: refused: {refused}", Exit.REJECTED) from refused
     if json:
         output.json_lines([] if keyed is None else [keyed.model_dump(mode="json")])
@@ -128,7 +128,7 @@ def _ask(
     import getpass
 
     from trainhouse.cli.shared import output
-    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.client import ChangeRefusedError, TrainhouseClient
     from trainhouse.client.kafka.pool_requests import RESTRICTIONS
     from trainhouse.events import UncordonNode
 
@@ -138,7 +138,7 @@ def _ask(
     event = kind.model_validate(fields | ({} if deadline_s is None else {"deadline_s": deadline_s}))
     try:
         restricted = client.fleet().restrict(event, timeout_s)
-    except RefusedChange as refused:
+    except ChangeRefusedError as refused:
         raise CliError(f"node {node}: refused: {refused}", Exit.REJECTED) from refused
     if restricted is None:
         output.remark(f"node {node} is {'open' if kind is UncordonNode else RESTRICTIONS[kind]} already: nothing changed")
@@ -167,7 +167,7 @@ def pool_of(sql: "Sql", node: str) -> str:
     """The pool where a node registered last. Raises CliError with the nearest names."""
     import difflib
 
-    from trainhouse.client import NotReachable
+    from trainhouse.client import NotReachableError
     from trainhouse.client.sql import literal
 
     try:
@@ -175,7 +175,7 @@ def pool_of(sql: "Sql", node: str) -> str:
         if rows:
             return str(rows[0][0])
         names = [str(row[0]) for row in sql.table("SELECT node_id FROM nodes ORDER BY node_id LIMIT 100000").rows]
-    except NotReachable as error:
+    except NotReachableError as error:
         raise CliError(f"the pool of node {node} is not known: {error}. Name it by --pool", Exit.UNAVAILABLE) from error
     near = difflib.get_close_matches(node, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "`trainhouse nodes` lists them"
@@ -184,11 +184,11 @@ def pool_of(sql: "Sql", node: str) -> str:
 
 def gangs_on(sql: "Sql", node: str) -> list[dict[str, Any]]:
     """The gangs that hold devices of a node; none where the tables do not answer."""
-    from trainhouse.client import NotReachable
+    from trainhouse.client import NotReachableError
     from trainhouse.client.sql import literal
 
     query = f"SELECT job_id, state, world_size AS ranks, user, team FROM jobs WHERE has(node_ids, {literal(node)}) ORDER BY job_id"
     try:
         return sql.table(query).dicts()
-    except NotReachable:
+    except NotReachableError:
         return []

@@ -85,11 +85,11 @@ def nodes(
 
 def _isolations(client: "TrainhouseClient") -> dict[str, str] | None:
     """By node; None for one who may not ask in SQL."""
-    from trainhouse.client.errors import Denied
+    from trainhouse.client.errors import AccessDeniedError
 
     try:
         return isolations(client.sql.table(ISOLATIONS).dicts())
-    except Denied:
+    except AccessDeniedError:
         return None
 
 

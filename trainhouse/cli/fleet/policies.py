@@ -100,7 +100,7 @@ def apply(
     import getpass
 
     from trainhouse.cli.shared import output
-    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.client import ChangeRefusedError, TrainhouseClient
     from trainhouse.events import PolicyChanged, PoolName, SchedulingPolicy
     from trainhouse.scheduler.policies import diff as differences
 
@@ -110,7 +110,7 @@ def apply(
     asked = PolicyChanged(pool=PoolName(pool), policy=policy, text=text, user=getpass.getuser(), reason=reason)
     try:
         applied = client.fleet().apply(asked, timeout)
-    except RefusedChange as refused:
+    except ChangeRefusedError as refused:
         stays = f"version {before.version} ({before.policy.name})" if before else "the default"
         raise CliError(f"{file} is refused for pool {pool}: {refused}. The old policy stays: {stays}", Exit.REJECTED) from refused
     if applied is None:

@@ -43,7 +43,7 @@ def create(
     TRAINHOUSE_AGENT_POOL=vision trainhouse run agent       a machine that joins it
     """
     from trainhouse.cli.shared import output
-    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.client import ChangeRefusedError, TrainhouseClient
     from trainhouse.events import PoolCreated, PoolName
 
     try:
@@ -56,7 +56,7 @@ def create(
     if name not in pools:
         try:
             fleet.create(PoolCreated(pool=pool, partition=chosen), timeout)
-        except RefusedChange as refused:
+        except ChangeRefusedError as refused:
             raise CliError(str(refused), Exit.REJECTED) from refused
     if json:
         output.json_lines([{"pool": name, "partition": chosen, "created": name not in pools}])
@@ -97,7 +97,7 @@ def move(
     import getpass
 
     from trainhouse.cli.shared import output
-    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.client import ChangeRefusedError, TrainhouseClient
     from trainhouse.events import MovePool
 
     fleet = TrainhouseClient.from_settings().fleet()
@@ -109,7 +109,7 @@ def move(
         try:
             event = MovePool.model_validate({"pool": name, "to_partition": to, "reason": reason, "user": getpass.getuser()})
             fleet.move(event, timeout)
-        except RefusedChange as refused:
+        except ChangeRefusedError as refused:
             raise CliError(str(refused), Exit.REJECTED) from refused
     if json:
         output.json_lines([{"pool": name, "partition": to, "from_partition": before, "moved": before != to}])

@@ -146,14 +146,14 @@ def _one_pool(pools: str) -> bool:
 def _file_errors() -> Iterator[None]:
     """Errors of files as sentences."""
     from trainhouse.scheduler.policies import PolicyError
-    from trainhouse.scheduler.sim.drawing import PlotsMissing
+    from trainhouse.scheduler.sim.drawing import PlotsMissingError
     from trainhouse.scheduler.sim.table import FileError
 
     try:
         yield
     except (FileError, PolicyError) as error:
         raise CliError(str(error), Exit.USAGE) from error
-    except PlotsMissing as error:
+    except PlotsMissingError as error:
         raise CliError(str(error), Exit.CONFIG) from error
     except OSError as error:
         raise CliError(f"{error.filename or 'a file'}: {error.strerror or error}", Exit.NOT_FOUND) from error

@@ -88,13 +88,13 @@ def _past(pool: str | None, since: str | None) -> "Recorded":
     from trainhouse.cli.shared.filters import parse_time
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.core.errors import BrokenInvariant
-    from trainhouse.scheduler.sim.journal_trace import NothingRecorded, recorded
+    from trainhouse.scheduler.sim.journal_trace import NothingRecordedError, recorded
     from trainhouse.scheduler.stream.history.history_journal import recorded_history
 
     since_ms = parse_time(since, time.time_ns() // 1_000_000) if since else None
     try:
         return recorded(recorded_history(KafkaSettings(), ObjectArchive()), pool, since_ms)
-    except NothingRecorded as error:
+    except NothingRecordedError as error:
         raise CliError(str(error), Exit.NOT_FOUND) from error
     except BrokenInvariant as error:
         raise CliError(f"the journal cannot be read: {error}", Exit.FAILED) from error

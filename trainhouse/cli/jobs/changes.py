@@ -30,13 +30,13 @@ def cancel(
     trainhouse cancel gpt-1k7x3m9qp2f8d --reason "wrong learning rate"
     """
     from trainhouse.cli.jobs.job_status import known_ids, unknown
-    from trainhouse.client import TrainhouseClient, UnknownJob
+    from trainhouse.client import TrainhouseClient, UnknownJobError
 
     client = TrainhouseClient.from_settings()
     for job in jobs:
         try:
             state = client.status(job).state
-        except UnknownJob:
+        except UnknownJobError:
             # Submitted a moment ago, perhaps: a cancellation may overtake its job.
             if client.spec(job) is None:
                 raise unknown(job, known_ids(client)) from None
@@ -69,7 +69,7 @@ def change(
     """
     from trainhouse.cli.jobs.job_status import find
     from trainhouse.cli.shared import output
-    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.client import ChangeRefusedError, TrainhouseClient
 
     asked = limits_asked(restarts, run_time, grace)
     if priority is None and not asked:
@@ -80,7 +80,7 @@ def change(
         raise CliError(f"{job} is {status.state} already: nothing of it can change", Exit.USAGE)
     try:
         retuned = client.change(job, priority=priority, timeout_s=timeout, **asked)
-    except RefusedChange as refused:
+    except ChangeRefusedError as refused:
         raise CliError(f"{job} was not changed: {refused}", Exit.REJECTED) from refused
     if retuned is None:
         raise CliError(f"{job} was not changed: it has these values already, or has ended", Exit.USAGE)
@@ -108,7 +108,7 @@ def review(
     trainhouse review gpt-1k7x3m9qp2f8d --cancel --reason "wrong data"
     """
     from trainhouse.cli.jobs.job_status import find
-    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.client import ChangeRefusedError, TrainhouseClient
     from trainhouse.events import JobState, ReviewAction
 
     ways = (ReviewAction.SEND, send), (ReviewAction.GO_ON, go_on), (ReviewAction.CANCEL, cancel)
@@ -123,7 +123,7 @@ def review(
         raise CliError(f"{job} is {state} already: there is nothing to review", Exit.REJECTED)
     try:
         client.review(job, asked[0], reason=reason, timeout_s=timeout)
-    except RefusedChange as refused:
+    except ChangeRefusedError as refused:
         raise CliError(str(refused), Exit.REJECTED) from refused
     outcomes = {ReviewAction.SEND: "sent to review", ReviewAction.GO_ON: "goes on", ReviewAction.CANCEL: "cancelled"}
     sys.stdout.write(f"{job}: {outcomes[asked[0]]}\n")
@@ -154,12 +154,12 @@ def rerun(
     """
     from trainhouse.cli.jobs.job_status import known_ids, unknown
     from trainhouse.cli.jobs.submit import print_job
-    from trainhouse.client import TrainhouseClient, UnknownJob
+    from trainhouse.client import TrainhouseClient, UnknownJobError
 
     client = TrainhouseClient.from_settings()
     try:
         again = client.rerun(job)
-    except UnknownJob:
+    except UnknownJobError:
         raise unknown(job, known_ids(client)) from None
     print_job(again, client.spec(job) if json else None, json=json)
     submitted = [again]

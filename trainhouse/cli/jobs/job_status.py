@@ -119,11 +119,11 @@ def _moments(client: "TrainhouseClient") -> "Iterator[None]":
 
 def find(client: "TrainhouseClient", job: str) -> "JobStatus":
     """The job's status. Raises CliError with the nearest names."""
-    from trainhouse.client import UnknownJob
+    from trainhouse.client import UnknownJobError
 
     try:
         return client.status(job)
-    except UnknownJob:
+    except UnknownJobError:
         raise unknown(job, known_ids(client)) from None
 
 

@@ -62,7 +62,7 @@ def _answer(job: str, at: str | None, nodes: bool) -> "tuple[JobExplained, list[
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.kafka.backend import ByKafka
     from trainhouse.client.kafka.explaining import explained
-    from trainhouse.scheduler.time_travel import NoSuchMoment
+    from trainhouse.scheduler.time_travel import NoSuchMomentError
 
     now_ms = time.time_ns() // 1_000_000
     at_ms = None if at is None else moment_of(at, now_ms)
@@ -71,7 +71,7 @@ def _answer(job: str, at: str | None, nodes: bool) -> "tuple[JobExplained, list[
         return _from_gateway(client, job, at, at_ms, nodes)
     try:
         found = explained(client.kafka, job, now_ms if at_ms is None else at_ms, nodes=nodes)
-    except NoSuchMoment as error:
+    except NoSuchMomentError as error:
         raise too_early(at or "now", error.first_ms) from error
     if found is None:
         raise _unknown(job, at)

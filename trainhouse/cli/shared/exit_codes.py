@@ -62,30 +62,30 @@ def explain(error: BaseException) -> CliError | None:
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
-    from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable
+    from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailableError
     from trainhouse.client import errors as client
     from trainhouse.deploy.local.errors import StackError
     from trainhouse.events.archive.errors import ArchiveError
-    from trainhouse.events.model.errors import BusUnavailable, EventError
+    from trainhouse.events.model.errors import BusUnavailableError, EventError
 
     if isinstance(error, ValidationError | SettingsError):
         return CliError(
             f"settings are wrong: {_first_problem(error)}; see TRAINHOUSE_* in the environment and the settings file", Exit.CONFIG
         )
     codes: tuple[tuple[type[BaseException], Exit], ...] = (
-        (client.NotReachable, Exit.UNAVAILABLE),
-        (client.NoReply, Exit.UNAVAILABLE),
-        (BusUnavailable, Exit.UNAVAILABLE),
-        (ObjectStoreUnavailable, Exit.UNAVAILABLE),
+        (client.NotReachableError, Exit.UNAVAILABLE),
+        (client.NoReplyError, Exit.UNAVAILABLE),
+        (BusUnavailableError, Exit.UNAVAILABLE),
+        (ObjectStoreUnavailableError, Exit.UNAVAILABLE),
         (CheckpointError, Exit.CONFIG),
         (StackError, Exit.UNAVAILABLE),
-        (client.QueryFailed, Exit.DATA),
-        (client.NeedsKafka, Exit.CONFIG),
-        (client.BadSettings, Exit.CONFIG),
-        (client.Denied, Exit.CONFIG),
-        (client.JournalBroken, Exit.FAILED),
-        (client.UnknownJob, Exit.NOT_FOUND),
-        (client.RefusedChange, Exit.REJECTED),
+        (client.QueryError, Exit.DATA),
+        (client.NeedsKafkaError, Exit.CONFIG),
+        (client.InvalidSettingsError, Exit.CONFIG),
+        (client.AccessDeniedError, Exit.CONFIG),
+        (client.JournalBrokenError, Exit.FAILED),
+        (client.UnknownJobError, Exit.NOT_FOUND),
+        (client.ChangeRefusedError, Exit.REJECTED),
         (client.ClientError, Exit.USAGE),
         (ArchiveError, Exit.FAILED),
         (EventError, Exit.USAGE),

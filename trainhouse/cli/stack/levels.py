@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_levels(kafka: "KafkaSettings", machines: "Mapping[str, Machine[Any]]", needed: Mapping[str, int], what: str) -> None:
-    """Refuses `what` where a journal is below the level that it needs. Blocks on the brokers. Raises CliError, BusUnavailable."""
+    """Refuses `what` where a journal is below the level that it needs. Blocks on the brokers. Raises CliError, BusUnavailableError."""
     from trainhouse.scheduler.stream.history.upgrade_reading import upgrades_of
 
     refused = too_low(upgrades_of(kafka, machines), needed, what)

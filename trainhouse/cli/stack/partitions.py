@@ -145,13 +145,13 @@ def _publish_growth(kafka: "KafkaSettings", partitions: int) -> None:
 
 @contextmanager
 def _sentences(kafka: "KafkaSettings") -> Iterator[None]:
-    from trainhouse.events.model.errors import BusUnavailable, TopicsDiffer
+    from trainhouse.events.model.errors import BusUnavailableError, TopicsDifferError
 
     try:
         yield
     except ValueError as error:
         raise CliError(str(error), Exit.USAGE) from error
-    except TopicsDiffer as error:
+    except TopicsDifferError as error:
         raise CliError(str(error), Exit.FAILED) from error
-    except BusUnavailable as error:
+    except BusUnavailableError as error:
         raise CliError(f"the topics on {kafka.bootstrap}: {error}", Exit.UNAVAILABLE) from error

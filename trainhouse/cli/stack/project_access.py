@@ -247,7 +247,7 @@ def _changed(
     """Asks for a change until it is made from the newest version; None: all is so already. Raises CliError."""
     import getpass
 
-    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.client import ChangeRefusedError, TrainhouseClient
     from trainhouse.events import ChangeProject
     from trainhouse.scheduler.core.intake.projects import approved
 
@@ -260,7 +260,7 @@ def _changed(
         asked = ChangeProject(project=wanted, replaces=known.version if known else 0, text=text, user=user, reason=reason)
         try:
             return fleet.change_project(asked, timeout_s)
-        except RefusedChange as refused:
+        except ChangeRefusedError as refused:
             if "was made from version" not in str(refused) or attempt == TRIES - 1:
                 raise CliError(f"project {name} stays as it was: {refused}", Exit.REJECTED) from refused
     raise AssertionError("the last attempt returns or raises")

@@ -44,7 +44,7 @@ def create(
 
     from trainhouse.cli.shared import output
     from trainhouse.events.bus.admin import create_project_topics
-    from trainhouse.events.model.errors import BusUnavailable
+    from trainhouse.events.model.errors import BusUnavailableError
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.wire.project_topics import jobs_topic, status_topic
 
@@ -52,7 +52,7 @@ def create(
         made = create_project_topics(KafkaSettings(), project)
     except ValueError as error:
         raise CliError(str(error), Exit.USAGE) from error
-    except (BusUnavailable, KafkaException) as error:
+    except (BusUnavailableError, KafkaException) as error:
         raise CliError(f"the topics of project {project} were not made: {error}", Exit.UNAVAILABLE) from error
     rows = [{"topic": name, "created": name in made} for name in (jobs_topic(project), status_topic(project))]
     if json:

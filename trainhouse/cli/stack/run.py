@@ -99,7 +99,7 @@ def check_partitions(role: str) -> None:
     import threading
 
     from trainhouse.events.bus.topology_log import checked_patiently, watch
-    from trainhouse.events.model.errors import TopicsDiffer
+    from trainhouse.events.model.errors import TopicsDifferError
     from trainhouse.events.settings import KafkaSettings
 
     kafka, never = KafkaSettings(), threading.Event()
@@ -107,7 +107,7 @@ def check_partitions(role: str) -> None:
     if role in _OF_THE_BROKERS:
         try:
             checked_patiently(kafka, group, never)
-        except TopicsDiffer as error:
+        except TopicsDifferError as error:
             raise CliError(str(error), Exit.CONFIG) from error
     threading.Thread(target=watch, args=(kafka, group, never, _end), name="partitions", daemon=True).start()
 

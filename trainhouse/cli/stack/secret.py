@@ -207,7 +207,7 @@ def inform(records: list[SecretRecord], removed: list[SecretName] | None = None)
 
     from trainhouse.events import Event, SecretDeclared, SecretRemoved, envelope_of
     from trainhouse.events.bus.kafka import EventProducer
-    from trainhouse.events.model.errors import BusUnavailable
+    from trainhouse.events.model.errors import BusUnavailableError
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.wire.topics import JOBS
 
@@ -218,7 +218,7 @@ def inform(records: list[SecretRecord], removed: list[SecretName] | None = None)
         for event in events:
             producer.send(JOBS, envelope_of(event, id=secrets.token_hex(16), source=SOURCE, now_ms=time.time_ns() // 1_000_000))
         producer.flush(FLUSH_S)
-    except BusUnavailable as error:
+    except BusUnavailableError as error:
         sys.stderr.write(f"it counts here, but the control plane was not told ({error}): `trainhouse secrets declare` does that later\n")
 
 

@@ -73,13 +73,13 @@ class CommandAudit:
 
     def send(self) -> None:
         """Sends what is kept, as far as the brokers take it; the rest waits."""
-        from trainhouse.events.model.errors import BusUnavailable
+        from trainhouse.events.model.errors import BusUnavailableError
 
         with suppress(OSError), _opened(self._file) as kept:
             waiting = [envelope for line in kept.read().splitlines() if (envelope := _read(line)) is not None]
             try:
                 _send(waiting, self._settings.dir)
-            except (BusUnavailable, BufferError) as error:
+            except (BusUnavailableError, BufferError) as error:
                 sys.stderr.write(f"the audit of it waits in {self._file}: {error}; the next `trainhouse secrets` command sends it\n")
                 return
             kept.truncate(0)
@@ -153,7 +153,7 @@ def _read(line: bytes) -> Envelope | None:
 
 
 def _send(waiting: list[Envelope], folder: Path) -> None:
-    """Signed with the node's key, where this machine's agent has one that we may read. Blocks. Raises BusUnavailable."""
+    """Signed with the node's key, where this machine's agent has one that we may read. Blocks. Raises BusUnavailableError."""
     from trainhouse.events.bus.kafka import EventProducer
     from trainhouse.events.security.key_files import read_key
     from trainhouse.events.security.signing import InvalidKeyError

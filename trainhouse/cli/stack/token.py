@@ -51,7 +51,7 @@ def create(
     from trainhouse.events import TokenIssued
     from trainhouse.gateway.auth import tokens
     from trainhouse.gateway.auth.roles import NAMES
-    from trainhouse.gateway.errors import BadToken
+    from trainhouse.gateway.errors import InvalidTokenError
 
     if role is not None and role not in NAMES:
         raise CliError(f"{role!r} is no role; there are {', '.join(NAMES)}", Exit.USAGE)
@@ -62,7 +62,7 @@ def create(
     until_s = None if expires == FOR_EVER else now_s + seconds_of(expires)
     try:
         made = tokens.issue(_keys().newest, sub, [role], project, now_s=now_s, expires_s=until_s, token_id=token_id)
-    except BadToken as error:
+    except InvalidTokenError as error:
         raise CliError(f"{error}", Exit.USAGE) from error
     _send(
         TokenIssued(
@@ -147,22 +147,22 @@ def _cell(value: Any) -> str:
 
 def _keys() -> "Keys":
     from trainhouse.gateway.auth.keyring import Keys
-    from trainhouse.gateway.errors import KeyUnusable
+    from trainhouse.gateway.errors import KeyUnusableError
     from trainhouse.gateway.settings import GatewaySettings
 
     try:
         return Keys(GatewaySettings().signing_keys())
-    except KeyUnusable as error:
+    except KeyUnusableError as error:
         raise CliError(str(error), Exit.CONFIG) from error
 
 
 def _claims(token: str) -> dict[str, Any]:
     from trainhouse.gateway.auth import tokens
-    from trainhouse.gateway.errors import BadToken
+    from trainhouse.gateway.errors import InvalidTokenError
 
     try:
         found = _keys().read(lambda key: tokens.read(key, token))
-    except BadToken as error:
+    except InvalidTokenError as error:
         raise CliError(str(error), Exit.USAGE) from error
     revoked = any(row["token_id"] == found.token_id and row["state"] == "revoked" for row in _listed())
     return {

@@ -45,7 +45,7 @@ class GatewaySql:
     way: "ByGateway"
 
     def table(self, query: str, values: Mapping[str, str | int] | None = None) -> Table:
-        """The whole answer. Blocks. Raises QueryFailed, NotReachable, Denied."""
+        """The whole answer. Blocks. Raises QueryError, NotReachableError, AccessDeniedError."""
         return sql_table(self.raw(query, "JSONCompact", values))
 
     def raw(self, query: str, format: str = "TabSeparated", values: Mapping[str, str | int] | None = None) -> bytes:
@@ -77,7 +77,7 @@ class ByGateway:
         return GatewaySql(self)
 
     def run(self, flow: Flow[T]) -> T:
-        """Runs a flow to its end. Blocks. Raises NotReachable, and what the flow raises."""
+        """Runs a flow to its end. Blocks. Raises NotReachableError, and what the flow raises."""
         try:
             request = next(flow)
             while True:
@@ -150,7 +150,7 @@ class ByGateway:
         return self._watching().one(job, self.after(job.job_id), timeout_s)
 
     def watch_all(self) -> Iterator[JobStatus | None]:
-        """From the live stream of the fleet; where it breaks, NotReachable says so."""
+        """From the live stream of the fleet; where it breaks, NotReachableError says so."""
         return self._watching().all()
 
     def jobs(self, keep: JobFilter, limit: int) -> list[Row]:

@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 
 import orjson
 
-from trainhouse.client.errors import ClientError, Denied, InvalidSpec, NoReply, NotReachable, QueryFailed, RefusedChange
+from trainhouse.client.errors import (
+    AccessDeniedError,
+    ChangeRefusedError,
+    ClientError,
+    InvalidSpecError,
+    NoReplyError,
+    NotReachableError,
+    QueryError,
+)
 
 T = TypeVar("T")
 MAX_SHOWN_CHARS = 2000
@@ -39,11 +47,11 @@ class GatewayAnswer:
     headers: Mapping[str, str]
 
     def json(self) -> Any:
-        """Its document. Raises NotReachable: a page of something between us and the gateway is no answer."""
+        """Its document. Raises NotReachableError: a page of something between us and the gateway is no answer."""
         try:
             return orjson.loads(self.content)
         except orjson.JSONDecodeError as error:
-            raise NotReachable("the answer is no JSON: does TRAINHOUSE_GATEWAY_URL name a gateway of Trainhouse?") from error
+            raise NotReachableError("the answer is no JSON: does TRAINHOUSE_GATEWAY_URL name a gateway of Trainhouse?") from error
 
 
 Flow = Generator[Request, GatewayAnswer, T]
@@ -69,7 +77,7 @@ def everything(path: str, params: Mapping[str, Any] | None = None) -> Flow[list[
         query["cursor"] = page["next_cursor"]
 
 
-class NotFound(ClientError):
+class NotFoundError(ClientError):
     """404: what it is of, the caller knows."""
 
 
@@ -77,24 +85,24 @@ def error_of(answer: GatewayAnswer) -> ClientError:
     """Returns the error that a refusal means to its reader."""
     text, about = detail(answer), document(answer)
     if isinstance(about.get("code"), int):
-        return QueryFailed(text)  # ClickHouse's own code
+        return QueryError(text)  # ClickHouse's own code
     retryable = answer.status in (408, 425, 429, 500, 502, 503, 504)
     if answer.status == 404:
-        return NotFound(text)
+        return NotFoundError(text)
     if answer.status in (401, 403):
-        return Denied(f"the gateway refused: {text}")
+        return AccessDeniedError(f"the gateway refused: {text}")
     if answer.status == 409:
-        return RefusedChange(text)
+        return ChangeRefusedError(text)
     if answer.status == 504:
-        return NoReply(text)
+        return NoReplyError(text)
     if retryable:
-        return NotReachable(f"the gateway: {text}")
-    return InvalidSpec(text) if answer.status in (400, 413, 415, 422) else ClientError(f"the gateway refused: {text}")
+        return NotReachableError(f"the gateway: {text}")
+    return InvalidSpecError(text) if answer.status in (400, 413, 415, 422) else ClientError(f"the gateway refused: {text}")
 
 
 def query_error(error: ClientError) -> ClientError:
     """An error of a question in SQL: what is wrong with it is ClickHouse's to say."""
-    return QueryFailed(str(error)) if isinstance(error, InvalidSpec) else error
+    return QueryError(str(error)) if isinstance(error, InvalidSpecError) else error
 
 
 def detail(answer: GatewayAnswer) -> str:

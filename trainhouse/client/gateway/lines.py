@@ -31,7 +31,7 @@ class GatewayLines:
     _whole: bool = False
 
     def more(self) -> Iterator[Line]:
-        """Yields what is new, a batch at most. Blocks. Raises UnknownJob."""
+        """Yields what is new, a batch at most. Blocks. Raises UnknownJobError."""
         if self.tail is not None:
             self._waiting, self.tail, self._whole = self._tail(self.tail), None, True
         elif not self._waiting:

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import orjson
 
 from trainhouse.client.backend_protocol import Happening, Row
-from trainhouse.client.errors import ClientError, UnknownJob
+from trainhouse.client.errors import ClientError, UnknownJobError
 from trainhouse.client.filters import JobFilter
-from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFound, Request, ask, everything, query_error
+from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFoundError, Request, ask, everything, query_error
 from trainhouse.client.rows import status_of_row
 from trainhouse.events import JobSpec, JobState, JobStatus
 from trainhouse.events.model.explanation import JobExplained
@@ -30,11 +30,11 @@ def job_path(job_id: str, part: str = "") -> str:
 
 
 def of_job(job_id: str, request: Request) -> Flow[GatewayAnswer]:
-    """A request about one job. Raises UnknownJob."""
+    """A request about one job. Raises UnknownJobError."""
     try:
         return (yield from ask(request))
-    except NotFound as error:
-        raise UnknownJob(job_id) from error
+    except NotFoundError as error:
+        raise UnknownJobError(job_id) from error
 
 
 def status(job_id: str, after: str | None = None) -> Flow[JobStatus]:
@@ -68,14 +68,14 @@ def spec(job_id: str, after: str | None = None) -> Flow[JobSpec | None]:
     """Returns the submitted spec of a job: its first submission is the one that counts."""
     try:
         found = yield from of_job_listing(job_id, "events", after, type="job.submitted", limit=PAGE)
-    except UnknownJob:
+    except UnknownJobError:
         return None
     known = [row["event"]["spec"] for row in found if row["type"] == SUBMITTED and row["event"]]
     return JobSpec.model_validate(known[0]) if known else None
 
 
 def events(job_id: str, kind: str | None, after: str | None = None) -> Flow[list[Happening]]:
-    """A job's story. Raises UnknownJob."""
+    """A job's story. Raises UnknownJobError."""
     params = {"limit": PAGE} | ({"type": kind} if kind else {})
     return [happening(row) for row in (yield from of_job_listing(job_id, "events", after, **params))]
 
@@ -88,7 +88,7 @@ def happening(row: Mapping[str, Any]) -> Happening:
 
 
 def why(job_id: str, at_ms: int | None, after: str | None = None) -> Flow[JobExplained | None]:
-    """The scheduler's newest answer by then, of a job that waits then. Raises UnknownJob."""
+    """The scheduler's newest answer by then, of a job that waits then. Raises UnknownJobError."""
     if at_ms is None:
         if (yield from status(job_id, after)).state not in (JobState.PENDING, JobState.PREEMPTED):
             return None
@@ -108,7 +108,7 @@ def _waited(then_ms: int, spans: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def curve(job_id: str, metric: str, points: int) -> Flow[list[Row]]:
-    """Buckets of one metric. Raises UnknownJob."""
+    """Buckets of one metric. Raises UnknownJobError."""
     request = Request("GET", job_path(job_id, "curves"), {"metric": metric, "points": max(10, points)})
     (found,) = (yield from of_job(job_id, request)).json()["items"]
     return [dict(zip(CURVE, values, strict=True)) for values in zip(*(found[name] for name in CURVE), strict=True)]
@@ -120,11 +120,11 @@ def listing(path: str, **params: Any) -> Flow[list[Row]]:
 
 
 def of_job_listing(job_id: str, part: str, after: str | None = None, **params: Any) -> Flow[list[Row]]:
-    """All items of a listing of one job. Raises UnknownJob."""
+    """All items of a listing of one job. Raises UnknownJobError."""
     try:
         return (yield from listing(job_path(job_id, part), **params, **_after(after)))
-    except NotFound as error:
-        raise UnknownJob(job_id) from error
+    except NotFoundError as error:
+        raise UnknownJobError(job_id) from error
 
 
 def login_code() -> Flow[dict[str, Any]]:
@@ -143,7 +143,7 @@ def query(sql: str, format: str, values: Mapping[str, str | int] | None) -> Flow
 
 
 def points(job_id: str, names: Sequence[str], after: str | None = None) -> Flow[list[bytes]]:
-    """Every point of some metrics, as Arrow streams of one table. Raises UnknownJob."""
+    """Every point of some metrics, as Arrow streams of one table. Raises UnknownJobError."""
     params: dict[str, Any] = {"metric": list(names)} | _after(after)
     found: list[bytes] = []
     while True:

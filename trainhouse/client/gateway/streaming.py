@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import orjson
 
-from trainhouse.client.errors import ClientError, NotReachable
+from trainhouse.client.errors import ClientError, NotReachableError
 from trainhouse.client.gateway import transport
 from trainhouse.client.gateway.exchange import GatewayAnswer, error_of
 from trainhouse.client.gateway.sse import EventParser, ServerEvent
@@ -50,7 +50,8 @@ class Stream:
         self._http.close()
 
     def events(self) -> Iterator[ServerEvent | None]:
-        """Each event, and None about twice a second between. Never ends by itself. Raises NotReachable, Denied, NotFound."""
+        """Each event, and None about twice a second between. Never ends by itself. Raises NotReachableError, AccessDeniedError,
+        NotFoundError."""
         while True:
             try:
                 found = self._queue.get(timeout=POLL_S)
@@ -70,7 +71,7 @@ class Stream:
                     failures, received_s = 0, time.monotonic()
                     for event in parser.take(chunk):
                         self._put(event)
-            except NotReachable as error:
+            except NotReachableError as error:
                 if time.monotonic() > received_s + self.give_up_s:
                     self._put(error)
                     return
@@ -104,9 +105,9 @@ class Stream:
 
 
 def document(event: ServerEvent) -> dict[str, Any]:
-    """The event's data. Raises NotReachable for what is no JSON object."""
+    """The event's data. Raises NotReachableError for what is no JSON object."""
     try:
         found = orjson.loads(event.data)
     except orjson.JSONDecodeError as error:
-        raise NotReachable("the stream holds something that is no JSON: does TRAINHOUSE_GATEWAY_URL name a gateway?") from error
+        raise NotReachableError("the stream holds something that is no JSON: does TRAINHOUSE_GATEWAY_URL name a gateway?") from error
     return found if isinstance(found, dict) else {}

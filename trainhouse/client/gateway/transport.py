@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from trainhouse.client.errors import BadSettings, NotReachable
+from trainhouse.client.errors import InvalidSettingsError, NotReachableError
 from trainhouse.client.gateway.exchange import GatewayAnswer, Request
 from trainhouse.client.settings import GatewaySettings
 
@@ -20,20 +20,22 @@ LIMITS = httpx.Limits(max_connections=16, max_keepalive_connections=4)
 
 
 def settings(url: str, token: str) -> dict[str, Any]:
-    """Arguments of an httpx client. Raises BadSettings."""
+    """Arguments of an httpx client. Raises InvalidSettingsError."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadSettings(f"TRAINHOUSE_GATEWAY_URL is {url!r}: it must be of the form https://host[:port]")
+        raise InvalidSettingsError(f"TRAINHOUSE_GATEWAY_URL is {url!r}: it must be of the form https://host[:port]")
     if not token:
-        raise BadSettings(f"the gateway at {url} needs a token: set TRAINHOUSE_GATEWAY_TOKEN (`trainhouse token create` makes one)")
+        raise InvalidSettingsError(
+            f"the gateway at {url} needs a token: set TRAINHOUSE_GATEWAY_TOKEN (`trainhouse token create` makes one)"
+        )
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise BadSettings("TRAINHOUSE_GATEWAY_TOKEN is no token: it has characters that none has; copy it again")
+        raise InvalidSettingsError("TRAINHOUSE_GATEWAY_TOKEN is no token: it has characters that none has; copy it again")
     headers = {"Authorization": f"Bearer {token}", "User-Agent": "trainhouse-client"}
     return {"base_url": url.rstrip("/"), "headers": headers, "timeout": TIMEOUT, "limits": LIMITS, "verify": _trusted(parts.scheme)}
 
 
 def _trusted(scheme: str) -> ssl.SSLContext | bool:
-    """Returns the trusted certificates. Raises BadSettings."""
+    """Returns the trusted certificates. Raises InvalidSettingsError."""
     ca = GatewaySettings().ca
     if scheme != "https" or ca is None:
         return True
@@ -41,7 +43,7 @@ def _trusted(scheme: str) -> ssl.SSLContext | bool:
     try:
         found.load_verify_locations(cafile=ca)
     except OSError as error:
-        raise BadSettings(f"TRAINHOUSE_GATEWAY_CA is {ca}: no certificate of an authority can be read there ({error})") from error
+        raise InvalidSettingsError(f"TRAINHOUSE_GATEWAY_CA is {ca}: no certificate of an authority can be read there ({error})") from error
     return found
 
 
@@ -61,7 +63,7 @@ def answered(response: httpx.Response) -> GatewayAnswer:
     return GatewayAnswer(response.status_code, response.content, headers)
 
 
-def away(url: str, error: Exception) -> NotReachable:
+def away(url: str, error: Exception) -> NotReachableError:
     """One sentence for a gateway that does not answer."""
     cause = str(error) or type(error).__name__
-    return NotReachable(f"the gateway at {url} does not answer ({cause}); is it up, and TRAINHOUSE_GATEWAY_URL right?")
+    return NotReachableError(f"the gateway at {url} does not answer ({cause}); is it up, and TRAINHOUSE_GATEWAY_URL right?")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainhouse.client.backend_protocol import Submitted
-from trainhouse.client.errors import NotReachable, UnknownJob
-from trainhouse.client.gateway.exchange import Flow, NotFound
+from trainhouse.client.errors import NotReachableError, UnknownJobError
+from trainhouse.client.gateway.exchange import Flow, NotFoundError
 from trainhouse.client.gateway.reads import job_path, status_of
 from trainhouse.client.gateway.reads import status as status_flow
 from trainhouse.client.gateway.streaming import Stream, document
@@ -31,7 +31,7 @@ class Watch:
     seen: dict[str, int] = field(default_factory=dict)
 
     def one(self, job: Submitted, after: str | None, timeout_s: float | None) -> Iterator[JobStatus | None]:
-        """Each new status until a final one, and None about twice a second between. Raises UnknownJob, NotReachable."""
+        """Each new status until a final one, and None about twice a second between. Raises UnknownJobError, NotReachableError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         params = {"include": "status"} | ({"after": after} if after else {})
         try:
@@ -47,8 +47,8 @@ class Watch:
                     yield status
                     if (status is not None and status.state.final) or (deadline is not None and time.monotonic() >= deadline):
                         return
-        except NotFound as error:
-            raise UnknownJob(job.job_id) from error
+        except NotFoundError as error:
+            raise UnknownJobError(job.job_id) from error
 
     def all(self) -> Iterator[JobStatus | None]:
         """New statuses of every job that the caller may see, without end, and None about twice a second between."""
@@ -60,7 +60,7 @@ class Watch:
         """The status now, if it is news; None where the gateway is away: the stream tells of that, when it lasts."""
         try:
             return self._new(self.run(status_flow(job_id)))
-        except (NotReachable, UnknownJob):
+        except (NotReachableError, UnknownJobError):
             return None
 
     def _new(self, status: JobStatus) -> JobStatus | None:

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from trainhouse.client.backend_protocol import Retuned, Submitted
 from trainhouse.client.code_archive import PackedCode
-from trainhouse.client.errors import NoReply, RefusedChange, UnknownJob
-from trainhouse.client.gateway.exchange import Flow, NotFound, Request, ask
+from trainhouse.client.errors import ChangeRefusedError, NoReplyError, UnknownJobError
+from trainhouse.client.gateway.exchange import Flow, NotFoundError, Request, ask
 from trainhouse.client.gateway.reads import JOBS, events, job_path, of_job, status_of
 from trainhouse.events import CodeArchive, JobId, JobReviewed, JobSpec, Limits, ReviewAction
 
@@ -35,25 +35,26 @@ class Written:
 
 
 def submit(spec: JobSpec, job_id: str | None, key: str | None) -> Flow[Written]:
-    """Submits a spec. `key` (Idempotency-Key) makes a repeat harmless. Raises InvalidSpec, Denied, UnknownJob (of its source)."""
+    """Submits a spec. `key` (Idempotency-Key) makes a repeat harmless. Raises InvalidSpecError, AccessDeniedError, UnknownJobError (of
+    its source)."""
     body: dict[str, Any] = {"spec": spec.model_dump(mode="json", exclude_unset=True)} | ({"job_id": job_id} if job_id else {})
     headers = {"Idempotency-Key": key} if key else {}
     try:
         answer = (yield from ask(Request("POST", JOBS, body=body, headers=headers))).json()
-    except NotFound as error:
-        raise UnknownJob(spec.resume_from or "") from error
+    except NotFoundError as error:
+        raise UnknownJobError(spec.resume_from or "") from error
     return Written(answer["job_id"], answer["event_id"], answer["after"], answer["spec_sha256"])
 
 
 def rerun(job_id: str, after: str | None) -> Flow[Written]:
-    """Submits a job's spec again. Raises UnknownJob, InvalidSpec, Denied."""
+    """Submits a job's spec again. Raises UnknownJobError, InvalidSpecError, AccessDeniedError."""
     request = Request("POST", job_path(job_id, "rerun"), {"after": after} if after else {})
     answer = (yield from of_job(job_id, request)).json()
     return Written(answer["job_id"], answer["event_id"], answer["after"], answer["spec_sha256"])
 
 
 def cancel(job_id: str, reason: str, after: str | None) -> Flow[Written]:
-    """Asks that a job end. Raises UnknownJob."""
+    """Asks that a job end. Raises UnknownJobError."""
     request = Request("POST", job_path(job_id, "cancel"), {"after": after} if after else {}, {"reason": reason})
     answer = (yield from of_job(job_id, request)).json()
     return Written(answer["job_id"], answer["event_id"], answer["after"])
@@ -68,14 +69,14 @@ class Terms:
 
 
 def terms(job_id: str, event_id: str | None = None, after: str | None = None, pause_s: float = 0.0) -> Flow[Terms]:
-    """A job's priority and limits as its scheduler has them. Raises UnknownJob."""
+    """A job's priority and limits as its scheduler has them. Raises UnknownJobError."""
     params = {name: value for name, value in (("event_id", event_id), ("after", after)) if value}
     answer = (yield from of_job(job_id, Request("GET", job_path(job_id, "terms"), params, pause_s=pause_s))).json()
     return Terms(Retuned(answer["priority"], Limits.model_validate(answer["limits"])), answer["refused"])
 
 
 def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout_s: float, after: str | None) -> Flow[Retuned | None]:
-    """Changes what is named, and asks until it counts. Raises RefusedChange, NoReply, UnknownJob."""
+    """Changes what is named, and asks until it counts. Raises ChangeRefusedError, NoReplyError, UnknownJobError."""
     before = (yield from terms(job_id, after=after)).now
     wanted = Retuned(before.priority if priority is None else priority, Limits.model_validate(before.limits.model_dump() | dict(limits)))
     if wanted == before:
@@ -87,39 +88,39 @@ def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout
         # The server waits until it can read the request; what comes of it follows within moments.
         found = yield from terms(job_id, sent["event_id"], sent["after"], POLL_S)
         if found.refused is not None:
-            raise RefusedChange(found.refused)
+            raise ChangeRefusedError(found.refused)
         if found.now == wanted:
             return wanted
         state = status_of((yield from of_job(job_id, Request("GET", job_path(job_id)))).json()).state
         if state.final:
-            raise RefusedChange(f"{job_id} has ended: it is {state}, nothing of it can change")
-    raise NoReply(
+            raise ChangeRefusedError(f"{job_id} has ended: it is {state}, nothing of it can change")
+    raise NoReplyError(
         f"a change of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"
     )
 
 
 def review(job_id: str, action: ReviewAction, reason: str, timeout_s: float, after: str | None) -> Flow[None]:
-    """Sends a job to review, or ends its review, and asks until that counts. Raises RefusedChange, NoReply, UnknownJob."""
+    """Sends a job to review, or ends its review, and asks until that counts. Raises ChangeRefusedError, NoReplyError, UnknownJobError."""
     request = Request("POST", job_path(job_id, "review"), {"after": after} if after else {}, {"action": action.value, "reason": reason})
     sent = (yield from of_job(job_id, request)).json()
     for _ in range(max(1, round(timeout_s / POLL_S))):
         found = yield from terms(job_id, sent["event_id"], sent["after"], POLL_S)
         if found.refused is not None:
-            raise RefusedChange(found.refused)
+            raise ChangeRefusedError(found.refused)
         reviewed = yield from events(job_id, JobReviewed.event_type, sent["after"])
         if any(JobReviewed.model_validate_json(happening.json).event_id == sent["event_id"] for happening in reviewed):
             return
-    raise NoReply(
+    raise NoReplyError(
         f"a review of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"
     )
 
 
 def put_code(code: PackedCode) -> Flow[CodeArchive]:
-    """Sends an archive, and what differs from its commit, unless the store has them. Raises CodeTooLarge by the gateway's words."""
+    """Sends an archive, and what differs from its commit, unless the store has them. Raises CodeTooLargeError by the gateway's words."""
     path = f"{CODE}/{quote(code.sha256, safe='')}"
     try:
         found = (yield from ask(Request("GET", path))).json()
-    except NotFound:
+    except NotFoundError:
         found = (yield from ask(Request("PUT", path, content=code.archive, headers=BINARY))).json()
     diff_uri = None
     if code.git_diff:

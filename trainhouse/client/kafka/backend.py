@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainhouse.client.backend_protocol import Happening, Position, Retuned, Row, Sql, Submitted
 from trainhouse.client.code_archive import PackedCode
-from trainhouse.client.errors import InvalidSpec, NotReachable, QueryFailed, RefusedChange, UnknownJob
+from trainhouse.client.errors import ChangeRefusedError, InvalidSpecError, NotReachableError, QueryError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.kafka.freshness import reached
 from trainhouse.client.kafka.lines import LogReader
@@ -54,7 +54,7 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.bus.kafka import EventProducer
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.explanation import JobExplained
 from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
 from trainhouse.events.runtime.clock import wall_ms
@@ -108,10 +108,10 @@ class ByKafka:
         """The topic of submissions has the whole spec."""
         spec = self.spec(job_id)
         if spec is None:
-            raise UnknownJob(job_id)
+            raise UnknownJobError(job_id)
         again = spec.model_copy(update={"labels": {**spec.labels, "rerun-of": job_id}, "user": self.user})
         if refused := refusal(again):
-            raise InvalidSpec(refused)
+            raise InvalidSpecError(refused)
         return self.submit(again, None, None)
 
     def cancel(self, job_id: JobId, reason: str) -> str:
@@ -122,7 +122,7 @@ class ByKafka:
         """Blocks until the job's scheduler answers."""
         state = self.status(job_id).state
         if state.final:
-            raise RefusedChange(f"{job_id} has ended: it is {state}, nothing of it can change")
+            raise ChangeRefusedError(f"{job_id} has ended: it is {state}, nothing of it can change")
         whole = self._limits(job_id, limits) if limits else None
         retuned = self.fleet().change(ChangeJob(job_id=job_id, priority=priority, limits=whole), timeout_s)
         return None if retuned is None else Retuned(retuned.priority, retuned.limits)
@@ -143,7 +143,7 @@ class ByKafka:
         if found is not None:
             return found
         if row is None:
-            raise UnknownJob(job_id)
+            raise UnknownJobError(job_id)
         return status_of_row(row)
 
     def statuses(self) -> dict[str, JobStatus]:
@@ -183,7 +183,7 @@ class ByKafka:
         """From the tables or, where those are away, from the status topic."""
         try:
             return self.sql.table(jobs_query(keep, limit)).dicts()
-        except NotReachable as error:
+        except NotReachableError as error:
             log.warning("%s; reading the status topic instead", error)
             rows = sorted((row_of(s) for s in self.statuses().values()), key=lambda r: -(r["submitted_at_ms"] or r["updated_at_ms"]))
             return [r for r in rows if keep.keeps(r)][:limit]
@@ -200,7 +200,7 @@ class ByKafka:
 
         try:
             found = [Happening(**row) for row in self.sql.table(events_query(job_id, kind, since_ms, until_ms)).dicts()]
-        except NotReachable as error:
+        except NotReachableError as error:
             log.warning("%s; reading Kafka instead", error)
             found = []
         return found or happenings(self.kafka, job_id, kind, since_ms, until_ms)
@@ -235,7 +235,7 @@ class ByKafka:
 
         found = explained(self.kafka, job_id, self.clock_ms() if at_ms is None else at_ms)
         if found is None:
-            self.status(job_id)  # raises UnknownJob
+            self.status(job_id)  # raises UnknownJobError
             return None
         return found.answer
 
@@ -259,7 +259,7 @@ class ByKafka:
         return self.sql.table(alerts_query()).dicts()
 
     def send(self, event: Event, event_id: str | None = None) -> str:
-        """Puts an event on the public topic. Blocks until Kafka acks; gives the event's id. Raises NotReachable."""
+        """Puts an event on the public topic. Blocks until Kafka acks; gives the event's id. Raises NotReachableError."""
         chosen = event_id or secrets.token_hex(16)
         event = _named(event)
         try:
@@ -267,12 +267,12 @@ class ByKafka:
                 self._producer = EventProducer(self.kafka, log_level=0)
             self._producer.send(JOBS, envelope_of(event, id=chosen, source=SOURCE, now_ms=self.clock_ms()))
             self._producer.flush()
-        except BusUnavailable as error:
-            raise NotReachable(unreachable(self.kafka.bootstrap, error)) from error
+        except BusUnavailableError as error:
+            raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
         return chosen
 
     def _limits(self, job_id: JobId, named: Mapping[str, Any]) -> Limits:
-        """A job's limits as its scheduler has them, with the named ones changed. Raises UnknownJob, RefusedChange."""
+        """A job's limits as its scheduler has them, with the named ones changed. Raises UnknownJobError, ChangeRefusedError."""
         from trainhouse.client.kafka.present import schedule_at
 
         pool = str(self.status(job_id).pool)
@@ -280,7 +280,7 @@ class ByKafka:
         now = schedule_at(self.kafka, partitions=None if partition is None else [partition])
         found = next((f.state.jobs[job_id] for f in now.partitions.values() if job_id in f.state.jobs), None)
         if found is None:
-            raise RefusedChange(f"{job_id} has ended: nothing of it can change")
+            raise ChangeRefusedError(f"{job_id} has ended: nothing of it can change")
         return Limits.model_validate(found.limits.model_dump() | dict(named))
 
     def _newest(self, since: Position | None = None) -> dict[str, JobStatus]:
@@ -300,7 +300,7 @@ class ByKafka:
         """Returns the job's row in the tables; None where they are away or have none."""
         try:
             rows = self.sql.table(job_query(job_id)).dicts()
-        except (NotReachable, QueryFailed):
+        except (NotReachableError, QueryError):
             return None
         return rows[0] if rows else None
 

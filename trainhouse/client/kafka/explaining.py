@@ -22,7 +22,7 @@ class Explained:
 
 
 def explained(kafka: KafkaSettings, job_id: str, at_ms: int, *, nodes: bool = False) -> Explained | None:
-    """None: no scheduler had the job then. Raises NoSuchMoment (before all records), JournalBroken, NotReachable."""
+    """None: no scheduler had the job then. Raises NoSuchMomentError (before all records), JournalBrokenError, NotReachableError."""
     from trainhouse.client.kafka.present import schedule_at
     from trainhouse.scheduler.core.explain.explainer import explain_job, explain_nodes
     from trainhouse.scheduler.core.state.transitions import state_of

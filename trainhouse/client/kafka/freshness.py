@@ -11,7 +11,7 @@ from trainhouse.client.backend_protocol import Sql
 from trainhouse.client.errors import ClientError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET
 from trainhouse.events.bus.kafka import consumer, partitions_of, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
 WAIT_S = 10.0
@@ -36,7 +36,7 @@ def reached(kafka: KafkaSettings, sql: Sql, *topics: str, wait_s: float = WAIT_S
                 log.warning("the tables are more than %g s behind: what was told last may be missing", wait_s)
                 return
             time.sleep(LOOK_S if missing else 0)
-    except (ClientError, BusUnavailable) as error:
+    except (ClientError, BusUnavailableError) as error:
         log.warning("it is not known whether the tables hold all that was told: %s", error)
 
 

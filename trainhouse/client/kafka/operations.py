@@ -1,6 +1,7 @@
 """Asks the agents of a running job for something, and gathers their answers.
 
-Holds: every rank's answer ends once, or the call raises NoReply naming the ranks that are missing. What another than the rank's node wrote
+Holds: every rank's answer ends once, or the call raises NoReplyError naming the ranks that are missing. What another than the rank's
+node wrote
 is no answer (replies.py).
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from trainhouse.client.errors import NoReply, NotReachable
+from trainhouse.client.errors import NoReplyError, NotReachableError
 from trainhouse.client.kafka.replies import Answers, Keys, keys_of, nodes_of
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, unreachable
 from trainhouse.events import (
@@ -26,7 +27,7 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, partitions_of, read_to_end, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.security.key_files import read_key
 from trainhouse.events.security.signing import SigningKey
@@ -37,7 +38,7 @@ GRACE_S = 5.0  # for the answer to travel
 
 
 def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
-    """Yields parts of every rank's Python stack. Blocks. Raises NoReply."""
+    """Yields parts of every rank's Python stack. Blocks. Raises NoReplyError."""
     request = secrets.token_hex(8)
     expires, requester = wall_ms() + round(timeout_s * 1000), operator()
     asked = [
@@ -50,7 +51,7 @@ def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 3
 def execute(
     settings: KafkaSettings, status: JobStatus, rank: int, command: tuple[str, ...], timeout_s: float = 60.0
 ) -> Iterator[OperationReplied]:
-    """Yields parts of the output of a command that runs beside one rank; the last has the exit code. Blocks. Raises NoReply."""
+    """Yields parts of the output of a command that runs beside one rank; the last has the exit code. Blocks. Raises NoReplyError."""
     request = secrets.token_hex(8)
     asked = ExecuteCommand(
         request_id=request,
@@ -104,8 +105,8 @@ def _ask(
             producer.send(OPERATIONS, envelope, key=str(event.node_id))
         producer.flush()
         yield from _replies(reader, answers, timeout_s)
-    except (KafkaException, BusUnavailable) as error:
-        raise NotReachable(unreachable(settings.bootstrap, error)) from error
+    except (KafkaException, BusUnavailableError) as error:
+        raise NotReachableError(unreachable(settings.bootstrap, error)) from error
     finally:
         reader.close()
 
@@ -134,7 +135,9 @@ def _replies(reader: Consumer, answers: Answers, timeout_s: float) -> Iterator[O
         if time.monotonic() > deadline:
             missing = ", ".join(map(str, sorted(left)))
             more = f" ({foreign} answers were not signed by its node, and do not count)" if foreign else ""
-            raise NoReply(f"no answer from rank {missing} within {timeout_s:.0f} s: is its node's agent up? See `trainhouse nodes`{more}")
+            raise NoReplyError(
+                f"no answer from rank {missing} within {timeout_s:.0f} s: is its node's agent up? See `trainhouse nodes`{more}"
+            )
         for message in reader.consume(100, timeout=0.2):
             if message.error() is not None:
                 continue

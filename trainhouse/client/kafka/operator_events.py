@@ -6,23 +6,23 @@ that is not there is an error at once; a producer of itself waits half a minute 
 
 from confluent_kafka.admin import AdminClient
 
-from trainhouse.client.errors import NotReachable
+from trainhouse.client.errors import NotReachableError
 from trainhouse.events import Event, envelope_of
 from trainhouse.events.bus.kafka import EventProducer, partitions_of
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
 
 
 def send_event(kafka: KafkaSettings, topic: str, event: Event, *, event_id: str, source: str, key: bytes) -> None:
-    """Sends it. Raises NotReachable. Blocks."""
+    """Sends it. Raises NotReachableError. Blocks."""
     try:
         partitions_of(AdminClient(kafka.client_config(log_level=0)), topic)
-    except BusUnavailable as error:
-        raise NotReachable(f"nothing was written to Kafka at {kafka.bootstrap}: {error}") from error
+    except BusUnavailableError as error:
+        raise NotReachableError(f"nothing was written to Kafka at {kafka.bootstrap}: {error}") from error
     producer = EventProducer(kafka, log_level=0)
     try:
         producer.send(topic, envelope_of(event, id=event_id, source=source, now_ms=wall_ms()), key=key.decode())
         producer.flush()
-    except BusUnavailable as error:
-        raise NotReachable(f"Kafka at {kafka.bootstrap} does not answer: {error}") from error
+    except BusUnavailableError as error:
+        raise NotReachableError(f"Kafka at {kafka.bootstrap} does not answer: {error}") from error

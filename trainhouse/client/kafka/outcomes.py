@@ -11,11 +11,11 @@ from typing import Self, TypeVar
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from trainhouse.client.errors import NoReply, NotReachable
+from trainhouse.client.errors import NoReplyError, NotReachableError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import Event, InvalidEvent, decode
 from trainhouse.events.bus.kafka import consumer, headers_of, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
 T = TypeVar("T")
@@ -24,16 +24,16 @@ POLL_S = 0.2
 
 
 class Outcomes:
-    """Reader of new records on some topics. A context manager; not for two threads. Raises NotReachable."""
+    """Reader of new records on some topics. A context manager; not for two threads. Raises NotReachableError."""
 
     def __init__(self, settings: KafkaSettings, topics: Sequence[str]) -> None:
         self._settings = settings
         self._reader = consumer(settings, **QUIET)
         try:
             self._reader.assign([place for topic in topics for place in self._ends(topic)])
-        except (KafkaException, BusUnavailable) as error:
+        except (KafkaException, BusUnavailableError) as error:
             self._reader.close()
-            raise NotReachable(unreachable(settings.bootstrap, error)) from error
+            raise NotReachableError(unreachable(settings.bootstrap, error)) from error
 
     def __enter__(self) -> Self:
         return self
@@ -42,7 +42,7 @@ class Outcomes:
         self._reader.close()
 
     def first(self, match: "Match[T]", timeout_s: float, asked: str) -> T:
-        """The first answer that `match(message)` takes. Blocks. Raises NoReply, which says what was `asked`."""
+        """The first answer that `match(message)` takes. Blocks. Raises NoReplyError, which says what was `asked`."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for message in self._reader.consume(500, timeout=POLL_S):
@@ -51,7 +51,7 @@ class Outcomes:
                 found = match(message)
                 if found is not None:
                     return found
-        raise NoReply(
+        raise NoReplyError(
             f"{asked}: no answer within {timeout_s:g} s. It was sent, and counts as soon as intake and the scheduler get to it: "
             "are they up? See `trainhouse ps`"
         )
@@ -59,7 +59,7 @@ class Outcomes:
     def _ends(self, topic: str) -> list[TopicPartition]:
         known = self._reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
         if known.error is not None:
-            raise NotReachable(f"{self._settings.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
+            raise NotReachableError(f"{self._settings.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
         return [TopicPartition(topic, n, watermarks(self._reader, topic, n, METADATA_TIMEOUT_S)[1]) for n in sorted(known.partitions)]
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException, Message
 
-from trainhouse.client.errors import NotReachable, RefusedChange
+from trainhouse.client.errors import ChangeRefusedError, NotReachableError
 from trainhouse.client.kafka.outcomes import Outcomes, event_of, key_of
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import (
@@ -38,7 +38,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.bus.kafka import consumer, read_to_end
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.handover import InputRedirected
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.journal import JournalRecord
@@ -77,7 +77,8 @@ class Fleet:
         return {e.project.name: e for e in self._newest(PROJECTS, ProjectApplied)}
 
     def change_project(self, event: ChangeProject, timeout_s: float) -> ProjectApplied:
-        """Declares or changes a project, which must be another than it is. Blocks until it counts. Raises RefusedChange, NoReply."""
+        """Declares or changes a project, which must be another than it is. Blocks until it counts. Raises ChangeRefusedError,
+        NoReplyError."""
         name, after = event.project.name, event.replaces or 0
         with Outcomes(self.kafka, [PROJECTS, STATUS]) as outcomes:
             event_id = self.send(event)
@@ -85,7 +86,7 @@ class Fleet:
             def answer(message: Message) -> ProjectApplied | None:
                 refused = refusal(event_id, message)
                 if refused is not None:
-                    raise RefusedChange(refused)
+                    raise ChangeRefusedError(refused)
                 published = event_of(message)
                 mine = isinstance(published, ProjectApplied) and published.project.name == name and published.version > after
                 return published if mine and isinstance(published, ProjectApplied) and published.user == event.user else None
@@ -98,23 +99,23 @@ class Fleet:
         try:
             return len(reader.list_topics(CONTROL, timeout=METADATA_TIMEOUT_S).topics[CONTROL].partitions)
         except KafkaException as error:
-            raise NotReachable(unreachable(self.kafka.bootstrap, error)) from error
+            raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
         finally:
             reader.close()
 
     def create(self, event: PoolCreated, timeout_s: float) -> PoolCreated | None:
-        """Creates a pool. Blocks until its scheduler knows it; None: it knew it before. Raises RefusedChange, NoReply."""
+        """Creates a pool. Blocks until its scheduler knows it; None: it knew it before. Raises ChangeRefusedError, NoReplyError."""
         return self._ask(event, POOLS, PoolCreated, lambda d: d.pool == event.pool, timeout_s, f"pool {event.pool} was asked for")
 
     def move(self, event: MovePool, timeout_s: float) -> PoolCreated:
-        """Moves a pool to another partition. Blocks until the scheduler of that one has it. Raises RefusedChange, NoReply."""
+        """Moves a pool to another partition. Blocks until the scheduler of that one has it. Raises ChangeRefusedError, NoReplyError."""
         with Outcomes(self.kafka, [POOLS, POLICIES, STATUS]) as outcomes:
             event_id = self.send(event)
 
             def answer(message: Message) -> PoolCreated | None:
                 refused = refusal(event_id, message)
                 if refused is not None:
-                    raise RefusedChange(refused)
+                    raise ChangeRefusedError(refused)
                 published = event_of(message)
                 there = isinstance(published, PoolCreated) and (published.pool, published.partition) == (event.pool, event.to_partition)
                 return published if there and isinstance(published, PoolCreated) else None
@@ -122,7 +123,8 @@ class Fleet:
             return outcomes.first(answer, timeout_s, f"the move of pool {event.pool} to partition {event.to_partition}")
 
     def apply(self, event: PolicyChanged, timeout_s: float) -> PolicyApplied | None:
-        """Changes a pool's policy. Blocks until it counts; None: it did before. Raises RefusedChange (the old one stays), NoReply."""
+        """Changes a pool's policy. Blocks until it counts; None: it did before. Raises ChangeRefusedError (the old one stays),
+        NoReplyError."""
 
         def mine(applied: PolicyApplied) -> bool:
             return (applied.pool, applied.policy, applied.text, applied.user) == (event.pool, event.policy, event.text, event.user)
@@ -130,7 +132,7 @@ class Fleet:
         return self._ask(event, POLICIES, PolicyApplied, mine, timeout_s, f"policy {event.policy.name} for pool {event.pool}")
 
     def restrict(self, event: NodeRequest, timeout_s: float) -> NodeRestricted | None:
-        """Closes or opens a node. Blocks until it counts; None: it was so before. Raises RefusedChange, NoReply."""
+        """Closes or opens a node. Blocks until it counts; None: it was so before. Raises ChangeRefusedError, NoReplyError."""
         wanted = RESTRICTIONS[type(event)]
 
         def mine(restricted: NodeRestricted) -> bool:
@@ -139,7 +141,7 @@ class Fleet:
         return self._ask(event, VERDICTS, NodeRestricted, mine, timeout_s, f"node {event.node_id} of pool {event.pool}: {wanted}")
 
     def forget_key(self, event: ForgetNodeKey, timeout_s: float) -> NodeKeyed | None:
-        """Forgets a node's public key. Blocks until it counts; None: none was known. Raises RefusedChange, NoReply."""
+        """Forgets a node's public key. Blocks until it counts; None: none was known. Raises ChangeRefusedError, NoReplyError."""
 
         def mine(keyed: NodeKeyed) -> bool:
             return keyed.node_id == event.node_id and not keyed.public_key
@@ -147,11 +149,11 @@ class Fleet:
         return self._ask(event, NODE_KEYS, NodeKeyed, mine, timeout_s, f"the key of node {event.node_id} of pool {event.pool}")
 
     def change(self, event: ChangeJob, timeout_s: float) -> JobRetuned | None:
-        """Changes a job's priority or limits. Blocks until they count; None: nothing changed. Raises RefusedChange, NoReply."""
+        """Changes a job's priority or limits. Blocks until they count; None: nothing changed. Raises ChangeRefusedError, NoReplyError."""
         return self._ask(event, DECISIONS, JobRetuned, lambda d: d.job_id == event.job_id, timeout_s, f"a change of job {event.job_id}")
 
     def review(self, event: ReviewJob, timeout_s: float) -> JobReviewed | None:
-        """Sends a job to review, or ends its review. Blocks until it counts. Raises RefusedChange, NoReply."""
+        """Sends a job to review, or ends its review. Blocks until it counts. Raises ChangeRefusedError, NoReplyError."""
 
         def mine(reviewed: JobReviewed) -> bool:
             return (reviewed.job_id, reviewed.action, reviewed.reason) == (event.job_id, event.action, event.reason)
@@ -168,7 +170,7 @@ class Fleet:
                     return outcome_of(decided(message, event_id), event_id, kind, mine, reported_elsewhere=topic != DECISIONS)
                 refused = refusal(event_id, message)
                 if refused is not None:
-                    raise RefusedChange(refused)
+                    raise ChangeRefusedError(refused)
                 published = event_of(message)
                 return (published,) if isinstance(published, kind) and mine(published) else None
 
@@ -181,13 +183,13 @@ class Fleet:
         try:
             known = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
             if known.error is not None:
-                raise NotReachable(f"{self.kafka.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
+                raise NotReachableError(f"{self.kafka.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
             for message in read_to_end(reader, topic, sorted(known.partitions)):
                 event = event_of(message)
                 if isinstance(event, kind):
                     newest[message.key() or b""] = event
-        except (KafkaException, BusUnavailable) as error:
-            raise NotReachable(unreachable(self.kafka.bootstrap, error)) from error
+        except (KafkaException, BusUnavailableError) as error:
+            raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
         finally:
             reader.close()
         return list(newest.values())

@@ -15,11 +15,11 @@ def overview(kafka: "KafkaSettings", pools: Mapping[str, int]) -> list[Row]:
     """One row for each of these pools (by partition), with the use of each team in it. Blocks."""
     from trainhouse.client.kafka.present import schedule_at
     from trainhouse.scheduler.state_rows import cluster
-    from trainhouse.scheduler.time_travel import NoSuchMoment
+    from trainhouse.scheduler.time_travel import NoSuchMomentError
 
     try:
         now = schedule_at(kafka, partitions=sorted(set(pools.values())))
-    except NoSuchMoment:
+    except NoSuchMomentError:
         return [{"pool": pool, "partition": pools[pool]} | EMPTY for pool in sorted(pools)]
     # An idle journal has no record for up to two minutes; time passes all the same.
     found = cluster((f.state for f in now.partitions.values()), max(now.last_ms, wall_ms()))

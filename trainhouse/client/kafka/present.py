@@ -7,7 +7,7 @@ Never: writes.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from trainhouse.client.errors import JournalBroken
+from trainhouse.client.errors import JournalBrokenError
 
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
@@ -20,7 +20,7 @@ NOW_MS = 2**62
 
 
 def schedule_at(kafka: "KafkaSettings", at_ms: int = NOW_MS, partitions: Iterable[int] | None = None) -> "Past[ScheduleState]":
-    """The scheduler's partitions as of a moment. Raises NoSuchMoment, or JournalBroken where it was altered."""
+    """The scheduler's partitions as of a moment. Raises NoSuchMomentError, or JournalBrokenError where it was altered."""
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
     from trainhouse.events.wire.topics import DECISIONS
     from trainhouse.scheduler.core.errors import BrokenInvariant
@@ -32,7 +32,7 @@ def schedule_at(kafka: "KafkaSettings", at_ms: int = NOW_MS, partitions: Iterabl
         archive = ObjectArchive() if store is not None else None
         return past_of(kafka, DECISIONS, ScheduleMachine(), at_ms, partitions=partitions, store=store, archive=archive)
     except BrokenInvariant as error:
-        raise JournalBroken(f"{DECISIONS} cannot be folded: {error}. `trainhouse replay --verify` tells more") from error
+        raise JournalBrokenError(f"{DECISIONS} cannot be folded: {error}. `trainhouse replay --verify` tells more") from error
 
 
 def snapshot_store() -> "SnapshotStore | None":

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from trainhouse.client.errors import NotReachable
+from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events.bus import kafka
 from trainhouse.events.bus.kafka import consumer, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
 STALL_S = 30.0
@@ -20,13 +20,13 @@ Place = tuple[str, int]
 
 
 def scan(settings: KafkaSettings, topics: Sequence[str], needle: bytes, since_ms: int | None = None) -> Iterator[Message]:
-    """Yields records whose value, key or headers hold `needle`, in no order between partitions. Blocks; raises NotReachable."""
+    """Yields records whose value, key or headers hold `needle`, in no order between partitions. Blocks; raises NotReachableError."""
     reader = consumer(settings, **QUIET)
     try:
         starts, ends = _bounds(reader, topics, since_ms)
         yield from (m for m in _read(reader, starts, ends, settings.bootstrap) if _holds(m, needle))
-    except (KafkaException, BusUnavailable) as error:
-        raise NotReachable(unreachable(settings.bootstrap, error)) from error
+    except (KafkaException, BusUnavailableError) as error:
+        raise NotReachableError(unreachable(settings.bootstrap, error)) from error
     finally:
         reader.close()
 
@@ -64,7 +64,7 @@ def _read(reader: Consumer, starts: dict[Place, int], ends: dict[Place, int], bo
             elif error is None or error.code() == KafkaError._PARTITION_EOF:
                 left.discard(place)
         if left and time.monotonic() - received_s > STALL_S:
-            raise NotReachable(f"{bootstrap}: {next(iter(left))[0]} sent nothing for {STALL_S:.0f} s, though more is there")
+            raise NotReachableError(f"{bootstrap}: {next(iter(left))[0]} sent nothing for {STALL_S:.0f} s, though more is there")
 
 
 def _holds(message: Message, needle: bytes) -> bool:

@@ -12,10 +12,10 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from trainhouse.client.backend_protocol import Position
-from trainhouse.client.errors import NotReachable
+from trainhouse.client.errors import NotReachableError
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import STATUS
 
@@ -43,16 +43,16 @@ class StatusFeed:
         self._reader.close()
 
     def position(self) -> Position:
-        """End offsets of the topic. Blocks on the brokers; raises NotReachable."""
+        """End offsets of the topic. Blocks on the brokers; raises NotReachableError."""
         try:
             metadata = self._reader.list_topics(STATUS, timeout=METADATA_TIMEOUT_S).topics[STATUS]
             if metadata.error is not None:
-                raise NotReachable(f"{self._settings.bootstrap} has no topic {STATUS}: {metadata.error.str()}; start the stack once")
+                raise NotReachableError(f"{self._settings.bootstrap} has no topic {STATUS}: {metadata.error.str()}; start the stack once")
             ends = {}
             for number in metadata.partitions:
                 _, ends[number] = watermarks(self._reader, STATUS, number, METADATA_TIMEOUT_S)
-        except (KafkaException, BusUnavailable) as error:
-            raise NotReachable(unreachable(self._settings.bootstrap, error)) from error
+        except (KafkaException, BusUnavailableError) as error:
+            raise NotReachableError(unreachable(self._settings.bootstrap, error)) from error
         return Position(ends)
 
     def start(self, since: Position | None = None) -> Position:
@@ -72,7 +72,9 @@ class StatusFeed:
                 received_s = time.monotonic()
                 yield found
             if time.monotonic() > received_s + STALL_S:
-                raise NotReachable(f"{self._settings.bootstrap}: {STATUS} could not be read to its end, nothing came for {STALL_S:.0f} s")
+                raise NotReachableError(
+                    f"{self._settings.bootstrap}: {STATUS} could not be read to its end, nothing came for {STALL_S:.0f} s"
+                )
 
     def poll(self, timeout_s: float) -> Iterator[tuple[str, JobStatus]]:
         """Yields what is there, waiting up to `timeout_s` for the first."""

@@ -4,7 +4,7 @@ Never: connects; the first method that needs a server does.
 """
 
 from trainhouse.client.code_archive import PackedCode
-from trainhouse.client.errors import NotReachable
+from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.backend import ByKafka
 from trainhouse.client.sql import SqlEndpoint
 from trainhouse.events import CodeArchive
@@ -40,5 +40,5 @@ def put_code(code: PackedCode) -> CodeArchive:
         if code.git_diff and objects.stat(diff_key) is None:
             objects.put(diff_key, code.git_diff)
     except CheckpointError as error:
-        raise NotReachable(f"the code could not be stored: {error}") from error
+        raise NotReachableError(f"the code could not be stored: {error}") from error
     return code.stored(objects.uri(key), objects.uri(diff_key) if code.git_diff else None)

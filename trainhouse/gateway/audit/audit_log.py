@@ -15,7 +15,7 @@ from collections import deque
 import structlog
 
 from trainhouse.events import AuditLost, Event
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.wire.topics import AUDIT
 from trainhouse.gateway.bus import SOURCE, Bus
 
@@ -54,7 +54,7 @@ class AuditLog:
             self._send(secrets.token_hex(16), event)
 
     async def write(self, event: Event) -> None:
-        """Sends an event, and waits until the brokers have it. Raises BusUnavailable."""
+        """Sends an event, and waits until the brokers have it. Raises BusUnavailableError."""
         await self._bus.send(AUDIT, event, secrets.token_hex(16))
 
     def again(self, now_ms: int) -> None:
@@ -84,7 +84,7 @@ class AuditLog:
             self._under_way += 1
         try:
             self._bus.send_nowait(AUDIT, event, event_id, on_done=done)
-        except BusUnavailable:
+        except BusUnavailableError:
             done(False)
 
     def _lose(self) -> None:

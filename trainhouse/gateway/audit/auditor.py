@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainhouse.events import Event
 from trainhouse.events.model.audit_texts import kept_back, statement_text
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.counts import WINDOW_MS
 from trainhouse.gateway.audit.accesses import ACKED, COUNTED, ENDED, Access, class_of
 from trainhouse.gateway.audit.audit_log import AuditLog
@@ -25,7 +25,7 @@ from trainhouse.gateway.audit.refusals import Refusal, RefusalBook
 from trainhouse.gateway.audit.targets import names_in, target_of
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.bus import Bus
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.problems import busy
 from trainhouse.gateway.settings import GatewaySettings
 
@@ -57,7 +57,7 @@ class Auditor:
         self.log.offer(event)
 
     def ready(self) -> None:
-        """Raises Problem 503 where an access must be told and cannot be."""
+        """Raises ProblemError 503 where an access must be told and cannot be."""
         if self._required and (self.log.full or self._grants.full):
             raise unaudited("more accesses wait to be written than this gateway keeps")
 
@@ -71,7 +71,8 @@ class Auditor:
             pass  # no JSON: its route refuses it
 
     async def admit(self, request: Request, principal: Principal, why: str) -> None:
-        """An access that is about to happen: told now, if its class is to be. Raises Problem 503 where it must be told and cannot be."""
+        """An access that is about to happen: told now, if its class is to be. Raises ProblemError 503 where it must be told and cannot
+        be."""
         self.ready()
         state: State = request.scope["state"]
         access, grant = described(request.scope, state | {"principal": principal, "why": why})
@@ -86,7 +87,7 @@ class Auditor:
             return
         try:
             await self.log.write(event)
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             raise unaudited(str(error)) from error
 
     def ended(self, scope: Scope, status: int, size_bytes: int, took_s: float) -> None:
@@ -158,7 +159,7 @@ def described(scope: Scope, state: State) -> tuple[Access, Grant]:
     return access, grant
 
 
-def unaudited(cause: str) -> Problem:
+def unaudited(cause: str) -> ProblemError:
     """503: this gateway does nothing that its audit does not have."""
     return busy(f"this access cannot be written to the audit, which this Trainhouse requires, so it was refused: {cause}")
 

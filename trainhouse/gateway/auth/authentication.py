@@ -15,7 +15,7 @@ from trainhouse.gateway.auth import sessions, tokens
 from trainhouse.gateway.auth.keyring import Keys
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.context import gateway_of
-from trainhouse.gateway.errors import BadToken, Problem
+from trainhouse.gateway.errors import InvalidTokenError, ProblemError
 from trainhouse.gateway.limits.rate_limits import count
 from trainhouse.gateway.problems import busy
 
@@ -31,7 +31,7 @@ _cookie = APIKeyCookie(
 
 
 def principal_of(request: Request) -> Principal:
-    """The principal of a request. Raises Problem 401 or 403."""
+    """The principal of a request. Raises ProblemError 401 or 403."""
     gateway = gateway_of(request)
     found = _shown(request, gateway.keys.now())
     if not gateway.revocations.known:
@@ -48,7 +48,7 @@ def principal_of(request: Request) -> Principal:
 
 
 def _shown(request: Request, keys: Keys) -> Principal:
-    """Returns the principal that the request itself names. Raises Problem."""
+    """Returns the principal that the request itself names. Raises ProblemError."""
     header = request.headers.get("authorization", "")
     try:
         if header:
@@ -57,14 +57,15 @@ def _shown(request: Request, keys: Keys) -> Principal:
         if not request.cookies.get(COOKIE, ""):
             raise unauthorized(f"a token is needed: send `Authorization: Bearer TOKEN`; {tokens.ADVICE}")
         return cookie_session(request)
-    except BadToken as error:
+    except InvalidTokenError as error:
         raise unauthorized(str(error)) from error
 
 
 def cookie_session(request: Request) -> Principal:
-    """The session of the pages' cookie, as it was made. Raises BadToken, or Problem 403 where another site may have sent a write."""
+    """The session of the pages' cookie, as it was made. Raises InvalidTokenError, or ProblemError 403 where another site may have sent a
+    write."""
     if request.method not in SAFE_METHODS and PAGE_HEADER not in request.headers:
-        raise Problem(403, "Forbidden", f"a session's cookie writes only together with the header {PAGE_HEADER}")
+        raise ProblemError(403, "Forbidden", f"a session's cookie writes only together with the header {PAGE_HEADER}")
     cookie, now_s = request.cookies.get(COOKIE, ""), int(time.time())
     return gateway_of(request).keys.now().read(lambda key: sessions.read(key, cookie, now_s))
 
@@ -76,9 +77,9 @@ def _bearer_of(header: str) -> str:
     return token.strip()
 
 
-def unauthorized(detail: str) -> Problem:
+def unauthorized(detail: str) -> ProblemError:
     """401 with what to do."""
-    return Problem(401, "Unauthorized", detail, headers={"WWW-Authenticate": 'Bearer realm="trainhouse"'})
+    return ProblemError(401, "Unauthorized", detail, headers={"WWW-Authenticate": 'Bearer realm="trainhouse"'})
 
 
 async def _declared(request: Request, _b: Annotated[object, Security(_bearer)], _c: Annotated[object, Security(_cookie)]) -> Principal:
@@ -86,13 +87,14 @@ async def _declared(request: Request, _b: Annotated[object, Security(_bearer)], 
 
 
 def needs(role: Role) -> Callable[..., Awaitable[Principal]]:
-    """A dependency: the principal, if it has this role at least; Problem 403 otherwise. The audit is told, or told of, what it lets in."""
+    """A dependency: the principal, if it has this role at least; ProblemError 403 otherwise. The audit is told, or told of, what it lets
+    in."""
 
     async def check(request: Request, principal: Annotated[Principal, Depends(_declared)]) -> Principal:
         await gateway_of(request).audit.name(request)
         if not principal.may(role):
             held = ", ".join(r.name.lower() for r in principal.roles)
-            raise Problem(403, "Forbidden", f"this needs the role {role.name.lower()}; your token has {held}")
+            raise ProblemError(403, "Forbidden", f"this needs the role {role.name.lower()}; your token has {held}")
         await gateway_of(request).audit.admit(request, principal, why(role, principal))
         return principal
 

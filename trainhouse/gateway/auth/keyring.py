@@ -60,7 +60,7 @@ class Keyring:
 
     @classmethod
     def of_settings(cls, settings: GatewaySettings) -> Keyring:
-        """Keyring of the settings; key files are watched for changes. Raises KeyUnusable."""
+        """Keyring of the settings; key files are watched for changes. Raises KeyUnusableError."""
         files = (settings.key_file if settings.key is None else None, settings.accepted_keys_file)
         return cls(Followed([path for path in files if path is not None], lambda: Keys(settings.signing_keys())).now)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainhouse.gateway.auth import tokens
 from trainhouse.gateway.auth.roles import ALL_PROJECTS, Principal
-from trainhouse.gateway.errors import BadToken
+from trainhouse.gateway.errors import InvalidTokenError
 from trainhouse.private_files import write_private
 
 
@@ -16,7 +16,7 @@ def ensure(path: Path, key: bytes, now_s: int) -> tuple[Principal, bool]:
     """Returns the token in the file, and whether it was made now. Blocks on the disk."""
     try:
         return tokens.read(key, path.read_text().strip()), False
-    except (OSError, BadToken):
+    except (OSError, InvalidTokenError):
         token = tokens.issue(key, getpass.getuser(), ["admin"], [ALL_PROJECTS], now_s=now_s)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(path, f"{token}\n".encode())

@@ -17,7 +17,7 @@ from trainhouse.events.wire.topics import TOKENS
 from trainhouse.gateway.auth import sealed
 from trainhouse.gateway.auth.sessions import Session
 from trainhouse.gateway.context import Gateway, now_ms
-from trainhouse.gateway.errors import BadToken
+from trainhouse.gateway.errors import InvalidTokenError
 from trainhouse.gateway.problems import busy
 
 PURPOSE = "login code"
@@ -41,10 +41,10 @@ def issue(key: bytes, session: Session, address: str, now_s: int, lasts_s: int) 
 
 
 def read(key: bytes, text: str, address: str, now_s: int) -> LoginCode:
-    """Reads a code. Raises BadToken."""
+    """Reads a code. Raises InvalidTokenError."""
     found = sealed.unseal(key, PURPOSE, text, LoginCode, now_s)
     if found.place != place_of(address):
-        raise BadToken("the login code was asked for from another address than this one")
+        raise InvalidTokenError("the login code was asked for from another address than this one")
     return found
 
 
@@ -57,10 +57,11 @@ def place_of(address: str) -> str:
 
 
 async def use(gateway: Gateway, code: LoginCode) -> None:
-    """Takes the code. Raises BadToken where it was used, Problem 503 or BusUnavailable where that cannot be known now."""
+    """Takes the code. Raises InvalidTokenError where it was used, ProblemError 503 or BusUnavailableError where that cannot be known
+    now."""
     event_id, known = secrets.token_hex(16), gateway.revocations.ids
     if code.code_id in known:
-        raise BadToken("the login code was used already")
+        raise InvalidTokenError("the login code was used already")
     if gateway.kafka is None:
         gateway.revocations.add(code.code_id, event_id)
         return
@@ -72,4 +73,4 @@ async def use(gateway: Gateway, code: LoginCode) -> None:
             raise busy("whether the login code was used before cannot be known now; run `trainhouse open` again")
         await asyncio.sleep(LOOK_S)
     if known[code.code_id] != event_id:
-        raise BadToken("the login code was used already")
+        raise InvalidTokenError("the login code was used already")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from trainhouse.events import MemberRole, Project, ProjectApplied
 from trainhouse.events.model.project import EVERY_OTHER
 from trainhouse.gateway.auth.roles import Principal, Role
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.scheduler.core.intake.projects import rule_of
 
 REMEMBERED = 10_000
@@ -63,7 +63,7 @@ class ProjectBook:
         )
 
     def narrowed(self, principal: Principal) -> Principal:
-        """A token's holder with the projects that are left of it. Raises Problem 403 where none is."""
+        """A token's holder with the projects that are left of it. Raises ProblemError 403 where none is."""
         if principal.may(Role.OPERATOR):
             return principal
         key = (principal.sub, principal.projects)
@@ -73,7 +73,7 @@ class ProjectBook:
             self._narrowed[key] = self._rights(principal)
         projects, read_only, writes_in = self._narrowed[key]
         if not projects:
-            raise Problem(
+            raise ProblemError(
                 403,
                 "Forbidden",
                 f"{principal.sub} is a member of none of the projects of this token ({', '.join(principal.projects)}); "

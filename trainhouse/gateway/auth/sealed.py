@@ -14,7 +14,7 @@ from typing import TypeVar
 from cryptography.fernet import Fernet, InvalidToken
 from pydantic import BaseModel, ValidationError
 
-from trainhouse.gateway.errors import BadToken, UnknownKeyError
+from trainhouse.gateway.errors import InvalidTokenError, UnknownKeyError
 
 M = TypeVar("M", bound="Sealed")
 MAX_CHARS = 8192
@@ -33,7 +33,7 @@ def seal(key: bytes, purpose: str, content: Sealed) -> str:
 
 
 def unseal(key: bytes, purpose: str, text: str, form: type[M], now_s: int) -> M:
-    """Opens a sealed text. Raises BadToken, UnknownKeyError where another key made it."""
+    """Opens a sealed text. Raises InvalidTokenError, UnknownKeyError where another key made it."""
     try:
         if len(text) > MAX_CHARS:
             raise ValueError("too long")
@@ -43,7 +43,7 @@ def unseal(key: bytes, purpose: str, text: str, form: type[M], now_s: int) -> M:
     except (InvalidToken, ValueError, zlib.error, ValidationError) as error:
         raise UnknownKeyError(f"the {purpose} is not one of this Trainhouse, or the key that made it was retired") from error
     if now_s > found.until_s:
-        raise BadToken(f"the {purpose} has expired")
+        raise InvalidTokenError(f"the {purpose} has expired")
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from trainhouse.gateway.auth import sealed
 from trainhouse.gateway.auth.keyring import id_of
 from trainhouse.gateway.auth.roles import Principal, Role
-from trainhouse.gateway.errors import BadToken
+from trainhouse.gateway.errors import InvalidTokenError
 
 PURPOSE = "session"
 # Browsers keep no larger cookie.
@@ -49,15 +49,17 @@ def session_of(principal: Principal, now_s: int, lasts_s: int) -> Session:
 
 
 def cookie_of(key: bytes, session: Session) -> str:
-    """The cookie's value. Raises BadToken where it has no room for the token's projects."""
+    """The cookie's value. Raises InvalidTokenError where it has no room for the token's projects."""
     made = sealed.seal(key, PURPOSE, session)
     if len(made) > MAX_COOKIE_CHARS:
-        raise BadToken("the token names more projects than a browser's cookie has room for; use one of fewer projects for the pages")
+        raise InvalidTokenError(
+            "the token names more projects than a browser's cookie has room for; use one of fewer projects for the pages"
+        )
     return made
 
 
 def read(key: bytes, cookie: str, now_s: int) -> Principal:
-    """Reads a session. Raises BadToken, UnknownKeyError where another key made it."""
+    """Reads a session. Raises InvalidTokenError, UnknownKeyError where another key made it."""
     principal = principal_of(sealed.unseal(key, PURPOSE, cookie, Session, now_s))
     return principal if principal.key_id else replace(principal, key_id=id_of(key))
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from trainhouse.gateway.auth.keyring import id_of
 from trainhouse.gateway.auth.roles import Principal, Role
-from trainhouse.gateway.errors import BadToken, UnknownKeyError
+from trainhouse.gateway.errors import InvalidTokenError, UnknownKeyError
 
 ALGORITHM = "HS256"
 ISSUER = "trainhouse"
@@ -44,7 +44,7 @@ def new_token_id() -> str:
 def issue(
     key: bytes, sub: str, roles: Sequence[str], projects: Sequence[str], *, now_s: int, expires_s: int | None = None, token_id: str = ""
 ) -> str:
-    """A signed token. Raises BadToken where it would say something that no reader takes."""
+    """A signed token. Raises InvalidTokenError where it would say something that no reader takes."""
     fields: dict[str, Any] = {"sub": sub, "roles": list(roles), "projects": list(projects), "jti": token_id or new_token_id()}
     if expires_s is not None:
         fields["exp"] = expires_s
@@ -53,28 +53,28 @@ def issue(
 
 
 def read(key: bytes, token: str) -> Principal:
-    """Returns the principal of a token. Raises BadToken with a reason that helps its holder and no attacker.
+    """Returns the principal of a token. Raises InvalidTokenError with a reason that helps its holder and no attacker.
 
     UnknownKeyError: another key made it.
     """
     if len(token) > MAX_TOKEN_CHARS:
-        raise BadToken(f"the token has more than {MAX_TOKEN_CHARS} characters")
+        raise InvalidTokenError(f"the token has more than {MAX_TOKEN_CHARS} characters")
     try:
         fields = jwt.decode(token, key, algorithms=[ALGORITHM], issuer=ISSUER, options={"require": ["sub", "jti", "iss"]}, leeway=5)
     except jwt.ExpiredSignatureError as error:
-        raise BadToken(f"the token has expired; {ADVICE}") from error
+        raise InvalidTokenError(f"the token has expired; {ADVICE}") from error
     except (jwt.PyJWTError, ValueError) as error:
         unknown = isinstance(error, jwt.InvalidSignatureError)
         why = ", or the key that signed it was retired" if unknown else ""
-        raise (UnknownKeyError if unknown else BadToken)(f"the token is not one of this Trainhouse{why}; {ADVICE}") from error
+        raise (UnknownKeyError if unknown else InvalidTokenError)(f"the token is not one of this Trainhouse{why}; {ADVICE}") from error
     return replace(principal_of(fields), key_id=id_of(key))
 
 
 def principal_of(fields: dict[str, Any]) -> Principal:
-    """Claims as a principal. Raises BadToken."""
+    """Claims as a principal. Raises InvalidTokenError."""
     try:
         claims = Claims.model_validate(fields)
         roles = tuple(Role.named(name) for name in claims.roles)
     except (ValidationError, KeyError) as error:
-        raise BadToken(f"the token's claims make no sense: it needs sub, roles, projects and jti; {ADVICE}") from error
+        raise InvalidTokenError(f"the token's claims make no sense: it needs sub, roles, projects and jti; {ADVICE}") from error
     return Principal(claims.sub, roles, tuple(claims.projects), claims.jti, claims.exp)

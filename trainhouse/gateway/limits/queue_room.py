@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from trainhouse.gateway.auth.memberships import ProjectBook
-from trainhouse.gateway.errors import Problem, SqlRefused, SqlUnavailable
+from trainhouse.gateway.errors import ProblemError, SqlRefusedError, SqlUnavailableError
 from trainhouse.gateway.queries.sql_reader import SqlReader
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ class Queued:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def needs_room(self, project: str, pool: str, job_id: str) -> None:
-        """Raises Problem 429 where as many jobs of the project wait in the pool as may, and this one is new."""
+        """Raises ProblemError 429 where as many jobs of the project wait in the pool as may, and this one is new."""
         rule = self.book.rule(project)
         most = rule.limits.queued if rule else None
         if most is None:
@@ -43,7 +43,7 @@ class Queued:
         await self._refresh()
         now = self._jobs.get((project, pool), 0)
         if now >= most and not await self._is_there(project, job_id):
-            raise Problem(
+            raise ProblemError(
                 429,
                 "Too many waiting jobs",
                 f"project {project} has {now} waiting jobs in pool {pool}, and its limits.queued is {most}: submit again when some have "
@@ -55,7 +55,7 @@ class Queued:
         """Returns whether the project has this job; another's jobs are not told of."""
         try:
             return await self.reader.one(_JOB, {"job_id": job_id, "project": project}) is not None
-        except (SqlUnavailable, SqlRefused):
+        except (SqlUnavailableError, SqlRefusedError):
             return False
 
     async def _refresh(self) -> None:
@@ -64,6 +64,6 @@ class Queued:
                 return
             try:
                 self._jobs = {(row["project"], row["pool"]): int(row["jobs"]) for row in await self.reader.rows(_SQL)}
-            except (SqlUnavailable, SqlRefused) as error:
+            except (SqlUnavailableError, SqlRefusedError) as error:
                 log.warning("how many jobs of projects wait is not known; what was read last counts", error=str(error))
             self._read_s = time.monotonic()

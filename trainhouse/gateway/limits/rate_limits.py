@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainhouse.gateway.auth.memberships import ProjectBook
 from trainhouse.gateway.auth.roles import Principal, Role
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.scheduler.core.intake.bucket import Bucket, Rate, left, take, wait_s
 
 MAX_BUCKETS = 10_000
@@ -41,11 +41,11 @@ class Limits:
     _buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
 
     def request(self, principal: Principal, now_ms: int) -> list[tuple[str, str]]:
-        """Counts one request, and gives headers that say what is left. Raises Problem 429."""
+        """Counts one request, and gives headers that say what is left. Raises ProblemError 429."""
         return self._take([Limit("user", f"user {principal.sub}", of_minute(self.per_user)), *self._of_projects(principal)], now_ms)
 
     def submission(self, principal: Principal, project: str, now_ms: int) -> None:
-        """Counts one job that a project submits. Raises Problem 429."""
+        """Counts one job that a project submits. Raises ProblemError 429."""
         rule = self.book.rule(project)
         per_minute = rule.limits.submissions_per_minute if rule else None
         if rule is not None and per_minute is not None:
@@ -82,7 +82,7 @@ def of_minute(per_minute: int) -> Rate:
 
 
 def count(limits: Limits, request: Request, principal: Principal) -> None:
-    """Counts a request, and leaves for its answer's headers what is left. Raises Problem 429."""
+    """Counts a request, and leaves for its answer's headers what is left. Raises ProblemError 429."""
     request.state.rate_headers = limits.request(principal, time.monotonic_ns() // 1_000_000)
 
 
@@ -100,9 +100,9 @@ def _headers(lefts: list[tuple[Limit, int]]) -> list[tuple[str, str]]:
     ]
 
 
-def _too_many(limit: Limit, again_s: int, what: str) -> Problem:
+def _too_many(limit: Limit, again_s: int, what: str) -> ProblemError:
     again_s = max(1, again_s)
-    return Problem(
+    return ProblemError(
         429,
         TITLE,
         f"{limit.holder} may {what.format(n=limit.rate.per_minute)}, and has: try again in {again_s} s, or ask an operator for more",

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainhouse.gateway import problems
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 
 ANY = "*"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -37,36 +37,38 @@ def names_of(hosts: Iterable[str], listens_on: str, url: str) -> frozenset[str]:
     return frozenset(name.lower().rstrip(".") for name in named if name)
 
 
-def refused(method: str, target_bytes: int, headers: Headers, names: frozenset[str], limits: Limits) -> Problem | None:
+def refused(method: str, target_bytes: int, headers: Headers, names: frozenset[str], limits: Limits) -> ProblemError | None:
     """Returns the problem with a request's head, or None for a valid one."""
     fields = list(headers)
     size_bytes = target_bytes + sum(len(name) + len(value) + 4 for name, value in fields)
     if len(fields) > limits.most_fields or size_bytes > limits.most_bytes:
         detail = f"a request's head may have {limits.most_fields} fields and {limits.most_bytes} bytes at most"
-        return Problem(431, "Head too large", detail)
+        return ProblemError(431, "Head too large", detail)
     by_name: dict[bytes, list[bytes]] = {}
     for name, value in fields:
         by_name.setdefault(name.lower(), []).append(value)
     return _lengths(by_name) or _host(by_name.get(b"host", []), names) or _origin(method, by_name, names)
 
 
-def _lengths(fields: Mapping[bytes, list[bytes]]) -> Problem | None:
+def _lengths(fields: Mapping[bytes, list[bytes]]) -> ProblemError | None:
     if b"transfer-encoding" in fields and b"content-length" in fields:
-        return Problem(400, "Bad request", "Content-Length and Transfer-Encoding together say two lengths of one body: send one of them")
+        return ProblemError(
+            400, "Bad request", "Content-Length and Transfer-Encoding together say two lengths of one body: send one of them"
+        )
     return None
 
 
-def _host(given: list[bytes], names: frozenset[str]) -> Problem | None:
+def _host(given: list[bytes], names: frozenset[str]) -> ProblemError | None:
     if len(given) != 1:
-        return Problem(400, "Bad request", "a request needs one Host")
+        return ProblemError(400, "Bad request", "a request needs one Host")
     name = host_name(given[0])
     if name is not None and known(name, names):
         return None
     shown = given[0][:100].decode("ascii", "replace")
-    return Problem(421, "Unknown host", f"{shown!r} is no name of this gateway; its operator adds names by TRAINHOUSE_GATEWAY_HOSTS")
+    return ProblemError(421, "Unknown host", f"{shown!r} is no name of this gateway; its operator adds names by TRAINHOUSE_GATEWAY_HOSTS")
 
 
-def _origin(method: str, fields: Mapping[bytes, list[bytes]], names: frozenset[str]) -> Problem | None:
+def _origin(method: str, fields: Mapping[bytes, list[bytes]], names: frozenset[str]) -> ProblemError | None:
     origins = fields.get(b"origin", [])
     if not origins or method in SAFE_METHODS:
         return None
@@ -74,7 +76,7 @@ def _origin(method: str, fields: Mapping[bytes, list[bytes]], names: frozenset[s
     hosts = {host_name(host) for host in fields.get(b"host", [])}
     if len(origins) == 1 and name is not None and (name in hosts or name in names):
         return None
-    return Problem(403, "Forbidden", "a page of another site writes nothing here")
+    return ProblemError(403, "Forbidden", "a page of another site writes nothing here")
 
 
 def host_name(host: bytes) -> str | None:

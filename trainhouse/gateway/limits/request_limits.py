@@ -12,7 +12,7 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainhouse.gateway import problems
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 # Files of tracked runs and archives of code are stored as they come: their routes count for themselves.
@@ -39,7 +39,7 @@ class Bounds:
             refuse_declared(scope, self._body_bytes)
             body = _Body(receive, self._body_bytes, self._body_time_s)
             await self._app(scope, body, sending)
-        except Problem as problem:
+        except ProblemError as problem:
             if sending.began:
                 raise
             scope.setdefault("state", {})["refusal"] = problem.detail
@@ -49,15 +49,15 @@ class Bounds:
 
 
 def refuse_declared(scope: Scope, most_bytes: int, way_out: str = "") -> None:
-    """Raises Problem 413 where the sender itself says that the body is too large."""
+    """Raises ProblemError 413 where the sender itself says that the body is too large."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > most_bytes:
             raise too_large(most_bytes, way_out)
 
 
-def too_large(most_bytes: int, way_out: str = "") -> Problem:
+def too_large(most_bytes: int, way_out: str = "") -> ProblemError:
     """413 with the limit, and what to do."""
-    return Problem(413, "Too large", f"this body may have {most_bytes} bytes at most" + (f": {way_out}" if way_out else ""))
+    return ProblemError(413, "Too large", f"this body may have {most_bytes} bytes at most" + (f": {way_out}" if way_out else ""))
 
 
 class _Sending:
@@ -93,7 +93,7 @@ class _Body:
         try:
             message = await asyncio.wait_for(self._receive(), max(0.0, self._deadline - time.monotonic()))
         except TimeoutError as error:
-            raise Problem(408, "Too slow", f"the request's body did not come within {self._time_s:g} s") from error
+            raise ProblemError(408, "Too slow", f"the request's body did not come within {self._time_s:g} s") from error
         if message["type"] == "http.request":
             self._left_bytes -= len(message.get("body", b""))
             if self._left_bytes < 0:

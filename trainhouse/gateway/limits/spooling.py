@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from starlette.requests import ClientDisconnect, Request
 
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.limits.request_limits import refuse_declared, too_large
 
 IN_MEMORY_BYTES = 4 * 1024 * 1024
@@ -34,7 +34,7 @@ class Spooled:
 
 @asynccontextmanager
 async def spooled(request: Request, most_bytes: int, patience_s: float, way_out: str) -> AsyncIterator[Spooled]:
-    """A request's body. Raises Problem 413, which tells the `way_out`, 408 when nothing comes for so long, 400 when it breaks off."""
+    """A request's body. Raises ProblemError 413, which tells the `way_out`, 408 when nothing comes for so long, 400 when it breaks off."""
     refuse_declared(request.scope, most_bytes, way_out)
     with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES) as made:
         file = cast(IO[bytes], made)
@@ -49,9 +49,9 @@ async def received(chunks: AsyncIterator[bytes], file: IO[bytes], most_bytes: in
         try:
             chunk = await asyncio.wait_for(anext(chunks, None), patience_s)
         except TimeoutError as error:
-            raise Problem(408, "Too slow", f"nothing of the body came for {patience_s:g} s: send it again") from error
+            raise ProblemError(408, "Too slow", f"nothing of the body came for {patience_s:g} s: send it again") from error
         except ClientDisconnect as error:
-            raise Problem(400, "Cut off", "the connection broke before the body was whole: send it again") from error
+            raise ProblemError(400, "Cut off", "the connection broke before the body was whole: send it again") from error
         if chunk is None:
             return size_bytes, digest.hexdigest()
         size_bytes += len(chunk)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from trainhouse.gateway.auth.memberships import ProjectBook
-from trainhouse.gateway.errors import Problem, SqlRefused, SqlUnavailable
+from trainhouse.gateway.errors import ProblemError, SqlRefusedError, SqlUnavailableError
 from trainhouse.gateway.queries.sql_reader import SqlReader
 
 log = structlog.get_logger(__name__)
@@ -34,7 +34,7 @@ class Storage:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def needs_room(self, *projects: str) -> None:
-        """Raises Problem 429 where each of these projects has more than it may."""
+        """Raises ProblemError 429 where each of these projects has more than it may."""
         limits = {name: limit for name in projects if (limit := self._limit(name)) is not None}
         if not projects or len(limits) < len(projects):
             return
@@ -42,7 +42,7 @@ class Storage:
         full = [name for name in projects if self._bytes.get(name, 0) >= limits[name] * GIB]
         if len(full) == len(projects):
             name = full[0]
-            raise Problem(
+            raise ProblemError(
                 429,
                 "Storage is used up",
                 f"project {name} has {self._bytes[name] / GIB:.3g} GiB in the object store and may have {limits[name]:g}: delete "
@@ -60,6 +60,6 @@ class Storage:
                 return
             try:
                 self._bytes = {row["project"]: int(row["total_bytes"]) for row in await self.reader.rows(_SQL)}
-            except (SqlUnavailable, SqlRefused) as error:
+            except (SqlUnavailableError, SqlRefusedError) as error:
                 log.warning("what projects have in the object store is not known; what was read last counts", error=str(error))
             self._read_s = time.monotonic()

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from trainhouse.events import InvalidEvent, JobStatus, ProjectApplied, TokenRevoked, decode
 from trainhouse.events.bus.kafka import consumer, headers_of, partitions_of, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import PROJECTS, STATUS, TOKENS
 
@@ -71,7 +71,7 @@ class BusFeed:
                     if found and not loop.is_closed():
                         loop.call_soon_threadsafe(self._take, found)
                 return
-            except (KafkaException, BusUnavailable) as error:
+            except (KafkaException, BusUnavailableError) as error:
                 log.warning("the bus cannot be followed; tried again", error=str(error))
                 self._closing.wait(RETRY_S)
             except RuntimeError:

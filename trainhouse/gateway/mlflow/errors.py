@@ -16,8 +16,8 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from trainhouse.checkpointing.errors import CheckpointError
-from trainhouse.events.model.errors import BusUnavailable
-from trainhouse.gateway.errors import GatewayError, Problem, SqlUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
+from trainhouse.gateway.errors import GatewayError, ProblemError, SqlUnavailableError
 from trainhouse.gateway.problems import too_deep
 
 log = structlog.get_logger(__name__)
@@ -84,14 +84,14 @@ def answer(error: Exception, path: str) -> Response:
     match error:
         case MlflowError():
             return _shown(error.code, str(error), STATUS[error.code])
-        case Problem():
+        case ProblemError():
             return _shown(_code(error.status), error.detail, error.status, error.headers)
         case HTTPException():
             return _shown(_code(error.status_code), str(error.detail), error.status_code, dict(error.headers or {}))
         case RequestValidationError():
             found = "; ".join(f"{'.'.join(map(str, e['loc'][1:])) or 'body'}: {e['msg']}" for e in error.errors()[:5])
             return _shown("INVALID_PARAMETER_VALUE", f"the request is not valid: {found}", 400)
-        case SqlUnavailable() | BusUnavailable() | CheckpointError():
+        case SqlUnavailableError() | BusUnavailableError() | CheckpointError():
             return _shown("TEMPORARILY_UNAVAILABLE", str(error), 503, {"Retry-After": "1"})
     log.error("a request of MLflow's API failed", path=path, exc_info=error)
     return _shown("INTERNAL_ERROR", "this is a bug of Trainhouse; the gateway's log tells where", 500)

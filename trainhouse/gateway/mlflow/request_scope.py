@@ -38,7 +38,7 @@ class RequestScope:
         self.ports = ports
 
     async def send(self, *events: Event) -> None:
-        """Events of tracking, each when the one before is acked. Raises BusUnavailable."""
+        """Events of tracking, each when the one before is acked. Raises BusUnavailableError."""
         for event in events:
             await self.bus.send(TRACKING, event, secrets.token_hex(16))
 

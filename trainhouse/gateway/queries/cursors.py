@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 
 MAX_CHARS = 1024
 Key = str | int | float | None
@@ -22,7 +22,7 @@ def encode(key: Sequence[Key]) -> str:
 
 
 def decode(cursor: str, *types: type) -> list[Key]:
-    """The key in a cursor, which must have these types. Raises Problem 400."""
+    """The key in a cursor, which must have these types. Raises ProblemError 400."""
     try:
         if len(cursor) > MAX_CHARS:
             raise ValueError("too long")
@@ -36,6 +36,8 @@ def decode(cursor: str, *types: type) -> list[Key]:
     return found
 
 
-def bad_cursor() -> Problem:
+def bad_cursor() -> ProblemError:
     """Returns the problem of a cursor that no answer held."""
-    return Problem(400, "Bad cursor", "this cursor is none of this listing: leave it out to begin anew, or take next_cursor from an answer")
+    return ProblemError(
+        400, "Bad cursor", "this cursor is none of this listing: leave it out to begin anew, or take next_cursor from an answer"
+    )

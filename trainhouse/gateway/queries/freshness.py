@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from fastapi import Request
 
 from trainhouse.events.bus.kafka import partitions_of
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.context import gateway_of
 from trainhouse.gateway.queries.sql_reader import SqlReader
@@ -35,7 +35,7 @@ class Freshness:
         self._wait_s = wait_s
 
     async def reached(self, *topics: str) -> None:
-        """Waits until everything that these topics hold now can be read. Raises BusUnavailable when that takes too long."""
+        """Waits until everything that these topics hold now can be read. Raises BusUnavailableError when that takes too long."""
         deadline = time.monotonic() + self._wait_s
         missing = await asyncio.to_thread(self._ends, topics)
         while missing:
@@ -43,7 +43,7 @@ class Freshness:
             held = {(r["topic"], r["partition"]): r["held"] for r in rows}
             missing = {at: end for at, end in missing.items() if held.get(at, 0) < end}
             if missing and time.monotonic() > deadline:
-                raise BusUnavailable(f"the projections are more than {self._wait_s:.0f} s behind; try again in a moment")
+                raise BusUnavailableError(f"the projections are more than {self._wait_s:.0f} s behind; try again in a moment")
             if missing:
                 await asyncio.sleep(LOOK_S)
 
@@ -54,11 +54,11 @@ class Freshness:
             ends = {
                 (at.topic, at.partition): f.result().offset for at, f in self._admin.list_offsets(asked, request_timeout=ANSWER_S).items()
             }
-        except (KafkaException, BusUnavailable) as error:
+        except (KafkaException, BusUnavailableError) as error:
             self._admin = AdminClient(
                 self._settings.client_config()
             )  # the old one may have lost all brokers for good (events/bus/outage.py)
-            raise BusUnavailable(f"the brokers did not answer: {error.args[0]}") from error
+            raise BusUnavailableError(f"the brokers did not answer: {error.args[0]}") from error
         return {at: end for at, end in ends.items() if end > 0}
 
     def _partitions_of(self, topic: str) -> list[int]:

@@ -39,7 +39,7 @@ class Order:
         return ", ".join(f"{expression} AS _key{n}" for n, (expression, _) in enumerate(self.keys))
 
     def behind(self, cursor: str, where: Where) -> None:
-        """Only rows behind the cursor's. Raises Problem 400."""
+        """Only rows behind the cursor's. Raises ProblemError 400."""
         found = cursors.decode(cursor, *(_TYPES[kind] for _, kind in self.keys))
         if any(kind in _RANGES and value not in _RANGES[kind] for (_, kind), value in zip(self.keys, found, strict=True)):
             raise cursors.bad_cursor()
@@ -68,7 +68,7 @@ class Page:
 
 
 async def page(reader: SqlReader, columns: str, source: str, where: Where, order: Order, limit: int, cursor: str | None) -> Page:
-    """One page of `SELECT columns FROM source`. Raises Problem 400 for a bad cursor."""
+    """One page of `SELECT columns FROM source`. Raises ProblemError 400 for a bad cursor."""
     if cursor is not None:
         order.behind(cursor, where)
     sql = f"SELECT {columns}, {order.columns()} FROM {source} WHERE {where.text} {order.clause()} LIMIT {{_limit:UInt32}}"

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from trainhouse.gateway.auth.authentication import Anybody
 from trainhouse.gateway.auth.keyring import Keys
 from trainhouse.gateway.context import Gateway, gateway_of
-from trainhouse.gateway.errors import Problem, UnknownKeyError
+from trainhouse.gateway.errors import ProblemError, UnknownKeyError
 from trainhouse.gateway.problems import busy
 
 ALGORITHM = "HS256"
@@ -51,7 +51,7 @@ def token_of(written: Written, key: bytes) -> str:
 
 
 def read(token: str, key: bytes) -> Written:
-    """Reads a token. Raises Problem 400, UnknownKeyError where another key made it."""
+    """Reads a token. Raises ProblemError 400, UnknownKeyError where another key made it."""
     try:
         return Written.model_validate(jwt.decode(token, _own_key(key), algorithms=[ALGORITHM]))
     except jwt.InvalidSignatureError as error:
@@ -61,15 +61,15 @@ def read(token: str, key: bytes) -> Written:
 
 
 def read_by(keys: Keys, token: str) -> Written:
-    """Reads a token that one of the keys made. Raises Problem 400."""
+    """Reads a token that one of the keys made. Raises ProblemError 400."""
     try:
         return keys.read(lambda key: read(token, key))
     except UnknownKeyError as error:
         raise _bad() from error
 
 
-def _bad() -> Problem:
-    return Problem(400, "Bad after", "`after` is not from a write's answer of this gateway; leave it out to read what there is")
+def _bad() -> ProblemError:
+    return ProblemError(400, "Bad after", "`after` is not from a write's answer of this gateway; leave it out to read what there is")
 
 
 def _own_key(key: bytes) -> bytes:
@@ -77,7 +77,7 @@ def _own_key(key: bytes) -> bytes:
 
 
 async def settle(gateway: Gateway, written: Written) -> None:
-    """Waits until it can be read. Raises Problem 503."""
+    """Waits until it can be read. Raises ProblemError 503."""
     deadline = time.monotonic() + gateway.settings.after_wait_s
     sql = _SUBMITTED if written.spec_sha256 else _ASKED
     values = {"job_id": written.job_id, "event_id": written.event_id, "spec_sha256": written.spec_sha256}

@@ -16,7 +16,7 @@ import httpx
 import orjson
 from clickhouse_connect.driver.binding import format_bind_value
 
-from trainhouse.gateway.errors import SqlRefused, SqlUnavailable
+from trainhouse.gateway.errors import SqlRefusedError, SqlUnavailableError
 from trainhouse.projections.endpoint.allowed import CATALOGUE, known
 from trainhouse.projections.endpoint.gate import Gate, Passed, parsing, spelling
 from trainhouse.projections.endpoint.gate_cache import Verdicts
@@ -59,7 +59,7 @@ class SqlReader:
         await self._client.aclose()
 
     async def rows(self, sql: str, values: Mapping[str, object] | None = None) -> list[Row]:
-        """The whole answer as dicts by column. Raises SqlUnavailable, or SqlRefused."""
+        """The whole answer as dicts by column. Raises SqlUnavailableError, or SqlRefusedError."""
         answer = whole(await self.raw(sql, values))
         names = [column["name"] for column in answer["meta"]]
         convert = [_converter(column["type"]) for column in answer["meta"]]
@@ -71,7 +71,8 @@ class SqlReader:
         return found[0] if found else None
 
     async def passed(self, sql: str, values: Mapping[str, object]) -> Passed:
-        """Somebody else's statement as it may run: the engine spells and parses it, the gate judges. Raises QueryRefused, SqlRefused."""
+        """Somebody else's statement as it may run: the engine spells and parses it, the gate judges. Raises QueryRefusedError,
+        SqlRefusedError."""
         kept = self._verdicts.get(sql, self._database)
         if kept is not None:
             return kept
@@ -92,13 +93,13 @@ class SqlReader:
         return self._gate
 
     async def ask(self, sql: str, values: Mapping[str, object], settings: Mapping[str, str], most_bytes: int) -> SqlAnswer:
-        """Somebody else's question, as a guest, under `settings`. Raises SqlRefused, also for an answer of more than `most_bytes`."""
+        """Somebody else's question, as a guest, under `settings`. Raises SqlRefusedError, also for an answer of more than `most_bytes`."""
         async with self._stream(sent(sql, values), self._where() | dict(settings)) as response:
             content = bytearray()
             async for chunk in response.aiter_bytes():
                 content += chunk
                 if len(content) > most_bytes:
-                    raise SqlRefused(f"the answer has more than {most_bytes} bytes; ask for less, or with LIMIT", RESULT_TOO_LARGE)
+                    raise SqlRefusedError(f"the answer has more than {most_bytes} bytes; ask for less, or with LIMIT", RESULT_TOO_LARGE)
             if response.status_code != 200:
                 code = response.headers.get("X-ClickHouse-Exception-Code")
                 raise refusal(content.decode("utf-8", "replace"), code, response.status_code)
@@ -110,7 +111,9 @@ class SqlReader:
             async with self._client.stream("POST", "/", params=dict(settings), headers=self._guest, **asked) as response:
                 yield response
         except httpx.HTTPError as error:
-            raise SqlUnavailable(f"the projections do not answer: {type(error).__name__}; `trainhouse ps` shows the projector") from error
+            raise SqlUnavailableError(
+                f"the projections do not answer: {type(error).__name__}; `trainhouse ps` shows the projector"
+            ) from error
 
     async def raw(self, sql: str, values: Mapping[str, object] | None = None, **settings: str) -> bytes:
         """The answer's bytes, in JSONCompact unless `settings` has another default_format."""
@@ -126,7 +129,9 @@ class SqlReader:
         try:
             return await self._client.post("/", params=dict(settings), **asked)
         except httpx.HTTPError as error:
-            raise SqlUnavailable(f"the projections do not answer: {type(error).__name__}; `trainhouse ps` shows the projector") from error
+            raise SqlUnavailableError(
+                f"the projections do not answer: {type(error).__name__}; `trainhouse ps` shows the projector"
+            ) from error
 
 
 def sent(sql: str, values: Mapping[str, object]) -> Sent:
@@ -141,18 +146,19 @@ def sent(sql: str, values: Mapping[str, object]) -> Sent:
 
 
 def whole(content: bytes) -> Any:
-    """An answer in JSON. Raises SqlUnavailable for one that broke off: what goes wrong late, a server writes into the answer itself."""
+    """An answer in JSON. Raises SqlUnavailableError for one that broke off: what goes wrong late, a server writes into the answer
+    itself."""
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise SqlUnavailable("the projections broke off in the middle of an answer; try again in a moment") from error
+        raise SqlUnavailableError("the projections broke off in the middle of an answer; try again in a moment") from error
 
 
-def refusal(text: str, code: str | None, status: int) -> SqlRefused | SqlUnavailable:
+def refusal(text: str, code: str | None, status: int) -> SqlRefusedError | SqlUnavailableError:
     """ClickHouse's error as ours: a crowd or a broken server is retryable, the rest is the query's fault."""
     if status == 503 or code is None:
-        return SqlUnavailable("the projections are busy or starting; try again in a moment")
-    return SqlRefused(text.strip()[:2000], int(code) if code.isdigit() else 0)
+        return SqlUnavailableError("the projections are busy or starting; try again in a moment")
+    return SqlRefusedError(text.strip()[:2000], int(code) if code.isdigit() else 0)
 
 
 def _time(value: Any) -> Any:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Admin
 from trainhouse.gateway.context import Here
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.queries.listing import Cursor, Limit, Order, millis, page
 from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.routes.jobs import Text
@@ -44,7 +44,7 @@ async def audit(
 ) -> Json:
     """The newest first. For an admin of all projects."""
     if not principal.everywhere:
-        raise Problem(403, "Forbidden", "the audit tells of all projects, so it needs a token of all of them (projects: *)")
+        raise ProblemError(403, "Forbidden", "the audit tells of all projects, so it needs a token of all of them (projects: *)")
     where = Where()
     where.equal("kind", kind.value if kind else None)
     where.equal("sub", sub)

@@ -19,7 +19,7 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.gateway.auth.authentication import Submitter
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.limits.spooling import spooled
 from trainhouse.gateway.problems import busy, not_found
 
@@ -67,22 +67,23 @@ async def put_diff(sha256: Sha256, request: Request, here: Here, principal: Subm
 
 
 async def _room(here: Gateway, principal: Principal) -> None:
-    """Raises Problem 403 where the sender may write in no project, 429 where none of them has room: which one it is for, its job says."""
+    """Raises ProblemError 403 where the sender may write in no project, 429 where none of them has room: which one it is for, its job
+    says."""
     writing = principal.writing()
     if writing.everywhere:
         return
     own = writing.projects
     if not own:
-        raise Problem(403, "Forbidden", f"{principal.sub} may only read projects: ask a maintainer of one to be made a submitter")
+        raise ProblemError(403, "Forbidden", f"{principal.sub} may only read projects: ask a maintainer of one to be made a submitter")
     await here.storage.needs_room(*own)
 
 
 async def _stored(request: Request, here: Gateway, key: str, sha256: str, most_bytes: int) -> Stored:
-    """Stores a body. Raises Problem 422 where it is another one than its address says."""
+    """Stores a body. Raises ProblemError 422 where it is another one than its address says."""
     objects = store_of(request)
     async with spooled(request, most_bytes, here.settings.body_time_s, "name large files in .gitignore") as body:
         if body.sha256 != sha256:
-            raise Problem(422, "Another content", f"the body's SHA-256 is {body.sha256}, not {sha256}: nothing was stored")
+            raise ProblemError(422, "Another content", f"the body's SHA-256 is {body.sha256}, not {sha256}: nothing was stored")
         if await _asked(objects.stat, key) is None:
             await _asked(objects.put_file, key, body.file)
     return Stored(uri=objects.uri(key), size_bytes=body.size_bytes)
@@ -99,7 +100,7 @@ def store_of(request: Request) -> S3ObjectStore:
 
 
 async def _asked(call: Callable[..., T], *arguments: object) -> T:
-    """A call of the store, beside the event loop. Raises Problem 503."""
+    """A call of the store, beside the event loop. Raises ProblemError 503."""
     try:
         return await asyncio.to_thread(call, *arguments)
     except CheckpointError as error:

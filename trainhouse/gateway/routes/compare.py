@@ -107,7 +107,7 @@ def counted(epochs: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 async def _visible(here: Gateway, principal: Principal, job_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The chosen jobs in the order in which they were named. Raises Problem 404 for one that is not there or not to be seen."""
+    """The chosen jobs in the order in which they were named. Raises ProblemError 404 for one that is not there or not to be seen."""
     chosen = list(dict.fromkeys(job_ids))
     where = Where()
     where.among("job_id", chosen)

@@ -23,7 +23,7 @@ from trainhouse.gateway.auth import login_codes, sealed, sessions, tokens
 from trainhouse.gateway.auth.authentication import COOKIE, Viewer, cookie_session, unauthorized
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here, address_of, now_ms
-from trainhouse.gateway.errors import BadToken, Problem
+from trainhouse.gateway.errors import InvalidTokenError, ProblemError
 from trainhouse.gateway.problems import busy
 
 router = APIRouter(prefix="/v1", tags=["identity"])
@@ -72,12 +72,12 @@ def session(body: SessionRequest, here: Here, request: Request, response: Respon
     try:
         principal = here.keys.now().read(lambda key: tokens.read(key, body.token))
         if over := here.token_over(principal):
-            raise BadToken(over)
+            raise InvalidTokenError(over)
         if not here.revocations.known:
             raise busy("tokens cannot be checked yet: it is not known which were revoked; is Kafka up?")
         _admitted(here, request, principal, "showed the token")
         _enter(here, response, sessions.session_of(principal, int(time.time()), round(here.settings.session_s)))
-    except BadToken as error:
+    except InvalidTokenError as error:
         raise unauthorized(str(error)) from error
     return shown(principal)
 
@@ -91,7 +91,7 @@ async def end_session(request: Request, here: Here, response: Response) -> None:
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     try:
         principal = cookie_session(request)
-    except BadToken:
+    except InvalidTokenError:
         return  # there is none that counts
     request.state.principal = principal
     here.revocations.add(principal.session_id)
@@ -104,7 +104,7 @@ async def end_session(request: Request, here: Here, response: Response) -> None:
 def login_code(here: Here, principal: Viewer, request: Request, response: Response) -> Code:
     """Makes a code that signs in one browser on the machine that asks, once, within a minute. Needs a token, not a session."""
     if principal.session_id:
-        raise Problem(403, "Forbidden", "a session makes no code for another one: ask with the token")
+        raise ProblemError(403, "Forbidden", "a session makes no code for another one: ask with the token")
     now_s, lasts_s = int(time.time()), round(here.settings.login_code_s)
     made = sessions.session_of(principal, now_s, round(here.settings.session_s))
     response.headers["Cache-Control"] = "no-store"
@@ -123,18 +123,18 @@ async def login(
     if not here.revocations.known:
         raise busy("codes cannot be checked yet: it is not known which were used; is Kafka up?")
     if _PAGE.fullmatch(to) is None:
-        raise Problem(400, "Bad request", "`to` is no page of this gateway")
+        raise ProblemError(400, "Bad request", "`to` is no page of this gateway")
     try:
         address, now_s = address_of(request), int(time.time())
         found = here.keys.now().read(lambda key: login_codes.read(key, code, address, now_s))
         principal = sessions.principal_of(found.session)
         _admitted(here, request, principal, f"showed the code {found.code_id}")
         if over := here.token_over(principal):
-            raise BadToken(over)
+            raise InvalidTokenError(over)
         await login_codes.use(here, found)
         response = HTMLResponse(_onward(to), headers=_HEADERS)
         _enter(here, response, found.session)
-    except BadToken as error:
+    except InvalidTokenError as error:
         raise unauthorized(f"{error}; run `trainhouse open` again") from error
     return response
 

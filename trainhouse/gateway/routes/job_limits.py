@@ -14,7 +14,7 @@ from trainhouse.events import JobSubmitted, Limits
 from trainhouse.events.model.decisions import JobRetuned
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.queries.read_your_writes import After
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 
@@ -57,6 +57,6 @@ async def terms(
         return Terms(priority=event.priority, limits=event.limits, refused=refusal)
     found = await here.reader.one(_SUBMITTED, {"job_id": job_id, "type": JobSubmitted.event_type})
     if found is None:
-        raise Problem(409, "No terms", f"job {job_id} has no submission here any more: its limits are not known")
+        raise ProblemError(409, "No terms", f"job {job_id} has no submission here any more: its limits are not known")
     spec = JobSubmitted.model_validate_json(found["json"]).spec
     return Terms(priority=spec.priority, limits=spec.limits, refused=refusal)

@@ -116,7 +116,7 @@ async def job(job_id: JobPath, here: Here, principal: Viewer) -> Json:
 
 
 async def visible_job(here: Gateway, principal: Principal, job_id: str) -> Row:
-    """A job, if there is one and the caller may see it. Raises Problem 404, the same for both."""
+    """A job, if there is one and the caller may see it. Raises ProblemError 404, the same for both."""
     where = visible(principal)
     where.equal("job_id", job_id)
     found = await here.reader.one(f"SELECT {COLUMNS} FROM jobs WHERE {where.text} ORDER BY status_seq DESC LIMIT 1", where.values)

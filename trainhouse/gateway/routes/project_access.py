@@ -20,7 +20,7 @@ from trainhouse.gateway.audit.targets import changed_members
 from trainhouse.gateway.auth.authentication import Operator, Submitter, Viewer
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.problems import not_found
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"])
@@ -65,7 +65,7 @@ async def project(project: ProjectPath, here: Here, principal: Viewer) -> Json:
 async def set_project(project: ProjectPath, body: Project, here: Here, principal: Operator, request: Request) -> Asked:
     """Asks that a project be so, declared before or not."""
     if body.name != project:
-        raise Problem(422, "Invalid request", f"name: the body says {body.name}, the address {project}; make them equal")
+        raise ProblemError(422, "Invalid request", f"name: the body says {body.name}, the address {project}; make them equal")
     if not principal.sees(project):
         raise not_found(f"project {project}")
     return await _ask(here, principal, request, body, here.projects.get(project))
@@ -76,7 +76,7 @@ async def put_member(project: ProjectPath, user: Name, body: Member, here: Here,
     """Makes somebody a member, or gives a member another role. For maintainers and operators."""
     known = _maintained(here, principal, project)
     if known.project.members is None:
-        raise Problem(409, "No members", f"project {project} has no list of members, tokens alone decide: an operator gives it one")
+        raise ProblemError(409, "No members", f"project {project} has no list of members, tokens alone decide: an operator gives it one")
     return await _changed(here, principal, request, known, members={**known.project.members, user: body.role})
 
 
@@ -124,10 +124,12 @@ def _visible(here: Gateway, principal: Principal, name: str) -> ProjectApplied:
 
 
 def _maintained(here: Gateway, principal: Principal, name: str) -> ProjectApplied:
-    """A project that somebody looks after. Raises Problem 404 or 403."""
+    """A project that somebody looks after. Raises ProblemError 404 or 403."""
     found = _visible(here, principal, name)
     if not here.projects.maintains(principal, name):
-        raise Problem(403, "Forbidden", f"{principal.sub} does not look after project {name}: ask one of its maintainers, or an operator")
+        raise ProblemError(
+            403, "Forbidden", f"{principal.sub} does not look after project {name}: ask one of its maintainers, or an operator"
+        )
     return found
 
 
@@ -135,7 +137,7 @@ async def _changed(here: Gateway, principal: Principal, request: Request, known:
     try:
         project = Project.model_validate(known.project.model_dump() | fields)
     except ValidationError as error:
-        raise Problem(422, "Invalid request", explain_validation(error, Project)) from error
+        raise ProblemError(422, "Invalid request", explain_validation(error, Project)) from error
     return await _ask(here, principal, request, project, known)
 
 

@@ -17,11 +17,11 @@ from starlette.responses import Response
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.context import Here
-from trainhouse.gateway.errors import Problem, SqlRefused
+from trainhouse.gateway.errors import ProblemError, SqlRefusedError
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.endpoint.gate import Passed
 from trainhouse.projections.endpoint.row_counts import rows_of
-from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.errors import QueryRefusedError
 
 router = APIRouter(prefix="/v1", tags=["sql"])
 
@@ -66,7 +66,7 @@ class Question(BaseModel):
 async def query(body: Question, here: Here, principal: Viewer, request: Request) -> Response:
     """Asks in SQL. Needs a token of all projects (`projects: ["*"]`)."""
     if not principal.everywhere:
-        raise Problem(
+        raise ProblemError(
             403,
             "Forbidden",
             "raw SQL reads the tables of all projects, so it needs a token of all of them (projects: *); "
@@ -78,18 +78,18 @@ async def query(body: Question, here: Here, principal: Viewer, request: Request)
         refuse_audit(passed, principal)
         settings |= {"default_format": passed.format} if passed.format else {}
         answer = await here.reader.ask(passed.body, body.parameters, settings, here.settings.query_bytes)
-    except QueryRefused as refused:
-        raise problem_of(SqlRefused(str(refused), refused.code)) from refused
-    except SqlRefused as refused:
+    except QueryRefusedError as refused:
+        raise problem_of(SqlRefusedError(str(refused), refused.code)) from refused
+    except SqlRefusedError as refused:
         raise problem_of(refused) from refused
     request.state.rows = rows_of(settings["default_format"], answer.content)
     return Response(answer.content, headers={"Content-Type": answer.kind})
 
 
 def refuse_audit(passed: Passed, principal: Principal) -> None:
-    """Restricts the audit tables to admins, as at /v1/audit. Raises Problem 403."""
+    """Restricts the audit tables to admins, as at /v1/audit. Raises ProblemError 403."""
     if not principal.may(Role.ADMIN) and any(word.text.strip('`"').lower() in AUDIT_TABLES for word in passed.words):
-        raise Problem(403, "Forbidden", "the audit tells what everybody asked, so it needs the role admin; your token has less")
+        raise ProblemError(403, "Forbidden", "the audit tells what everybody asked, so it needs the role admin; your token has less")
 
 
 def limits_of(settings: GatewaySettings) -> dict[str, str]:
@@ -104,10 +104,10 @@ def limits_of(settings: GatewaySettings) -> dict[str, str]:
     }
 
 
-def problem_of(refused: SqlRefused) -> Problem:
+def problem_of(refused: SqlRefusedError) -> ProblemError:
     """ClickHouse's refusal as an answer."""
     if refused.code in _FORBIDDEN:
-        return Problem(403, "Forbidden", str(refused), code=refused.code)
+        return ProblemError(403, "Forbidden", str(refused), code=refused.code)
     if refused.code in _OVER:
-        return Problem(422, "Limit exceeded", f"the query went over its limit of {_OVER[refused.code]}: {refused}", code=refused.code)
-    return Problem(400, "Query refused", str(refused), code=refused.code)
+        return ProblemError(422, "Limit exceeded", f"the query went over its limit of {_OVER[refused.code]}: {refused}", code=refused.code)
+    return ProblemError(400, "Query refused", str(refused), code=refused.code)

@@ -13,7 +13,7 @@ import structlog
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.wire.envelope import from_rfc3339
 from trainhouse.events.wire.topics import POINT_TOPICS
 from trainhouse.gateway.answers import Json
@@ -139,7 +139,7 @@ async def _caught_up(request: Request) -> None:
     """Waits until the answer includes the brokers' present records; after a timeout, answers with the known ones."""
     try:
         await freshness_of(request).reached(*POINT_TOPICS)
-    except BusUnavailable as error:
+    except BusUnavailableError as error:
         log.warning("points are answered as far as they are known", error=str(error))
 
 

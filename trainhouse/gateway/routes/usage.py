@@ -11,7 +11,7 @@ from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.queries.where_clauses import Where
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
@@ -45,7 +45,7 @@ GROUP BY name ORDER BY name LIMIT {{limit:UInt32}}
 
 
 def _asked(since: Moment = None, until: Moment = None, pool: Pool = None) -> Where:
-    """The hours and the pool that a caller asks about. Raises Problem 400."""
+    """The hours and the pool that a caller asks about. Raises ProblemError 400."""
     where = _period(since, until)
     where.equal("pool", pool)
     return where
@@ -82,11 +82,11 @@ async def _sums(here: Gateway, principal: Principal, where: Where, sql: str, by:
 
 
 def _period(since: datetime | None, until: datetime | None) -> Where:
-    """Hours from `since` on and before `until`. Raises Problem 400 where there is none."""
+    """Hours from `since` on and before `until`. Raises ProblemError 400 where there is none."""
     end = _utc(until) if until else None
     begin = _utc(since) if since else _a_day_before(end or datetime.now(UTC))
     if end is not None and begin >= end:
-        raise Problem(400, "Bad period", "`since` must be earlier than `until`")
+        raise ProblemError(400, "Bad period", "`since` must be earlier than `until`")
     where = Where()
     where.add("hour >= toStartOfHour(toDateTime({since:UInt32}, 'UTC'))", since=_seconds(begin))
     if end is not None:

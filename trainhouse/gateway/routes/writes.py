@@ -21,7 +21,7 @@ from trainhouse.gateway import requests
 from trainhouse.gateway.auth.authentication import Submitter
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.original import original_spec
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries import read_your_writes as after
@@ -148,7 +148,7 @@ async def cancel(
 async def change(job_id: JobPath, body: Change, here: Here, principal: Submitter, request: Request, key: Key = None) -> Requested:
     """Asks to change a job's priority or limits."""
     if body.priority is None and body.limits is None:
-        raise Problem(422, "Invalid request", "nothing is to change: give priority or limits")
+        raise ProblemError(422, "Invalid request", "nothing is to change: give priority or limits")
     requests.refuse_read_only((await visible_job(here, principal, job_id))["project"], principal)
     return await _ask(here, principal, request, ChangeJob(job_id=JobId.parse(job_id), priority=body.priority, limits=body.limits), key)
 
@@ -160,9 +160,9 @@ async def review(job_id: JobPath, body: Review, here: Here, principal: Submitter
     requests.refuse_read_only(job["project"], principal)
     state = JobState(job["state"])
     if body.action is ReviewAction.SEND and state.final:
-        raise Problem(409, "Not to be reviewed", f"job {job_id} has ended: it is {state}, so there is nothing to review")
+        raise ProblemError(409, "Not to be reviewed", f"job {job_id} has ended: it is {state}, so there is nothing to review")
     if body.action is not ReviewAction.SEND and state is not JobState.NEEDS_REVIEW:
-        raise Problem(409, "Not under review", f"job {job_id} is {state}, not NEEDS_REVIEW: only a job under review can {body.action}")
+        raise ProblemError(409, "Not under review", f"job {job_id} is {state}, not NEEDS_REVIEW: only a job under review can {body.action}")
     event = ReviewJob(job_id=JobId.parse(job_id), action=body.action, reason=body.reason, user=principal.sub)
     return await _ask(here, principal, request, event, key)
 
@@ -215,13 +215,14 @@ async def _refuse_reused(here: Gateway, job_id: str, digest: str, key: str) -> N
 
 
 async def _visible_source(here: Gateway, principal: Principal, spec: JobSpec) -> None:
-    """Refuses a job that resumes from a job its sender may not see: a checkpoint is data. Raises Problem 422, and 404 for a hidden job."""
+    """Refuses a job that resumes from a job its sender may not see: a checkpoint is data. Raises ProblemError 422, and 404 for a hidden
+    job."""
     if spec.resume_from is None:
         return
     try:
         source = parse_resume_from(spec.resume_from).job_id
     except ValueError as error:
-        raise Problem(422, "Invalid request", str(error)) from error
+        raise ProblemError(422, "Invalid request", str(error)) from error
     await visible_job(here, principal, source)
 
 
@@ -233,5 +234,7 @@ async def _commit_of(here: Gateway, job_id: str, step: int) -> int:
     if found is None:
         raise not_found(f"checkpoint of step {step} of job {job_id}")
     if found["state"] == "PRUNED":
-        raise Problem(409, "Checkpoint removed", f"the checkpoint of step {step} was removed by retention; …/checkpoints lists what stays")
+        raise ProblemError(
+            409, "Checkpoint removed", f"the checkpoint of step {step} was removed by retention; …/checkpoints lists what stays"
+        )
     return int(found["commit"])

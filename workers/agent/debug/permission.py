@@ -15,7 +15,7 @@ from trainhouse.events import AskedVia, Envelope, RequestedBy
 from trainhouse.events.runtime.watched_files import Followed
 from trainhouse.events.security.signing import InvalidKeyError, Signature, checked_public_key
 from trainhouse.events.wire.topics import OPERATIONS
-from trainhouse.workers.agent.errors import InvalidSetting
+from trainhouse.workers.agent.errors import InvalidSettingError
 
 GATEWAY, OPERATOR = "gateway", "operator"
 ROLES_THAT_MAY = frozenset({"submitter", "operator", "admin"})
@@ -32,24 +32,24 @@ class KnownKey:
 
 
 def read_keys(path: Path | None) -> dict[str, KnownKey]:
-    """The keys of a file, one a line: `gateway NAME KEY` or `operator NAME KEY`; '#' begins a remark. Raises InvalidSetting."""
+    """The keys of a file, one a line: `gateway NAME KEY` or `operator NAME KEY`; '#' begins a remark. Raises InvalidSettingError."""
     if path is None:
         return {}
     try:
         lines = path.read_text().splitlines()
     except OSError as error:
-        raise InvalidSetting(f"the file of operations keys {path} cannot be read: {error.strerror}") from error
+        raise InvalidSettingError(f"the file of operations keys {path} cannot be read: {error.strerror}") from error
     found: dict[str, KnownKey] = {}
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         if len(words) != 3 or words[0] not in (GATEWAY, OPERATOR):
-            raise InvalidSetting(f"{path}:{number}: write `gateway NAME KEY` or `operator NAME KEY`")
+            raise InvalidSettingError(f"{path}:{number}: write `gateway NAME KEY` or `operator NAME KEY`")
         try:
             found[checked_public_key(words[2])] = KnownKey(words[0], words[1])
         except InvalidKeyError as error:
-            raise InvalidSetting(f"{path}:{number}: {error}") from error
+            raise InvalidSettingError(f"{path}:{number}: {error}") from error
     return found
 
 
@@ -57,7 +57,7 @@ class ListedKeys(Mapping[str, KnownKey]):
     """The keys of a file as it is now: who is added is obeyed, who is taken out is not, without a restart."""
 
     def __init__(self, path: Path) -> None:
-        """Raises InvalidSetting."""
+        """Raises InvalidSettingError."""
         self._followed = Followed((path,), lambda: read_keys(path))
 
     def __getitem__(self, public_key: str) -> KnownKey:

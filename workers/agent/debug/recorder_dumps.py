@@ -27,7 +27,7 @@ MAX_DIMENSIONS: Final = 8
 MAX_MEMBERS: Final = 10_000
 
 
-class NotADump(Exception):
+class InvalidDumpError(Exception):
     """The bytes are no dump of the flight recorder."""
 
 
@@ -35,10 +35,10 @@ class _PlainValues(pickle.Unpickler):
     """Makes dicts, lists, tuples, numbers and texts; names no class and calls nothing."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise NotADump(f"it names {module}.{name}")
+        raise InvalidDumpError(f"it names {module}.{name}")
 
     def persistent_load(self, pid: Any) -> NoReturn:
-        raise NotADump("it refers to something outside itself")
+        raise InvalidDumpError("it refers to something outside itself")
 
 
 def prefix_in(rank_folder: str) -> str:
@@ -56,17 +56,17 @@ def words_of(path: Path, rank: int) -> str:
 
 
 def parse(raw: bytes) -> Mapping[str, Any]:
-    """A dump as plain values. Raises NotADump."""
+    """A dump as plain values. Raises InvalidDumpError."""
     if len(raw) > MAX_BYTES:
-        raise NotADump(f"it is longer than {MAX_BYTES} bytes")
+        raise InvalidDumpError(f"it is longer than {MAX_BYTES} bytes")
     try:
         found = orjson.loads(raw) if raw[:1] == b"{" else _PlainValues(io.BytesIO(raw)).load()
-    except NotADump:
+    except InvalidDumpError:
         raise
     except Exception as error:  # an unpickler raises whatever damaged bytes lead it to
-        raise NotADump(f"it cannot be read: {error}") from error
+        raise InvalidDumpError(f"it cannot be read: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("entries", []), list):
-        raise NotADump("it is no dump of the flight recorder")
+        raise InvalidDumpError("it is no dump of the flight recorder")
     return found
 
 

@@ -18,7 +18,7 @@ from trainhouse.events.model.bounds import read_stored
 from trainhouse.workers.agent.atomic_files import write_atomically
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity
 from trainhouse.workers.agent.core.agent_state import Fence
-from trainhouse.workers.agent.errors import BrokenState, FolderBusy
+from trainhouse.workers.agent.errors import CorruptStateError, FolderBusyError
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.launcher.ports import NUMBERED
 
@@ -39,7 +39,7 @@ class FolderLock:
         except BlockingIOError:
             holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._fd)
-            raise FolderBusy(
+            raise FolderBusyError(
                 f"another agent (pid {holder}) holds the folder {folder}; stop it, or give this one its own: TRAINHOUSE_AGENT_DIR"
             ) from None
         os.ftruncate(self._fd, 0)
@@ -57,7 +57,7 @@ class StateFile:
         self._saved = b""
 
     def load(self, identity: Identity) -> AgentState:
-        """The state of the agent before, without its attempts. Raises BrokenState."""
+        """The state of the agent before, without its attempts. Raises CorruptStateError."""
         try:
             raw = self._path.read_bytes()
         except FileNotFoundError:
@@ -69,7 +69,7 @@ class StateFile:
             pool, control, cluster = data.get("control", ("", None, ""))  # agents of before wrote none
             control = None if control is None or pool != identity.pool else int(control)
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise BrokenState(
+            raise CorruptStateError(
                 f"{self._path} cannot be read ({error}); it fences old attempts off: move it away only if no job runs on this node"
             ) from error
         self._saved = raw

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainhouse.events import CodeArchive
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.unpacking import unpack
 
 MAX_ARCHIVE_BYTES = 1024**3
@@ -30,7 +30,7 @@ class CodeCache:
         self._keep_bytes = keep_bytes
 
     def unpack(self, code: CodeArchive, target: Path) -> None:
-        """Fills the empty or absent folder `target`. Blocks on the object store. Raises NotLaunchable."""
+        """Fills the empty or absent folder `target`. Blocks on the object store. Raises NotLaunchableError."""
         archive = self._archive(code)
         scratch = target.with_name(f".{target.name}.unpacking")
         shutil.rmtree(scratch, ignore_errors=True)
@@ -55,7 +55,7 @@ class CodeCache:
         try:
             if self._fetched(code.uri, scratch) != code.sha256:
                 # What its hash is instead stays here: it would tell what else is in the store.
-                raise NotLaunchable(f"the code at {code.uri} has another hash than the spec says: submit it again", retryable=False)
+                raise NotLaunchableError(f"the code at {code.uri} has another hash than the spec says: submit it again", retryable=False)
             os.replace(scratch, cached)
         finally:
             scratch.unlink(missing_ok=True)
@@ -68,7 +68,7 @@ class CodeCache:
             for piece in self._fetch(uri):
                 total += len(piece)
                 if total > MAX_ARCHIVE_BYTES:
-                    raise NotLaunchable(
+                    raise NotLaunchableError(
                         f"the code at {uri} has more than {MAX_ARCHIVE_BYTES // 2**20} MiB: name large files in .gitignore", retryable=False
                     )
                 found.update(piece)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainhouse.events import GangAllocated, NodePlacement
 from trainhouse.events.model.node import IsolationLayer, NodeIsolation
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.node.devices import DeviceSource
 from trainhouse.workers.confinement import interpreters
 from trainhouse.workers.confinement.cgroups import Limits
@@ -76,12 +76,13 @@ class Confiner:
     def of(
         self, allocation: GangAllocated, placement: NodePlacement, paths: AttemptPaths, secrets: Path | None = None
     ) -> Confinement | None:
-        """The attempt's, with its secrets' folder; None where nothing is confined. Makes its ranks' own folders. Raises NotLaunchable."""
+        """The attempt's, with its secrets' folder; None where nothing is confined. Makes its ranks' own folders. Raises
+        NotLaunchableError."""
         layers = self.layers()
         if layers is None:
             return None
         if self.mode == REQUIRED and not layers.complete:
-            raise NotLaunchable(f"this node must confine jobs and cannot ({layers.lacking})", retryable=True)
+            raise NotLaunchableError(f"this node must confine jobs and cannot ({layers.lacking})", retryable=True)
         own = [paths.rank(rank).folder / "own" for rank in placement.ranks]
         for folder in own:
             folder.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,10 @@ from socket import socket
 
 import structlog
 
-from trainhouse.checkpointing.errors import CheckpointError, ObjectMissing, ObjectStoreRefused
+from trainhouse.checkpointing.errors import CheckpointError, ObjectMissingError, ObjectStoreRefusedError
 from trainhouse.events import GangAllocated, NodePlacement
 from trainhouse.workers.agent.core import AgentInput, AttemptKey, Launch, LaunchDone, LaunchRefused
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.attempt_dirs import key_of, record_allocation
 from trainhouse.workers.agent.launch.code_fetch import CodeCache
 from trainhouse.workers.agent.launch.confining import Confiner
@@ -48,10 +48,10 @@ class RankStarter:
         began_s = time.monotonic()
         try:
             started = self._start(launch.allocation, launch.placement)
-        except (NotLaunchable, LaunchError) as error:
+        except (NotLaunchableError, LaunchError) as error:
             return LaunchRefused(launch.key, str(error), error.retryable)
         except CheckpointError as error:
-            known = isinstance(error, ObjectMissing | ObjectStoreRefused)
+            known = isinstance(error, ObjectMissingError | ObjectStoreRefusedError)
             return LaunchRefused(launch.key, f"the job's code could not be fetched: {error}", retryable=not known)
         except Exception as error:
             return LaunchRefused(launch.key, f"the ranks could not be started: {type(error).__name__}: {error}", retryable=True)
@@ -69,7 +69,7 @@ class RankStarter:
         record_allocation(paths, allocation, self.boot_id)
         wanted = allocation.spec.runtime.image_digest
         if wanted is not None and wanted != self.image_digest:
-            raise NotLaunchable(
+            raise NotLaunchableError(
                 f"the job wants the image {wanted}; this node's agent runs in {self.image_digest or 'none'}", retryable=True
             )
         secrets = self.secrets.hand_out(allocation)

@@ -22,7 +22,7 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from trainhouse.checkpointing.chain.restore_candidates import resume_from_of
-from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable, RetryableError
+from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailableError, RetryableError
 from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation, job_in, refusal, shared_chunk
 from trainhouse.checkpointing.lease.lease_facts import owned, resumable, shared_chunks_of
 from trainhouse.checkpointing.lease.policy import policy_of
@@ -155,7 +155,7 @@ class LeaseDesk:
         return LeaseReply(url=signed.url, headers=signed.headers)
 
     def _wanted(self, tenant: Tenant) -> str:
-        """The job that it wants to resume from. Raises InvalidState."""
+        """The job that it wants to resume from. Raises InvalidStateError."""
         assert tenant.resume_from is not None
         return str(resume_from_of(tenant.resume_from).job_id)
 
@@ -242,14 +242,14 @@ class StoreClock:
         return passed_s > CLOCK_AGAIN_S or abs(self._wall_s() - seen.wall_s - passed_s) > CLOCK_STEP_S
 
     def look(self) -> None:
-        """Asks the store for its time if that is due. Blocks; a store that is away changes nothing. Raises ObjectStoreUnavailable."""
+        """Asks the store for its time if that is due. Blocks; a store that is away changes nothing. Raises ObjectStoreUnavailableError."""
         if not self.due():
             return
         try:
             with urllib3.PoolManager(ca_certs=self._ca_file, timeout=urllib3.Timeout(5.0), retries=False) as pool:
                 date = pool.request("HEAD", self._url).headers.get("date")
         except (HTTPError, OSError) as error:
-            raise ObjectStoreUnavailable(f"{self._url} does not answer ({error}); is the store up?") from error
+            raise ObjectStoreUnavailableError(f"{self._url} does not answer ({error}); is the store up?") from error
         wall_s, steady_s = self._wall_s(), self._steady_s()
         ahead_s = 0.0 if date is None else parsedate_to_datetime(date).timestamp() - wall_s
         # The header has whole seconds, so a small difference shows nothing.
@@ -291,11 +291,11 @@ class Keys:
         self._chain = None if settings.access_key else boto3.session.Session().get_credentials()
 
     def __call__(self) -> ReadOnlyCredentials:
-        """Returns the current credentials. Raises ObjectStoreUnavailable if there are none."""
+        """Returns the current credentials. Raises ObjectStoreUnavailableError if there are none."""
         if self._settings.access_key and self._settings.secret_key:
             return ReadOnlyCredentials(self._settings.access_key, self._settings.secret_key.get_secret_value(), None)
         if self._chain is None:
-            raise ObjectStoreUnavailable(
+            raise ObjectStoreUnavailableError(
                 f"{self._settings.address}: this agent has no keys for it (TRAINHOUSE_S3_ACCESS_KEY, …_SECRET_KEY)"
             )
         return self._chain.get_frozen_credentials()

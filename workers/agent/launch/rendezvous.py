@@ -6,7 +6,7 @@ Never: accepts on them; the store of an attempt does, in a process of its own.
 
 import socket
 
-from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
+from trainhouse.workers.agent.errors import InvalidSettingError, NotLaunchableError
 
 BACKLOG = 2048
 
@@ -19,29 +19,29 @@ class RendezvousPorts:
         try:
             sockets = [_listen(address, 0) for _ in range(count)]
         except OSError as error:
-            raise InvalidSetting(
+            raise InvalidSettingError(
                 f"nothing can listen on {address}: {error.strerror}; set TRAINHOUSE_AGENT_ADDRESS to an address of this machine"
             ) from error
         self._sockets = {s.getsockname()[1]: s for s in sockets}
         self.ports = tuple(self._sockets)
 
     def socket_of(self, port: int) -> socket.socket:
-        """The socket of a port. One that an earlier start of this agent had registered is opened again. Raises NotLaunchable."""
+        """The socket of a port. One that an earlier start of this agent had registered is opened again. Raises NotLaunchableError."""
         if port not in self._sockets:
             try:
                 self._sockets[port] = _listen(self._address, port)
             except OSError as error:
-                raise NotLaunchable(
+                raise NotLaunchableError(
                     f"the rendezvous port {self._address}:{port} is not free any more: {error.strerror}", retryable=True
                 ) from error
         return self._sockets[port]
 
     def spare(self) -> socket.socket:
-        """A listening socket beside those of the slots; the caller closes it. Raises NotLaunchable."""
+        """A listening socket beside those of the slots; the caller closes it. Raises NotLaunchableError."""
         try:
             return _listen(self._address, 0)
         except OSError as error:
-            raise NotLaunchable(f"nothing can listen on {self._address}: {error.strerror}", retryable=True) from error
+            raise NotLaunchableError(f"nothing can listen on {self._address}: {error.strerror}", retryable=True) from error
 
     def close(self) -> None:
         for s in self._sockets.values():

@@ -24,7 +24,7 @@ from trainhouse.events.model.secret_names import SecretRefusedError, variable_of
 from trainhouse.private_files import private_folder, write_private
 from trainhouse.workers.agent.accesses import SECRET, NodeAudit, about_secrets
 from trainhouse.workers.agent.core import AttemptKey
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.secret_values import HandedValues
 from trainhouse.workers.secretstore.errors import SecretError
 from trainhouse.workers.secretstore.resolving import Resolver
@@ -56,7 +56,7 @@ class SecretFiles:
     kept: HandedValues = field(default_factory=HandedValues, repr=False)
 
     def hand_out(self, allocation: GangAllocated) -> AttemptSecrets:
-        """Resolves what the job names and writes it for its ranks. Blocks on servers. Raises NotLaunchable."""
+        """Resolves what the job names and writes it for its ranks. Blocks on servers. Raises NotLaunchableError."""
         wanted = allocation.spec.secrets
         if not wanted:
             return AttemptSecrets()
@@ -74,18 +74,20 @@ class SecretFiles:
             folder.mkdir(mode=0o700, parents=True)
             _write(folder, values)
         except OSError as error:
-            raise NotLaunchable(f"the secrets of the job could not be written to {folder}: {error.strerror}", retryable=True) from error
+            raise NotLaunchableError(
+                f"the secrets of the job could not be written to {folder}: {error.strerror}", retryable=True
+            ) from error
         return AttemptSecrets(values, folder)
 
     def values(self, project: str, wanted: Iterable[str], resolved: Names | None = None) -> dict[str, str]:
         """Values by variable, for a job of this project; `resolved` gets whose they are. Blocks.
 
-        Raises NotLaunchable that names what is missing or not granted.
+        Raises NotLaunchableError that names what is missing or not granted.
         """
         return {variable_of(name): self._value(project, name, resolved) for name in dict.fromkeys(wanted)}
 
     def handed(self, allocation: GangAllocated) -> AttemptSecrets:
-        """Returns the current secrets of a running attempt's ranks. Raises NotLaunchable where they are not there."""
+        """Returns the current secrets of a running attempt's ranks. Raises NotLaunchableError where they are not there."""
         if not allocation.spec.secrets:
             return AttemptSecrets()
         folder = self.folder_of(allocation.job_id, int(allocation.epoch))
@@ -104,7 +106,7 @@ class SecretFiles:
             folder = self.folder_of(allocation.job_id, int(allocation.epoch))
             found = [path.read_text("utf-8", "surrogateescape") for path in folder.iterdir()]
             return found if all((folder / variable_of(wanted)).is_file() for wanted in allocation.spec.secrets) else None
-        except (OSError, NotLaunchable):
+        except (OSError, NotLaunchableError):
             return None
 
     def refresh(self, allocations: Iterable[GangAllocated]) -> int:
@@ -121,7 +123,7 @@ class SecretFiles:
                     if now_changed:
                         self._audit_grant(allocation, "refresh", resolved)
                     changed += now_changed
-                except (NotLaunchable, OSError) as error:
+                except (NotLaunchableError, OSError) as error:
                     log.warning("a secret stays as it was: it could not be read again", job=allocation.job_id, reason=str(error))
         return changed
 
@@ -134,7 +136,7 @@ class SecretFiles:
         kept, gone = {str(self.folder_of(key.job_id, key.epoch)) for key in keep}, 0
         try:
             folders = [folder for folder in self.root().glob("*.*") if str(folder) not in kept]
-        except NotLaunchable:
+        except NotLaunchableError:
             return 0
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
@@ -142,7 +144,7 @@ class SecretFiles:
         return gone
 
     def root(self) -> Path:
-        """The folder of all attempts' secrets, of this agent alone. Raises NotLaunchable where no tmpfs is."""
+        """The folder of all attempts' secrets, of this agent alone. Raises NotLaunchableError where no tmpfs is."""
         named = hashlib.sha256(str(self.agent_dir).encode()).hexdigest()[:16]
         return runtime_folder(self.runtime) / f"trainhouse-{os.getuid()}-{named}"
 
@@ -155,7 +157,7 @@ class SecretFiles:
         resolved: Names = {}
         try:
             yield resolved
-        except NotLaunchable as error:
+        except NotLaunchableError as error:
             if self.audit is not None:
                 asker, about = about_secrets(allocation, dict.fromkeys(allocation.spec.secrets, ""))
                 self.audit.refused(SECRET, f"secrets {action}", replace(asker, why=str(error)), **about)
@@ -175,21 +177,21 @@ class SecretFiles:
                     resolved[str(record.name)] = record.kind + ("" if record.name.project == project else f", granted to {project}")
                 return self.resolver.value(record)
         except SecretRefusedError as error:
-            raise NotLaunchable(str(error), retryable=False) from error
+            raise NotLaunchableError(str(error), retryable=False) from error
         except SecretError as error:
-            raise NotLaunchable(str(error), retryable=error.retryable) from error
+            raise NotLaunchableError(str(error), retryable=error.retryable) from error
         shown = wanted if "/" in wanted or project == "default" else f"{project}/{wanted}"
-        raise NotLaunchable(
+        raise NotLaunchableError(
             f"the secret {shown} is not set: `trainhouse secrets set {shown}` reads it from standard input", retryable=False
         )
 
 
 def runtime_folder(chosen: Path | None) -> Path:
-    """A folder on tmpfs that may be written. Raises NotLaunchable."""
+    """A folder on tmpfs that may be written. Raises NotLaunchableError."""
     for folder in (chosen,) if chosen is not None else map(Path, RUNTIME_FOLDERS):
         if folder is not None and os.access(folder, os.W_OK | os.X_OK) and _filesystem(folder) in ("tmpfs", "ramfs"):
             return folder
-    raise NotLaunchable(
+    raise NotLaunchableError(
         f"secrets go to memory, never to a disk, and {chosen or ' and '.join(RUNTIME_FOLDERS)} is no tmpfs that the agent may write: "
         "name one by TRAINHOUSE_AGENT_SECRETS_RUNTIME_DIR",
         retryable=True,

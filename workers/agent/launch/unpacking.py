@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 
 CHILD = Path(__file__).with_name("unpack_child.py")
 LIMIT_S = 600.0
@@ -21,7 +21,7 @@ _MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM}
 
 
 def unpack(archive: Path, folder: Path, name: str, limit_s: float = LIMIT_S) -> None:
-    """Fills the empty `folder` with what the archive holds; `name` is for messages. Blocks. Raises NotLaunchable."""
+    """Fills the empty `folder` with what the archive holds; `name` is for messages. Blocks. Raises NotLaunchableError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with archive.open("rb") as content:
@@ -49,7 +49,7 @@ def unpack(archive: Path, folder: Path, name: str, limit_s: float = LIMIT_S) -> 
         raise _failed(name, code, raw)
 
 
-def _failed(name: str, code: int, raw: bytes) -> NotLaunchable:
+def _failed(name: str, code: int, raw: bytes) -> NotLaunchableError:
     try:
         result = json.loads(raw)
         why, number = str(result["error"]), result.get("errno")
@@ -59,5 +59,5 @@ def _failed(name: str, code: int, raw: bytes) -> NotLaunchable:
     return _refused(name, why, retryable=number in _MACHINE)
 
 
-def _refused(name: str, why: str, retryable: bool = False) -> NotLaunchable:
-    return NotLaunchable(f"the code at {name} cannot be unpacked: {why}; pack it with `trainhouse submit`", retryable=retryable)
+def _refused(name: str, why: str, retryable: bool = False) -> NotLaunchableError:
+    return NotLaunchableError(f"the code at {name} cannot be unpacked: {why}; pack it with `trainhouse submit`", retryable=retryable)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from trainhouse.workers.agent.node.notice_formats import TerminationNotice, by_metadata
-from trainhouse.workers.agent.node.notice_sources import SourceAway
+from trainhouse.workers.agent.node.notice_sources import NoticeSourceError
 
 TIMEOUT_S = 2.0
 MAX_BYTES = 256 * 1024
@@ -46,11 +46,11 @@ class MetadataService:
         if status == 404:
             return None
         if status != 200:
-            raise SourceAway(f"it answers {status}")
+            raise NoticeSourceError(f"it answers {status}")
         try:
             return by_metadata(body, self._resource)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise SourceAway(str(error)) from error
+            raise NoticeSourceError(str(error)) from error
 
     def _get(self) -> tuple[int, str]:
         return self._ask(self._url, "GET", HEADERS | ({TOKEN_HEADER: self._token} if self._token else {}))
@@ -60,7 +60,7 @@ class MetadataService:
         url = urlunsplit((parts.scheme, parts.netloc, TOKEN_PATH, "", ""))
         status, body = self._ask(url, "PUT", {f"{TOKEN_HEADER}-ttl-seconds": str(TOKEN_LIFE_S)})
         if status != 200:
-            raise SourceAway(f"it wants a token and answers {status} to {TOKEN_PATH}")
+            raise NoticeSourceError(f"it wants a token and answers {status} to {TOKEN_PATH}")
         return body.strip()
 
     def _ask(self, url: str, method: str, headers: Mapping[str, str]) -> tuple[int, str]:
@@ -71,4 +71,4 @@ class MetadataService:
             error.close()
             return error.code, ""
         except (URLError, HTTPException, OSError, ValueError) as error:
-            raise SourceAway(str(error)) from error
+            raise NoticeSourceError(str(error)) from error

@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 NoticeInput = Noticed | NoticeWithdrawn
 
 
-class SourceAway(Exception):
+class NoticeSourceError(Exception):
     """A source cannot be asked now; the text says why."""
 
 
@@ -41,7 +41,7 @@ class NoticeSource(Protocol):
         """Interval between looks."""
 
     def look(self) -> TerminationNotice | None:
-        """Reads the source. May block for some seconds. Raises SourceAway."""
+        """Reads the source. May block for some seconds. Raises NoticeSourceError."""
 
 
 class NoticeFile:
@@ -68,7 +68,7 @@ class NoticeFile:
             self._seen = self._read = self._notice = None
             return None
         except OSError as error:
-            raise SourceAway(str(error)) from error
+            raise NoticeSourceError(str(error)) from error
         mark = (stat.st_mtime_ns, stat.st_size)
         if mark == self._seen and mark != self._read:
             self._notice = self._content(stat.st_mtime_ns // 1_000_000)
@@ -78,7 +78,7 @@ class NoticeFile:
 
     def _content(self, written_ms: int) -> TerminationNotice:
         if written_ms < self._booted_ms - BOOT_SLACK_MS:
-            raise SourceAway("it was written before this machine booted; remove it, or touch it to mean it again")
+            raise NoticeSourceError("it was written before this machine booted; remove it, or touch it to mean it again")
         try:
             with self._path.open("rb") as file:
                 text = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")

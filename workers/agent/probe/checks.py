@@ -1,6 +1,7 @@
 """Checks of a self test on any node: network, disk, memory, processors, the way to the object store, the clock.
 
-Holds: each check says what it found, or raises Failed with what is wrong. Sizes are bounded: a healthy node takes some seconds for all.
+Holds: each check says what it found, or raises CheckFailedError with what is wrong. Sizes are bounded: a healthy node takes some seconds
+for all.
 Never: leaves a file or an object behind.
 """
 
@@ -29,7 +30,7 @@ STORE_DEADLINE_S = 15.0
 CLOCK_OFF_S = 30.0
 
 
-class Failed(Exception):
+class CheckFailedError(Exception):
     """A check failed; the text says what is wrong."""
 
 
@@ -50,7 +51,7 @@ def network(address: str, size: int = NETWORK_BYTES) -> str:
                 received += piece
         sender.join(SOCKET_TIMEOUT_S)
     if received != sent:
-        raise Failed(f"of {size} bytes sent to {address}, {len(received)} came, and they differ")
+        raise CheckFailedError(f"of {size} bytes sent to {address}, {len(received)} came, and they differ")
     return f"{size // MIB} MiB by {address}"
 
 
@@ -76,7 +77,7 @@ def disk(folder: str, size: int = DISK_BYTES) -> str:
         os.close(fd)
         path.unlink()
     if read != content:
-        raise Failed(f"a file in {folder} reads otherwise than it was written")
+        raise CheckFailedError(f"a file in {folder} reads otherwise than it was written")
     return f"{size // MIB} MiB written and synced at {size / MIB / took_s:.0f} MiB/s"
 
 
@@ -96,7 +97,7 @@ def memory(size: int = MEMORY_BYTES) -> str:
 def _all_equal(block: "np.ndarray[tuple[int], np.dtype[np.uint64]]", expected: object) -> None:
     wrong = np.flatnonzero(block != expected)
     if wrong.size:
-        raise Failed(f"{wrong.size} words of memory changed, the first at {int(wrong[0]) * 8}")
+        raise CheckFailedError(f"{wrong.size} words of memory changed, the first at {int(wrong[0]) * 8}")
 
 
 def processors() -> str:
@@ -107,7 +108,7 @@ def processors() -> str:
     finally:
         os.sched_setaffinity(0, allowed)
     if wrong:
-        raise Failed(f"wrong products on processors {', '.join(map(str, wrong))}")
+        raise CheckFailedError(f"wrong products on processors {', '.join(map(str, wrong))}")
     return f"{PRODUCTS} exact products on each of {len(allowed)}"
 
 
@@ -129,7 +130,7 @@ def store(node_id: str) -> str:
     target.put(key, content)
     try:
         if target.get(key) != content:
-            raise Failed(f"{target.address} gave back another object than was put there")
+            raise CheckFailedError(f"{target.address} gave back another object than was put there")
     finally:
         target.delete(key)
     return f"{target.address} in {time.monotonic() - began_s:.2f} s"
@@ -144,10 +145,10 @@ def clock() -> str:
     finally:
         target.delete(key)
     if stat is None:
-        raise Failed(f"{target.address} has lost an object at once")
+        raise CheckFailedError(f"{target.address} has lost an object at once")
     off_s = time.time() - stat.asked_s
     if abs(off_s) > CLOCK_OFF_S:
-        raise Failed(f"the clock is {off_s:+.0f} s off that of {target.address}; is its time service running?")
+        raise CheckFailedError(f"the clock is {off_s:+.0f} s off that of {target.address}; is its time service running?")
     return f"{off_s:+.1f} s off the store's"
 
 

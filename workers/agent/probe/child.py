@@ -24,7 +24,7 @@ def main() -> None:
         try:
             passed, text = True, check()
         except Exception as error:
-            passed, text = False, str(error) if isinstance(error, probe_checks.Failed) else f"{type(error).__name__}: {error}"
+            passed, text = False, str(error) if isinstance(error, probe_checks.CheckFailedError) else f"{type(error).__name__}: {error}"
         _print_line({"name": name, "passed": passed, "found": text})
     _print_line({"done": True})
 

@@ -8,7 +8,7 @@ import torch
 
 from trainhouse.events import DeviceHealth
 from trainhouse.workers.agent.node.nvml import discover
-from trainhouse.workers.agent.probe.checks import MIB, PATTERNS, Failed
+from trainhouse.workers.agent.probe.checks import MIB, PATTERNS, CheckFailedError
 
 SIDE = 1024
 PRODUCTS = 16
@@ -17,9 +17,9 @@ SEED = 7
 
 
 def accelerator(index: int, device_id: str) -> str:
-    """Tries one device, the `index`-th that is visible. Raises Failed. Blocks."""
+    """Tries one device, the `index`-th that is visible. Raises CheckFailedError. Blocks."""
     if not torch.cuda.is_available() or index >= torch.cuda.device_count():
-        raise Failed(f"torch sees {torch.cuda.device_count() if torch.cuda.is_available() else 0} devices, not {device_id}")
+        raise CheckFailedError(f"torch sees {torch.cuda.device_count() if torch.cuda.is_available() else 0} devices, not {device_id}")
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     before = health_of(device_id)
@@ -34,7 +34,7 @@ def accelerator(index: int, device_id: str) -> str:
 
 
 def products(device: torch.device, precision: torch.dtype, side: int = SIDE) -> None:
-    """The same product again and again, compared with the processor's. Raises Failed."""
+    """The same product again and again, compared with the processor's. Raises CheckFailedError."""
     numbers = torch.Generator().manual_seed(SEED)
     left = torch.randint(-2, 3, (side, side), generator=numbers, dtype=torch.float64)
     right = torch.randint(-2, 3, (side, side), generator=numbers, dtype=torch.float64)
@@ -43,11 +43,11 @@ def products(device: torch.device, precision: torch.dtype, side: int = SIDE) -> 
     for number in range(PRODUCTS):
         wrong = int((on_device[0] @ on_device[1] != expected).sum())
         if wrong:
-            raise Failed(f"{wrong} of {side * side} numbers of product {number} in {precision} are wrong")
+            raise CheckFailedError(f"{wrong} of {side * side} numbers of product {number} in {precision} are wrong")
 
 
 def device_memory(device: torch.device, size: int) -> None:
-    """A block of the device's memory keeps every pattern, and each of its words its own number. Raises Failed."""
+    """A block of the device's memory keeps every pattern, and each of its words its own number. Raises CheckFailedError."""
     block = torch.empty(max(1, size // 8), dtype=torch.int64, device=device)
     for pattern in PATTERNS:
         signed = pattern - 2**64 if pattern >= 2**63 else pattern
@@ -66,12 +66,12 @@ def health_of(device_id: str) -> DeviceHealth | None:
 
 
 def errors_between(before: DeviceHealth | None, after: DeviceHealth | None) -> str:
-    """Describes the counters of memory errors, for the end of a sentence. Raises Failed if one has risen."""
+    """Describes the counters of memory errors, for the end of a sentence. Raises CheckFailedError if one has risen."""
     counters = []
     for name in ("ecc_uncorrected", "ecc_corrected"):
         old, new = getattr(before, name, None), getattr(after, name, None)
         if old is not None and new is not None and new > old:
-            raise Failed(f"{name} rose from {old} to {new} during the test")
+            raise CheckFailedError(f"{name} rose from {old} to {new} during the test")
         if new is not None:
             counters.append(f"{name} {new}")
     return f", {', '.join(counters)}" if counters else ""
@@ -79,4 +79,4 @@ def errors_between(before: DeviceHealth | None, after: DeviceHealth | None) -> s
 
 def _none_wrong(count: int) -> None:
     if count:
-        raise Failed(f"{count} words of the device's memory changed")
+        raise CheckFailedError(f"{count} words of the device's memory changed")

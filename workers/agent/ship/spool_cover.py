@@ -14,7 +14,7 @@ import structlog
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolCut, SpoolEvent
-from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.attempt_dirs import key_of
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles
 from trainhouse.workers.launcher.masker import MASK, Masker
@@ -86,7 +86,7 @@ class SpoolCover:
         try:
             self._secrets.kept.add(self._key, self._secrets.values(spec.project, spec.secrets).values())
         except Exception as error:  # whatever a server answered: else its files would wait for this thread for ever
-            reason = str(error) if isinstance(error, NotLaunchable | OSError) else type(error).__name__
+            reason = str(error) if isinstance(error, NotLaunchableError | OSError) else type(error).__name__
             log.warning("a finished job's secrets are gone: its metrics and texts are not told", job=str(self._key), reason=reason)
             self._lost = True
 

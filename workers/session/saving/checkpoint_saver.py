@@ -1,6 +1,6 @@
 """Destination of a session's checkpoints: the job's commit chain in the object store, or none when the script runs on its own.
 
-Holds: all ranks call `restore` and `save` at the same steps. A newer attempt ends this one: StaleEpoch passes through. A store that is
+Holds: all ranks call `restore` and `save` at the same steps. A newer attempt ends this one: StaleEpochError passes through. A store that is
 away for long costs a save, not the training: the older checkpoints stand, and the next due one is tried again.
 """
 

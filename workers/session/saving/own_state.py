@@ -13,7 +13,7 @@ from typing import Any
 from trainhouse.workers.own_states import MAX_BYTES, NAMES, Left, sealed
 
 
-class OwnStateNotKept(Exception):
+class OwnStateNotSavedError(Exception):
     """It would cost training more than it may, or cannot be written; the text says which."""
 
 
@@ -24,17 +24,17 @@ class OwnStates:
         self._fds = [os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600) for name in NAMES]
 
     def keep(self, step: int, state: dict[str, Any]) -> None:
-        """Replaces the older of the two. Raises OwnStateNotKept."""
+        """Replaces the older of the two. Raises OwnStateNotSavedError."""
         try:
             content = pickle.dumps(state, protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # a loader's own parts raise whatever they like
-            raise OwnStateNotKept(f"a rank's own state cannot be pickled: {error}") from error
+            raise OwnStateNotSavedError(f"a rank's own state cannot be pickled: {error}") from error
         if len(content) > MAX_BYTES:
-            raise OwnStateNotKept(f"a rank's own state has {len(content)} bytes, more than {MAX_BYTES}")
+            raise OwnStateNotSavedError(f"a rank's own state has {len(content)} bytes, more than {MAX_BYTES}")
         try:
             os.pwrite(self._fds[step % 2], sealed(step, content), 0)  # what is written in part is not whole
         except OSError as error:
-            raise OwnStateNotKept(f"a rank's own state cannot be written: {error.strerror}") from error
+            raise OwnStateNotSavedError(f"a rank's own state cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
         """Lets go of the files; they stay."""

@@ -22,7 +22,7 @@ import torch
 
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.workers.launcher.ports import RankPaths
-from trainhouse.workers.session.saving.own_state import OwnStateNotKept, OwnStates
+from trainhouse.workers.session.saving.own_state import OwnStateNotSavedError, OwnStates
 from trainhouse.workers.session.saving.peer_state import Elsewhere, Others, unavailable_message
 from trainhouse.workers.session.saving.survivable import why_not_survivable
 from trainhouse.workers.session.saving.tracked_state import Tracked
@@ -90,7 +90,7 @@ class Survival:
             return
         try:
             self._own.keep(step, self._tracked.of_this_rank())
-        except OwnStateNotKept as why:
+        except OwnStateNotSavedError as why:
             self._give_up(str(why))
             return
         schedule = self._tracked.schedule

@@ -11,7 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from trainhouse.checkpointing.state import rng
-from trainhouse.workers.session.errors import InvalidUse
+from trainhouse.workers.session.errors import InvalidUseError
 
 
 @runtime_checkable
@@ -36,7 +36,7 @@ class Tracked:
         for name in ("model", "optimizer", "schedule", "loader"):
             part = getattr(self, name)
             if part is not None and not isinstance(part, Stateful):
-                raise InvalidUse(
+                raise InvalidUseError(
                     f"track({name}=...): {type(part).__name__} has no state_dict/load_state_dict; add them to make it resumable"
                 )
 

@@ -9,12 +9,12 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from structlog.testing import capture_logs
 
 from trainhouse.events.model.alert import AlertFired, Severity
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import VERDICTS
 from trainhouse.projections.alerts import broker_io
 from trainhouse.projections.alerts.broker_io import AlertsBus
-from trainhouse.projections.alerts.errors import CannotGoOn
+from trainhouse.projections.alerts.errors import WatcherReplacedError
 from trainhouse.projections.messages import TopicTroubles
 
 FIRED = AlertFired(rule="r", key="k", severity=Severity.WARNING, summary="s", since_ms=1, at_ms=1)
@@ -99,17 +99,17 @@ def test_a_topic_is_well_when_all_its_partitions_are_read_again_and_what_passes_
 
 def test_an_alert_that_is_refused_says_by_which_topic_and_why(brokers: Brokers) -> None:
     telling = AlertsBus(KafkaSettings(bootstrap="nobody:1"))
-    with pytest.raises(BusUnavailable, match=r"trainhouse\.alerts: .*[Aa]uthorization failed"):
+    with pytest.raises(BusUnavailableError, match=r"trainhouse\.alerts: .*[Aa]uthorization failed"):
         telling.publish([FIRED], 1)
 
 
 def test_a_transaction_that_cannot_be_taken_back_ends_the_process_in_words(brokers: Brokers) -> None:
     telling = AlertsBus(KafkaSettings(bootstrap="nobody:1"))
     brokers.abort = KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
-    with pytest.raises(CannotGoOn, match="no known end"):
+    with pytest.raises(WatcherReplacedError, match="no known end"):
         telling.publish([FIRED], 1)
 
 
 def test_not_to_know_where_verdicts_begin_is_not_that_there_are_none(brokers: Brokers) -> None:
-    with pytest.raises(BusUnavailable, match=r"where to begin in .*-0 is not known"):
+    with pytest.raises(BusUnavailableError, match=r"where to begin in .*-0 is not known"):
         AlertsBus(KafkaSettings(bootstrap="nobody:1"))._starts(1)

@@ -13,7 +13,7 @@ from trainhouse.events.model.ids import EventId
 from trainhouse.projections.alerts import alert_case, verdict_cases
 from trainhouse.projections.alerts.alert_case import event_id
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.errors import RuleFailed
+from trainhouse.projections.alerts.errors import RuleFailedError
 from trainhouse.projections.alerts.rules import SqlRule, VerdictRule
 from trainhouse.projections.rows.verdict_rows import COLUMNS
 
@@ -105,7 +105,7 @@ def test_below_and_no_number() -> None:
 def test_an_answer_that_is_not_what_the_rule_promises_changes_nothing(answer: dict[str, Any]) -> None:
     engine = Engine([sql_rule()])
     look(engine, 1, a=11)
-    with pytest.raises(RuleFailed, match="hot"):
+    with pytest.raises(RuleFailedError, match="hot"):
         engine.rows("hot", [answer], 2 * EVERY_MS, EVERY_MS)
     assert [fired.key for fired in engine.open] == ["node=a"]
 

@@ -13,9 +13,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from trainhouse.events.model.alert import AlertEvent, AlertFired
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.errors import EndpointAway, GaveUp, RuleFailed
+from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError, RuleTooExpensiveError
 from trainhouse.projections.alerts.query import asker, moment, texts
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule
 from trainhouse.projections.alerts.service import PATIENCE_MS, Alerting
@@ -42,7 +42,7 @@ class MemoryBus:
 
     def publish(self, events: list[AlertEvent], now_ms: int) -> None:
         if self.away:
-            raise BusUnavailable("away")
+            raise BusUnavailableError("away")
         self.told += events
 
 
@@ -53,12 +53,12 @@ class MemoryTables:
         self.values: dict[str, float] = {}
         self.away = False
         self.refused = ""
-        self.refusal: type[RuleFailed] = RuleFailed
+        self.refusal: type[RuleFailedError] = RuleFailedError
         self.asked: list[str] = []
 
     def __call__(self, sql: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
         if self.away:
-            raise EndpointAway("connection refused")
+            raise EndpointUnavailableError("connection refused")
         name = sql.split()[1]
         self.asked.append(f"{name} {values['now']}")
         if name == self.refused:
@@ -136,7 +136,11 @@ def test_an_outage_weighs_by_how_long_it_lasts_and_a_query_that_clickhouse_gives
     assert away is not None and (away.total, away.failed) == (2 * 21, 2 * 21)
     assert there is not None and (there.total, there.failed) == (2 * 21, 0)
     now_ms = START + 1_200_000
-    for tables.refused, tables.refusal, failed in (("cold", RuleFailed, 0), ("slow", GaveUp, 0), ("hot", GaveUp, 1)):
+    for tables.refused, tables.refusal, failed in (
+        ("cold", RuleFailedError, 0),
+        ("slow", RuleTooExpensiveError, 0),
+        ("hot", RuleTooExpensiveError, 1),
+    ):
         now_ms += 330_000
         process.turn(now_ms, 0)
         told = process.measuring.due(now_ms)
@@ -148,12 +152,12 @@ def test_what_could_not_be_told_is_told_before_anything_else_is_looked_at() -> N
     tables.values = {"hot": 5.0}
     process = alerting([rule("hot")], bus, tables)
     bus.away = True
-    with pytest.raises(BusUnavailable):
+    with pytest.raises(BusUnavailableError):
         process.turn(START + 2000, 0)
     asked = len(tables.asked)
     tables.values = {}
     for s in range(40, 100, 10):
-        with pytest.raises(BusUnavailable):
+        with pytest.raises(BusUnavailableError):
             process.turn(START + 1000 * s, 0)
     assert len(tables.asked) == asked
     bus.away = False
@@ -247,14 +251,19 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 
 def test_nobody_there_is_an_endpoint_that_is_away() -> None:
-    with pytest.raises(EndpointAway, match="does not answer"):
+    with pytest.raises(EndpointUnavailableError, match="does not answer"):
         asker(ClickHouseSettings(url="http://127.0.0.1:1"), 1.0)("SELECT 1", {})
 
 
 def test_a_query_that_took_too_much_is_told_from_one_that_is_wrong(receiver: tuple[str, type[Receiver]]) -> None:
     url, kind = receiver
     ask = asker(ClickHouseSettings(url=url), 5.0)
-    for status, kinds in ((408, GaveUp), (507, GaveUp), (400, RuleFailed), (503, EndpointAway)):
+    for status, kinds in (
+        (408, RuleTooExpensiveError),
+        (507, RuleTooExpensiveError),
+        (400, RuleFailedError),
+        (503, EndpointUnavailableError),
+    ):
         kind.answers = [status]
         with pytest.raises(ProjectionError) as failed:
             ask("1", {})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainhouse.projections.alerts import rule_files as loading
-from trainhouse.projections.alerts.errors import BadRules
+from trainhouse.projections.alerts.errors import InvalidRulesError
 from trainhouse.projections.alerts.rule_files import load, parse, shipped
 from trainhouse.projections.alerts.rules import SqlRule, VerdictRule
 from trainhouse.projections.alerts.service import linked
@@ -93,7 +93,7 @@ def changed(**fields: Any) -> str:
 )
 def test_a_rule_that_cannot_be_is_refused_with_its_line(fields: dict[str, Any], problem: str) -> None:
     text = changed(**fields)
-    with pytest.raises(BadRules, match=problem) as refused:
+    with pytest.raises(InvalidRulesError, match=problem) as refused:
         parse(text, "own.yaml")
     [fault] = refused.value.faults
     assert fault.file == "own.yaml" and text.splitlines()[fault.line - 1].strip()
@@ -111,7 +111,7 @@ def test_a_verdict_rule_knows_the_verdicts_and_their_columns(fields: dict[str, A
 
     about: dict[str, Any] = {"name": "v", "severity": "INFO", "summary": "s", "verdict": "trainhouse.gang.hung.v1"}
     assert isinstance(parse(yaml.safe_dump({"rules": [about]}))[0], VerdictRule)
-    with pytest.raises(BadRules, match="there are"):
+    with pytest.raises(InvalidRulesError, match="there are"):
         parse(yaml.safe_dump({"rules": [about | fields]}))
 
 
@@ -128,7 +128,7 @@ def test_a_verdict_rule_knows_the_verdicts_and_their_columns(fields: dict[str, A
     ],
 )
 def test_a_file_that_is_none_is_told_with_its_line(text: str, place: str) -> None:
-    with pytest.raises(BadRules, match=re.escape(place)):
+    with pytest.raises(InvalidRulesError, match=re.escape(place)):
         parse(text, "own.yaml")
 
 

@@ -29,7 +29,7 @@ from trainhouse.events import (
     ProgressReported,
 )
 from trainhouse.events.model.bounds import EARLIEST_MS, LATEST_MS
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.spec import CodeArchive, DataReference, JobSpec, Runtime
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.exporter import followed_topics, job_state, reorder_buffer
@@ -337,7 +337,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> ExporterBus:
 
 
 def test_not_to_know_what_was_told_is_no_first_start(reading: ExporterBus) -> None:
-    with pytest.raises(BusUnavailable, match="t-0 was told is not known"):
+    with pytest.raises(BusUnavailableError, match="t-0 was told is not known"):
         reading._start("t", 0, from_beginning=False)
 
 

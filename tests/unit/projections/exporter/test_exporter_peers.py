@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 from trainhouse.projections.exporter import senders as sending
 from trainhouse.projections.exporter.export_metrics import ExporterMeters
 from trainhouse.projections.exporter.openlineage_runs import LineageRun, Verb
-from trainhouse.projections.exporter.senders import Sender, Untaken, senders
-from trainhouse.projections.exporter.service import Stopped, patiently
+from trainhouse.projections.exporter.senders import NotDeliveredError, Sender, senders
+from trainhouse.projections.exporter.service import StoppedError, patiently
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.spans import Span, span_id_of, trace_id_of
 from trainhouse.projections.exporter.translate import Exported
@@ -104,7 +104,7 @@ def test_what_a_peer_may_take_later_waits_and_what_it_took_is_not_sent_again(nam
     kind.answers = [200, answer]
     told = told_of(3)
     sender = one(name, url, CollectorRegistry())
-    with pytest.raises(Untaken, match=str(answer)):
+    with pytest.raises(NotDeliveredError, match=str(answer)):
         sender.send(told)
     assert left(name, told) == ["n1", "n2"]
     sender.send(told)
@@ -123,7 +123,7 @@ def test_a_peer_that_is_away_is_waited_for_until_the_end(name: str) -> None:
         finally:
             stop.set()
 
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         patiently(send, stop, meters)
     sender.close()
     assert left(name, told) == ["n0"]

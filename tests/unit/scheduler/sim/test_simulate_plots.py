@@ -64,7 +64,7 @@ def test_without_matplotlib_the_error_says_how_to_get_it(monkeypatch: pytest.Mon
         return real(name, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", absent)
-    with pytest.raises(drawing.PlotsMissing, match=r"trainhouse\[sim\].*--no-plots"):
+    with pytest.raises(drawing.PlotsMissingError, match=r"trainhouse\[sim\].*--no-plots"):
         drawing.figure(1, 1)
 
 

@@ -13,7 +13,7 @@ from trainhouse.events.wire.journal import JournalRecord, record_hash
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.replay import LogEntry
 from trainhouse.scheduler.sim.history import End, Happening, History, history_of
-from trainhouse.scheduler.sim.journal_trace import NothingRecorded, recorded
+from trainhouse.scheduler.sim.journal_trace import NothingRecordedError, recorded
 from trainhouse.scheduler.sim.types import Options
 from trainhouse.scheduler.sim.what_if import what_if
 from trainhouse.scheduler.stream.history.history_journal import happenings
@@ -109,7 +109,7 @@ def test_since_carries_what_was_there_and_compares_the_rest() -> None:
     late_ms = whole.jobs["long"].end_ms
     assert late_ms is not None
     assert {j.job_id for j in recorded(whole, since_ms=late_ms).jobs} == {"big", "quick"}
-    with pytest.raises(NothingRecorded, match="later than the journal's last record"):
+    with pytest.raises(NothingRecordedError, match="later than the journal's last record"):
         recorded(whole, since_ms=whole.last_ms + 1)
 
 
@@ -178,12 +178,12 @@ def test_pools_are_asked_for_by_name() -> None:
     driver.feed(registered("n1"), registered("n2", pool="other"))
     driver.feed(admitted("a", ranks=1), admitted("b", ranks=1, pool="other"))
     found = history(driver)
-    with pytest.raises(NothingRecorded, match="several pools; name one with --pool; there are default, other"):
+    with pytest.raises(NothingRecordedError, match="several pools; name one with --pool; there are default, other"):
         recorded(found)
-    with pytest.raises(NothingRecorded, match="no pool 'third'"):
+    with pytest.raises(NothingRecordedError, match="no pool 'third'"):
         recorded(found, "third")
     assert [j.job_id for j in recorded(found, "other").jobs] == ["b"]
-    with pytest.raises(NothingRecorded, match="there are none"):
+    with pytest.raises(NothingRecordedError, match="there are none"):
         recorded(History())
 
 

@@ -10,7 +10,7 @@ from tests.support.fakes.journal_fakes import FakeLog, FakePublisher, run_virtua
 from tests.support.publishing_story import PublishingStory
 from trainhouse.events.wire.project_topics import STATUS_PREFIX, status_topic
 from trainhouse.events.wire.topics import STATUS
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.journal.project_statuses import AGAIN_S
 from trainhouse.scheduler.stream.journal.publishing import RETRY_S
@@ -26,7 +26,7 @@ class Waiting(FakePublisher):
     async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
         if any(out.topic.startswith(STATUS_PREFIX) and out.topic not in self.log.broker.made for out in batch):
             await asyncio.sleep(STALL_S)
-            raise LogUnavailable("no such topic")
+            raise LogUnavailableError("no such topic")
         await super().send(batch, mark)
 
 

@@ -14,7 +14,7 @@ from trainhouse.events import DeadLetter, Event, NodeHeartbeat, NodeKeyed, Polic
 from trainhouse.events.wire.codec import HEADERS
 from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, HEARTBEATS, NODE_KEYS, POLICIES, POOLS, VERDICTS
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, IssuedVerdict
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.detection import detector_history, detector_shell
 from trainhouse.scheduler.stream.detection.detector_history import LEAST_HEARTBEATS
@@ -46,7 +46,7 @@ class Story:
 
         async def reach(step: str) -> None:
             if self.away:
-                raise LogUnavailable("brokers away")
+                raise LogUnavailableError("brokers away")
             if step == "publish":
                 await asyncio.sleep(self.sending_s)
 

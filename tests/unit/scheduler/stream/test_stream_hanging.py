@@ -8,7 +8,7 @@ import pytest
 from tests.support.counting_machine import CountingMachine, Counts, cancel
 from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, FakePublisher, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events.wire.topics import CONTROL, DECISIONS
-from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailableError
 from trainhouse.scheduler.core.protocol.journal import begin
 from trainhouse.scheduler.core.protocol.ownership import Ownership
 from trainhouse.scheduler.stream.cancellation import ended
@@ -40,7 +40,7 @@ class DeafLog(FakeLog):
             await asyncio.sleep(1_000)
         except asyncio.CancelledError:
             pass
-        raise LogUnavailable("away")
+        raise LogUnavailableError("away")
 
 
 def a_host(log: FakeLog) -> JournalHost[Counts]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.stream.kafka import publisher
 
 
@@ -31,6 +31,6 @@ class Hanging:
 def test_a_publisher_that_cannot_begin_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher, "AIOKafkaProducer", Hanging)
     monkeypatch.setattr(publisher, "START_TIMEOUT_S", 0.01)
-    with pytest.raises(LogUnavailable, match="could not start"):
+    with pytest.raises(LogUnavailableError, match="could not start"):
         asyncio.run(publisher.open_publisher(KafkaSettings(), "journal-0", "journal"))
     assert Hanging.stopped == 1

@@ -14,7 +14,7 @@ from tests.support.waiting import until
 from trainhouse.workers.agent.core import Noticed, NoticeWithdrawn
 from trainhouse.workers.agent.node.metadata import MetadataService
 from trainhouse.workers.agent.node.notice_formats import TerminationNotice, by_file, by_metadata
-from trainhouse.workers.agent.node.notice_sources import NoticeFile, NoticeWatch, SourceAway
+from trainhouse.workers.agent.node.notice_sources import NoticeFile, NoticeSourceError, NoticeWatch
 from trainhouse.workers.agent.settings import AgentSettings
 
 NOON = 1_769_860_800_000  # 2026-01-31T12:00:00Z
@@ -108,7 +108,7 @@ def test_a_file_is_read_when_it_is_whole_again_when_it_changes_and_not_when_it_i
     path.write_text("60 old")
     os.utime(path, (900, 900))
     source.look()
-    with pytest.raises(SourceAway, match="booted"):
+    with pytest.raises(NoticeSourceError, match="booted"):
         source.look()
 
 
@@ -118,11 +118,19 @@ def test_what_a_source_says_is_told_once_and_then_its_withdrawal() -> None:
 
         def __init__(self) -> None:
             one, two = TerminationNotice("gcp", "preempted"), TerminationNotice("gcp", "again", 5_000)
-            self.script: list[TerminationNotice | SourceAway | None] = [None, one, one, SourceAway("no answer"), one, None, two]
+            self.script: list[TerminationNotice | NoticeSourceError | None] = [
+                None,
+                one,
+                one,
+                NoticeSourceError("no answer"),
+                one,
+                None,
+                two,
+            ]
 
         def look(self) -> TerminationNotice | None:
             found = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-            if isinstance(found, SourceAway):
+            if isinstance(found, NoticeSourceError):
                 raise found
             return found
 
@@ -183,12 +191,12 @@ def test_a_metadata_service_is_asked_with_its_token(metadata: ThreadingHTTPServe
     assert source.look() == TerminationNotice("aws", "spot stop", NOON)
     assert [token for _, _, token in Metadata.asked] == [None, "t0ken", "t0ken"] and Metadata.asked[0][1] == "Google"
     for why in ("500", "known"):
-        with pytest.raises(SourceAway, match=f"{why}|Expecting"):
+        with pytest.raises(NoticeSourceError, match=f"{why}|Expecting"):
             source.look()
 
 
 def test_a_metadata_service_that_is_away_says_nothing() -> None:
-    with pytest.raises(SourceAway):
+    with pytest.raises(NoticeSourceError):
         MetadataService("http://127.0.0.1:1/x", 1.0).look()
 
 
@@ -216,7 +224,7 @@ def test_whatever_a_service_answers_it_is_only_away(answer: bytes) -> None:
                 peer.sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
-        with pytest.raises(SourceAway):
+        with pytest.raises(NoticeSourceError):
             MetadataService(f"http://127.0.0.1:{service.getsockname()[1]}/x", 1.0).look()
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.waiting import until
 from tests.unit.workers.agent.test_agent_core import Node, gang, release
-from trainhouse.checkpointing.errors import ObjectStoreUnavailable
+from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.events import GangAllocated, NodePlacement
@@ -134,7 +134,7 @@ class Away(MemoryObjectStore):
     def put(self, key: str, body: bytes | bytearray | memoryview) -> None:
         if self.away:
             self.asked += 1
-            raise ObjectStoreUnavailable("away")
+            raise ObjectStoreUnavailableError("away")
         super().put(key, body)
 
 

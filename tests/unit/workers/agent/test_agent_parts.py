@@ -14,7 +14,7 @@ from trainhouse.events import CodeArchive, GangAllocated, JobSpec, NodePlacement
 from trainhouse.workers.agent import main
 from trainhouse.workers.agent.components import Inbox
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity
-from trainhouse.workers.agent.errors import BrokenState, FolderBusy, InvalidSetting, NotLaunchable
+from trainhouse.workers.agent.errors import CorruptStateError, FolderBusyError, InvalidSettingError, NotLaunchableError
 from trainhouse.workers.agent.follower import Deaf
 from trainhouse.workers.agent.launch.attempt_dirs import FolderLock, StateFile, found_attempts, mark_finished, record_allocation
 from trainhouse.workers.agent.launch.cleanup import Cleaner
@@ -145,7 +145,7 @@ def test_code_is_fetched_once_and_verified(tmp_path: Path) -> None:
     (next((tmp_path / "cache").glob("*.gz"))).write_bytes(b"rotten")
     cache.unpack(archive_of(content), tmp_path / "c")
     assert len(fetched) == 2
-    with pytest.raises(NotLaunchable, match="has another hash"):
+    with pytest.raises(NotLaunchableError, match="has another hash"):
         cache.unpack(CodeArchive(uri="s3://b/code", sha256="0" * 64), tmp_path / "d")
     assert not (tmp_path / "d").exists()
 
@@ -162,14 +162,14 @@ def test_code_is_fetched_once_and_verified(tmp_path: Path) -> None:
 def test_an_archive_never_reaches_outside(tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
     content = packed(*members)
     cache = CodeCache(tmp_path / "cache", lambda _: [content], keep_bytes=10**9)
-    with pytest.raises(NotLaunchable, match="cannot be unpacked"):
+    with pytest.raises(NotLaunchableError, match="cannot be unpacked"):
         cache.unpack(archive_of(content), tmp_path / "in" / "code")
     assert not list(tmp_path.rglob("out.py"))
 
 
 def test_what_is_no_archive_is_said(tmp_path: Path) -> None:
     cache = CodeCache(tmp_path / "cache", lambda _: [b"junk"], keep_bytes=10**9)
-    with pytest.raises(NotLaunchable, match="cannot be unpacked"):
+    with pytest.raises(NotLaunchableError, match="cannot be unpacked"):
         cache.unpack(archive_of(b"junk"), tmp_path / "code")
 
 
@@ -184,7 +184,7 @@ def test_the_code_cache_is_bounded(tmp_path: Path) -> None:
 
 def test_one_agent_per_folder(tmp_path: Path) -> None:
     lock = FolderLock(tmp_path)
-    with pytest.raises(FolderBusy, match=f"pid {os.getpid()}.*TRAINHOUSE_AGENT_DIR"):
+    with pytest.raises(FolderBusyError, match=f"pid {os.getpid()}.*TRAINHOUSE_AGENT_DIR"):
         FolderLock(tmp_path)
     lock.release()
     FolderLock(tmp_path).release()
@@ -196,7 +196,7 @@ def test_fences_and_order_survive_and_broken_ones_are_refused(tmp_path: Path) ->
     StateFile(tmp_path).save(state)
     assert StateFile(tmp_path).load(me) == state
     (tmp_path / "state.json").write_bytes(b"{")
-    with pytest.raises(BrokenState, match="move it away only if"):
+    with pytest.raises(CorruptStateError, match="move it away only if"):
         StateFile(tmp_path).load(me)
 
 
@@ -230,13 +230,13 @@ def test_a_rendezvous_port_is_held_and_comes_back(tmp_path: Path) -> None:
     ports = RendezvousPorts("127.0.0.1", 2)
     assert len(set(ports.ports)) == 2
     other = RendezvousPorts("127.0.0.1", 0)
-    with pytest.raises(NotLaunchable, match="not free any more"):
+    with pytest.raises(NotLaunchableError, match="not free any more"):
         other.socket_of(ports.ports[0])
     port = ports.ports[0]
     ports.close()
     assert other.socket_of(port).getsockname()[1] == port
     other.close()
-    with pytest.raises(InvalidSetting, match="TRAINHOUSE_AGENT_ADDRESS"):
+    with pytest.raises(InvalidSettingError, match="TRAINHOUSE_AGENT_ADDRESS"):
         RendezvousPorts("203.0.113.7", 1)
 
 

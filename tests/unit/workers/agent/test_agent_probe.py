@@ -15,7 +15,7 @@ from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.events import DeviceHealth, NodeProbeAsked, NodeProbed
 from trainhouse.workers.agent.probe import checks as probe_checks
 from trainhouse.workers.agent.probe import device_checks
-from trainhouse.workers.agent.probe.checks import MIB, Failed
+from trainhouse.workers.agent.probe.checks import MIB, CheckFailedError
 from trainhouse.workers.agent.probe.child import checks
 from trainhouse.workers.agent.probe.prober import CHILD, MAX_CHECKS, ProbePlan, Prober, checks_of, how_it_ended
 
@@ -97,14 +97,14 @@ def test_how_it_ended_names_the_signal() -> None:
 def test_memory_that_changes_is_found() -> None:
     block = np.zeros(64, dtype=np.uint64)
     block[9] = 1
-    with pytest.raises(Failed, match="1 words of memory changed, the first at 72"):
+    with pytest.raises(CheckFailedError, match="1 words of memory changed, the first at 72"):
         probe_checks._all_equal(block, np.uint64(0))
 
 
 def test_a_wrong_product_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = np.arange
     monkeypatch.setattr(np, "arange", lambda *a, **k: right(*a, **k) + 0.5)
-    with pytest.raises(Failed, match="wrong products on processors"):
+    with pytest.raises(CheckFailedError, match="wrong products on processors"):
         probe_checks.processors()
 
 
@@ -129,14 +129,14 @@ def test_products_of_a_device_are_exact(precision: torch.dtype) -> None:
 
 def test_a_device_that_computes_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "to", lambda self, **_: self + torch.eye(self.shape[0], dtype=self.dtype))
-    with pytest.raises(Failed, match="numbers of product 0"):
+    with pytest.raises(CheckFailedError, match="numbers of product 0"):
         device_checks.products(torch.device("cpu"), torch.float32, side=16)
 
 
 def test_a_devices_memory_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     device_checks.device_memory(torch.device("cpu"), 9 * MIB)
     monkeypatch.setattr(torch.Tensor, "fill_", lambda self, _: self.zero_())
-    with pytest.raises(Failed, match="words of the device's memory changed"):
+    with pytest.raises(CheckFailedError, match="words of the device's memory changed"):
         device_checks.device_memory(torch.device("cpu"), MIB)
 
 
@@ -147,7 +147,7 @@ def test_counters_of_errors_must_stand_still() -> None:
     assert device_checks.errors_between(None, None) == ""
     assert device_checks.errors_between(health(3, 0), health(3, 0)) == ", ecc_uncorrected 0, ecc_corrected 3"
     assert device_checks.errors_between(health(None, None), health(3, None)) == ", ecc_corrected 3"
-    with pytest.raises(Failed, match="ecc_uncorrected rose from 0 to 1"):
+    with pytest.raises(CheckFailedError, match="ecc_uncorrected rose from 0 to 1"):
         device_checks.errors_between(health(0, 0), health(0, 1))
 
 

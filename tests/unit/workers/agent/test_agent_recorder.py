@@ -13,7 +13,7 @@ import pytest
 from trainhouse.events import GangAllocated
 from trainhouse.events.wire.collectives import AtCollective, spans
 from trainhouse.scheduler.core.blame.flight_recorder import recorder_finding
-from trainhouse.workers.agent.debug.recorder_dumps import MAX_BYTES, NotADump, parse, standing, words_of
+from trainhouse.workers.agent.debug.recorder_dumps import MAX_BYTES, InvalidDumpError, parse, standing, words_of
 from trainhouse.workers.agent.launch.environment import NodeSide, RankFolders, rank_environment
 from trainhouse.workers.agent.launch.rank_watch import reason
 from trainhouse.workers.launcher import ExitRecord, RankPaths
@@ -109,7 +109,7 @@ class _Evil:
     "raw", [pickle.dumps({"entries": [_Evil()]}), b"", b"\x80\x04garbage", b"[1]", pickle.dumps([1]), b"\0" * (MAX_BYTES + 1)]
 )
 def test_untrusted_bytes_make_no_line_and_run_nothing(raw: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(NotADump):
+    with pytest.raises(InvalidDumpError):
         parse(raw)
     (tmp_path / "flight_recorder_0").write_bytes(raw)
     assert words_of(tmp_path / "flight_recorder_0", 0) == ""

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from trainhouse.checkpointing.errors import ObjectStoreUnavailable
+from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.workers.agent.launch.lease_grants import CLOCK_AGAIN_S, StoreClock
 
@@ -106,6 +106,6 @@ def test_a_clock_that_is_slowed_a_little_is_looked_at_in_its_turn(machine: Machi
 
 def test_a_store_that_is_away_leaves_what_is_known(machine: Machine) -> None:
     clock = StoreClock(StoreSettings(bucket="b", endpoint="http://127.0.0.1:9"), machine.wall_s, machine.steady_s)
-    with pytest.raises(ObjectStoreUnavailable):
+    with pytest.raises(ObjectStoreUnavailableError):
         clock.look()
     assert clock.now_s() == machine.wall_s() and clock.due()

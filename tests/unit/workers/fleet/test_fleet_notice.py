@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.fleet_stage import Stage, stage
 from trainhouse.events import AttemptStopped, CheckpointCompleted, NodeNoticed, NodeProbeAsked, NodeProbed, NodeRegistered, RankExited
-from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.errors import InvalidPlanError
 from trainhouse.workers.fleet.faults import DEADLINE_S, NodeFault, parse_faults
 from trainhouse.workers.fleet.script_file import read_script
 
@@ -85,5 +85,5 @@ def test_notices_are_planned_by_rate_and_by_script(tmp_path: Path) -> None:
     assert read_script(path, 4).faults == (NodeFault(1000, 0, "notice", None, 60.0), NodeFault(2000, 1, "notice", 120.0))
     for wrong in ("kind: die, deadline_s: 3", "kind: notice, deadline_s: 0"):
         path.write_text(f"faults: [{{at_s: 1, node: 0, {wrong}}}]")
-        with pytest.raises(InvalidPlan, match="deadline_s"):
+        with pytest.raises(InvalidPlanError, match="deadline_s"):
             read_script(path, 4)

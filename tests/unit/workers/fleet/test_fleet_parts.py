@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.fleet_stage import stage
 from trainhouse.workers.fleet.durations import parse_durations
-from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.errors import InvalidPlanError
 from trainhouse.workers.fleet.faults import FaultPlan, NodeFault, Rate, parse_faults
 from trainhouse.workers.fleet.hardware import Hardware
 from trainhouse.workers.fleet.job_load import MIXED, LoadPlan, Sizes
@@ -71,13 +71,13 @@ def test_durations_of_a_trace_are_its_own(tmp_path: Path) -> None:
     drawn = {parse_durations(f"trace:{path},0.01").run_s(0, f"j{i}") for i in range(50)}
     assert drawn == {1.0, 3.0}
     path.write_bytes(gzip.compress(b"job_id,duration_s\na,soon\n"))
-    with pytest.raises(InvalidPlan, match=r"line 2.*'soon'"):
+    with pytest.raises(InvalidPlanError, match=r"line 2.*'soon'"):
         parse_durations(f"trace:{path}")
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "-1", "20..10", "exp:", "exp:nan", "lognormal:1,x", "trace:/nowhere.csv", "1..inf"])
 def test_a_wrong_duration_is_refused_with_what_to_write(text: str) -> None:
-    with pytest.raises(InvalidPlan, match=r"10\.\.600"):
+    with pytest.raises(InvalidPlanError, match=r"10\.\.600"):
         parse_durations(text)
 
 
@@ -92,7 +92,7 @@ def test_faults_are_read() -> None:
     "text", ["die", "die=2", "die=0/h", "die=x/h", "burn=1/h", "crash=1", "crash=101%", "silent=1/h:never", "slow=1%:never"]
 )
 def test_a_wrong_fault_is_refused_with_what_to_write(text: str) -> None:
-    with pytest.raises(InvalidPlan, match=r"die=2/h"):
+    with pytest.raises(InvalidPlanError, match=r"die=2/h"):
         parse_faults(text)
 
 
@@ -128,7 +128,7 @@ def test_a_script_is_read(tmp_path: Path) -> None:
 def test_a_wrong_script_is_refused_with_its_place(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(text)
-    with pytest.raises(InvalidPlan) as refused:
+    with pytest.raises(InvalidPlanError) as refused:
         read_script(path, 4)
     assert says in str(refused.value)
 
@@ -172,7 +172,7 @@ def test_a_load_is_the_same_each_time_and_of_the_sizes_asked_for() -> None:
 
 @pytest.mark.parametrize("text", ["", "x:1", "0:1", "4:0", "4:x"])
 def test_wrong_sizes_are_refused(text: str) -> None:
-    with pytest.raises(InvalidPlan):
+    with pytest.raises(InvalidPlanError):
         Sizes.parse(text)
-    with pytest.raises(InvalidPlan):
+    with pytest.raises(InvalidPlanError):
         Sizes.parse("8:1").at_most(4)

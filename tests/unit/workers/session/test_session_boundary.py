@@ -12,7 +12,7 @@ import torch
 
 from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.workers import Session
-from trainhouse.workers.session import EXIT_STOPPED, Context, InvalidUse, Stopped
+from trainhouse.workers.session import EXIT_STOPPED, Context, InvalidUseError, Stopped
 from trainhouse.workers.session.logging.sink import open_sink
 from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.checkpoint_saver import Saver
@@ -208,8 +208,8 @@ def test_sigterm_does_not_interrupt_what_is_done_about_an_exception(tmp_path: Pa
 
 def test_tracking_says_what_is_missing(tmp_path: Path) -> None:
     session = session_of(tmp_path, SavedInMemory())
-    with pytest.raises(InvalidUse, match="loader"):
+    with pytest.raises(InvalidUseError, match="loader"):
         session.track(loader=iter([1]))  # type: ignore[arg-type]
     session.track(model=torch.nn.Linear(1, 1))
-    with pytest.raises(InvalidUse, match="one call"):
+    with pytest.raises(InvalidUseError, match="one call"):
         session.track(model=torch.nn.Linear(1, 1))

@@ -15,12 +15,12 @@ from tests.support.profiles import examples
 from tests.support.waiting import until
 from tests.unit.workers.session.test_session_boundary import SavedInMemory, lines, session_of
 from trainhouse.events import RankActivity
-from trainhouse.workers.session import InvalidUse
+from trainhouse.workers.session import InvalidUseError
 from trainhouse.workers.session.steps.activity import Activity
 from trainhouse.workers.session.steps.liveness import Pulse
 from trainhouse.workers.session.steps.progress import Progress
 from trainhouse.workers.session.steps.steptimes import GROWTH, LEAST_MS, StepTimes
-from trainhouse.workers.spool import SpoolFull, SpoolWriter
+from trainhouse.workers.spool import SpoolFullError, SpoolWriter
 
 STEPPING, WAITING, SAVING, BUSY = RankActivity.STEPPING, RankActivity.WAITING_FOR_DATA, RankActivity.SAVING, RankActivity.BUSY
 
@@ -106,7 +106,7 @@ def test_a_session_tells_what_it_is_at(tmp_path: Path) -> None:
     assert {"STEPPING", "WAITING_FOR_DATA", "SAVING", "BUSY"} <= {p["activity"] for p in told}  # type: ignore[index]
     assert told[-1]["activity"] == "DONE" and told[-1]["step"] == 3  # type: ignore[index]
     assert [p["activity_limit_s"] for p in told if p["activity"] == "BUSY"] == [600.0]  # type: ignore[index]
-    with pytest.raises(InvalidUse, match="limit_s"), session.busy("for ever", limit_s=math.inf):
+    with pytest.raises(InvalidUseError, match="limit_s"), session.busy("for ever", limit_s=math.inf):
         pass
 
 
@@ -140,7 +140,7 @@ def test_a_full_spool_does_not_end_the_pulse(tmp_path: Path) -> None:
 
     def full(fields: object) -> None:
         beats.append(1)
-        raise SpoolFull("full")
+        raise SpoolFullError("full")
 
     pulse = Pulse(Progress(0, full, full), every_s=0.001)
     pulse.start()

@@ -10,10 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.checkpointing.errors import ObjectStoreRefused
+from trainhouse.checkpointing.errors import ObjectStoreRefusedError
 from trainhouse.workers.own_states import HEADER, NAMES, node_key, packed, read_left
 from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver
-from trainhouse.workers.session.saving.own_state import OwnStateNotKept, OwnStates, own_of
+from trainhouse.workers.session.saving.own_state import OwnStateNotSavedError, OwnStates, own_of
 from trainhouse.workers.session.saving.peer_state import Elsewhere, Missing, Others, judged
 from trainhouse.workers.session.saving.survivable import why_not_survivable, why_too_late
 from trainhouse.workers.session.saving.survivor_save import Survival, lost_a_peer
@@ -53,15 +53,15 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_huge_state_is_not_kept(tmp_path: Path) -> None:
-    with pytest.raises(OwnStateNotKept, match="more than"):
+    with pytest.raises(OwnStateNotSavedError, match="more than"):
         OwnStates(tmp_path).keep(1, {"a": b"x" * 5_000_000})
 
 
 def test_a_full_disk_and_a_state_that_cannot_be_pickled_are_told(tmp_path: Path) -> None:
     (tmp_path / NAMES[0]).symlink_to("/dev/full")
-    with pytest.raises(OwnStateNotKept, match="No space left"):
+    with pytest.raises(OwnStateNotSavedError, match="No space left"):
         OwnStates(tmp_path).keep(2, {"a": 1})
-    with pytest.raises(OwnStateNotKept, match="pickle"):
+    with pytest.raises(OwnStateNotSavedError, match="pickle"):
         OwnStates(tmp_path).keep(1, {"a": lambda: None})
 
 
@@ -269,7 +269,7 @@ class NothingGoes(MemoryObjectStore):
     """Gives no right to remove."""
 
     def delete(self, key: str) -> None:
-        raise ObjectStoreRefused(f"no right to remove {key}")
+        raise ObjectStoreRefusedError(f"no right to remove {key}")
 
 
 def test_ranks_that_may_remove_nothing_save_all_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from trainhouse.events import decode
 from trainhouse.events.model.explanation import JobExplained, Obstacle
 from trainhouse.events.wire.topics import EXPLANATIONS
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.explain.answer import Answer
 from trainhouse.scheduler.stream.interfaces import Log
 from trainhouse.scheduler.stream.scheduling.explanation_publisher import MAX_SENT_AT_ONCE, Explaining
@@ -33,7 +33,7 @@ class Sent:
 
     async def send(self, topic: str, key: bytes, value: bytes | None) -> None:
         if self.away:
-            raise LogUnavailable("no broker")
+            raise LogUnavailableError("no broker")
         self.records.append((topic, key, value))
 
 

@@ -19,7 +19,7 @@ from trainhouse.events.wire.codec import decode
 from trainhouse.events.wire.journal import (
     NO_HASH,
     InputRefused,
-    InvalidRecord,
+    InvalidRecordError,
     JournaledInput,
     JournalRecord,
     decisions_json,
@@ -141,7 +141,7 @@ def test_a_readers_input_says_what_it_is_without_being_decoded() -> None:
         assert (item.type, item.event_id, item.job_id) == ("", "", "")
     raw = JournaledInput.stored({"offset": 7, "raw": "anVuaw=="})
     assert (raw.is_event, raw.envelope, raw.as_came(), raw.type) == (False, None, b"junk", "")
-    with pytest.raises(InvalidRecord):
+    with pytest.raises(InvalidRecordError):
         JournalRecord.decode(orjson.dumps(life(1)[0] | {"inputs": [{"offset": 1}]}))
 
 

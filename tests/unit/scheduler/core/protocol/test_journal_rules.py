@@ -14,7 +14,7 @@ from trainhouse.events.wire.journal import (
     NO_HASH,
     ClockTicked,
     InputRefused,
-    InvalidRecord,
+    InvalidRecordError,
     JournaledInput,
     JournalRecord,
     PlacementFrozen,
@@ -308,5 +308,5 @@ def test_replay_sees_a_missing_and_an_added_decision_and_a_wrong_snapshot() -> N
 def test_a_pointer_survives_its_bytes() -> None:
     pointer = SnapshotPointer("j", 1, "id", 5, 6, "h", "key", "sha", "state", "m", 1)
     assert SnapshotPointer.decode(pointer.encode()) == pointer
-    with pytest.raises(InvalidRecord):
+    with pytest.raises(InvalidRecordError):
         SnapshotPointer.decode(b"{}")
