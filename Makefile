@@ -63,7 +63,7 @@ PROFILE ?= full
 # Tests that harm a whole stack; in one process, since a second one would have a second stack.
 FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tests/integration/test_journey.py \
 	tests/integration/test_stack_up.py tests/integration/test_chaos_short.py tests/integration/test_pool_moves_killed.py \
-	tests/integration/test_control_plane.py
+	tests/integration/test_control_plane.py tests/integration/test_documentation_alone.py
 
 unit: $(STAMP)        ## tests without servers; PROFILE=quick makes a fifth of the random examples
 	@$(BIN)/pytest $(TWO) --hypothesis-profile=$(PROFILE) tests/unit tests/simulation

@@ -29,7 +29,7 @@ REFUSALS_PER_MINUTE = 120
 FAILURES_PER_MINUTE = 120
 BUSY = 202
 ACTION = "SQL port"
-UNTOLD = "this question cannot be written to the audit, which this Trainhouse requires: the brokers are away"
+UNAUDITED = "this question cannot be written to the audit, which this Trainhouse requires: the brokers are away"
 
 
 class Way(Protocol):
@@ -102,7 +102,7 @@ class SqlAudit:
     def began(self, account: Account, address: str, query: Query) -> Asked:
         """A question that is about to run. Raises QueryRefusedError where it must be told and cannot be."""
         if self._required and self._way.full:
-            raise QueryRefusedError(UNTOLD, BUSY)
+            raise QueryRefusedError(UNAUDITED, BUSY)
         text, now_ms = statement_text(query.sql, query.parameters or None), self._clock_ms()
         kind = _Kind(account.user, address, text["text"] if account.guest else statement_text(query.sql)["text"])
         asked = Asked(account.user, address, text, kind)
@@ -156,7 +156,7 @@ class SqlAudit:
         access_id = secrets.token_hex(8)
         kept = self._way.offer(_granted(asked.kind, asked.text, access_id, now_ms, now_ms, 1, 0, why))
         if must and not kept:
-            raise QueryRefusedError(UNTOLD, BUSY)
+            raise QueryRefusedError(UNAUDITED, BUSY)
         return Asked(asked.user, asked.address, asked.text, asked.kind, access_id, counted=True)
 
 

@@ -8,6 +8,7 @@ A comment on the line before a block says how it is run:
     <!-- stopped after N s -->          it goes on until it is stopped
     <!-- runs until the end of the page -->
     <!-- waits for: COMMAND -->         the block begins when this command succeeds
+    <!-- on a stack of its own -->      it changes a whole stack: tests/integration/test_documentation_alone.py runs it
 
 Words in capitals stand for what the reader has: JOB and OTHER (finished jobs), RUNNING_JOB, WAITING_JOB, NODE.
 """
@@ -29,7 +30,9 @@ WAIT_S = 60
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`]*)$")
 _TITLE = re.compile(r'title="([^"]+)"')
 _MARKER = re.compile(r"^<!-- (.*) -->$")
-_MARKERS = re.compile(r"not run: \S.*|exits with [1-9]\d*|stopped after \d+ s|runs until the end of the page|waits for: \S.*")
+_MARKERS = re.compile(
+    r"not run: \S.*|exits with [1-9]\d*|stopped after \d+ s|runs until the end of the page|waits for: \S.*|on a stack of its own"
+)
 _GPT = "trainhouse submit --no-code --json {more} -- python -m trainhouse.workers.examples.gpt"
 _ID = "python -c 'import json, sys; print(json.loads(sys.stdin.readline())[\"job_id\"])'"
 # How a word gets its value, at the first block that has it.
@@ -60,6 +63,15 @@ class Block:
     @property
     def reason_not_run(self) -> str:
         return self.marker.removeprefix("not run: ") if self.marker.startswith("not run: ") else ""
+
+    @property
+    def alone(self) -> bool:
+        """Whether it needs a stack that no other test uses."""
+        return self.marker == "on a stack of its own"
+
+    def runs(self, alone: bool) -> bool:
+        """Whether it is one of the blocks that are run on such a stack, or else on the shared one."""
+        return self.language in RUN and not self.title and not self.reason_not_run and self.alone == alone
 
     @property
     def commands(self) -> list[str]:
@@ -111,8 +123,11 @@ def _checked(page: str, line: int, info: str, marker: str, text: str) -> Block:
     return Block(page, line, language, title[1] if title else "", marker, text)
 
 
-def script(blocks: list[Block]) -> str:
-    """Bash that runs the blocks of a page in its folder, in their order, and stops at the first command that fails."""
+def script(blocks: list[Block], alone: bool = False) -> str:
+    """Bash that runs the blocks of a page in its folder, in their order, and stops at the first command that fails.
+
+    `alone`: those that need a stack of their own, instead of the others.
+    """
     lines = [
         "set -eE -o pipefail",
         "background=()",
@@ -127,7 +142,7 @@ def script(blocks: list[Block]) -> str:
         if block.title:
             lines.append(f"cat > {shlex.quote(block.title)} <<'END_OF_FILE'\n{block.text}END_OF_FILE")
     for block in blocks:
-        if block.language in RUN and not block.title and not block.reason_not_run:
+        if block.runs(alone):
             lines += [f"place={block.place}", *_prepared(block, known), *_run(block)]
     return "\n".join(lines) + "\n"
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.text import Text
-from tests.waiting import until
 
 from tests.browser.chromium import executable
+from tests.support.waiting import until
 
 IMAGES = Path(__file__).parents[2] / "docs/img"
 WIDTH, HEIGHT = 1280, 860

@@ -257,11 +257,11 @@ class Away:
             raise BusUnavailableError(f"{topic}: Kafka did not take the event")
         return await self.world.bus.send(topic, event, event_id, key=key)
 
-    def tell(
+    def send_nowait(
         self, topic: str, event: Event, event_id: str, *, key: str | None = None, on_done: Callable[[bool], None] = lambda taken: None
     ) -> None:
         if self.audited:
-            self.world.bus.tell(topic, event, event_id, key=key, on_done=on_done)
+            self.world.bus.send_nowait(topic, event, event_id, key=key, on_done=on_done)
         else:
             on_done(False)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from vulture import Vulture
 
-from tests.style.exceptions import LIBRARY_DECORATORS, LIBRARY_HOOKS, UNUSED
-from tests.style.rules import RULES, Finding, Source, unused_names
+from tests.style.exceptions import LIBRARY_DECORATORS, LIBRARY_HOOKS, SPEECH_NAMES, UNUSED
+from tests.style.rules import RULES, Finding, Source, speech_names, unused_names
 
 KINDS = ("class", "function", "method", "property")
 CONFIDENCE = 60  # of vulture, in per cent: that of a name which no code mentions
@@ -35,7 +35,7 @@ def findings() -> list[Finding]:
     """Returns all findings of the repository in the working folder, sorted."""
     parsed = sources()
     found = [finding for rule in RULES for finding in rule(parsed)]
-    return sorted([*found, *unused_names(unused([s.path for s in parsed]), UNUSED)])
+    return sorted([*found, *speech_names(parsed, SPEECH_NAMES), *unused_names(unused([s.path for s in parsed]), UNUSED)])
 
 
 def main() -> int:

@@ -1,4 +1,7 @@
-"""Definitions without a caller in the code, each with its reason. `LIBRARY_HOOKS` are patterns of names that libraries call."""
+"""Definitions without a caller in the code, and names of speech, each with its reason.
+
+`LIBRARY_HOOKS` are patterns of names that libraries call.
+"""
 
 from typing import Final
 
@@ -57,4 +60,12 @@ UNUSED: Final[dict[str, str]] = {
     "iterate": "Faust calls it",
     "loads_key": "Faust calls it",
     "loads_value": "Faust calls it",
+}
+
+# By (path, name).
+SPEECH_NAMES: Final[dict[tuple[str, str], str]] = {
+    ("checkpointing/stores/s3.py", "tell"): "io.IOBase: botocore asks it",
+    ("events/model/trace_state.py", "told"): "field of a record of the exporter's topic",
+    ("scheduler/core/explain/node_reasons.py", "says"): "key of `trainhouse why --nodes --json`",
+    ("trainhouse/gateway/routes/identity.py", "WhoAmI"): "schema of the gateway's OpenAPI document",
 }

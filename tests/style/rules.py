@@ -29,6 +29,11 @@ BANNED_OPENING: Final = re.compile(
     r"(What|Who|Whoever|Whose|Whatever|Nobody|Where|When|Why|How|Which|That|Those|Tells?|Told|Hears?|Heard|Says?|Said"
     r"|One(?= (that|who|which|whose|for|to|in|with|at|by|is|has|of)\b|[.,:;]))\b"
 )
+# The same in names: a value is reported, published, received, observed; a person is a principal, an asker, a user.
+BANNED_IN_NAMES: Final = re.compile(
+    r"(?:^|_)(tell|tells|teller|telling|told|untold|said|says|hear|hears|heard|who|whoever|whose|nobody)(?:_|$)"
+)
+_INNER_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 OPENING_NORM: Final = "open with a noun phrase (module, class) or a verb in the third person (function), in the field's term"
 
 
@@ -149,6 +154,47 @@ def repeated_basenames(sources: Iterable[Source]) -> Iterator[Finding]:
         if len(paths) > MAX_SAME_BASENAME:
             message = f"{basename!r} is a module of {len(paths)} packages, at most {MAX_SAME_BASENAME}: {', '.join(sorted(paths))}"
             yield Finding(min(paths), 0, message)
+
+
+def speech_names(sources: Iterable[Source], exceptions: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
+    """Yields names that say who speaks or listens instead of what the value is, and exceptions that are none any more.
+
+    `exceptions`: reason by (path, name). A name counts once in each module, where it is first given.
+    """
+    seen: set[tuple[str, str]] = set()
+    for source in sources:
+        given = [(line, name) for node in ast.walk(source.tree) for line, name in _given_names(node)]
+        for line, name in sorted(given):
+            found = BANNED_IN_NAMES.search(_INNER_CAPITAL.sub("_", name).lower())
+            if found is None or (source.path, name) in seen:
+                continue
+            seen.add((source.path, name))
+            if (source.path, name) not in exceptions:
+                way_out = (
+                    "name what the value is (reported, published, received, a principal), or give the reason in tests/style/exceptions.py"
+                )
+                yield Finding(source.path, line, f"{name} is a name with {found[1]!r}: {way_out}")
+    for path, name in sorted(set(exceptions) - seen):
+        yield Finding("tests/style/exceptions.py", 0, f"{name} of {path} needs no exception any more: delete its line")
+
+
+def _given_names(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yields the names that a node gives to something, with their line; not those that it reads."""
+    match node:
+        case (
+            ast.FunctionDef(name=name, lineno=line)
+            | ast.AsyncFunctionDef(name=name, lineno=line)
+            | ast.ClassDef(name=name, lineno=line)
+            | ast.arg(arg=name, lineno=line)
+            | ast.Name(id=name, ctx=ast.Store(), lineno=line)
+            | ast.Attribute(attr=name, ctx=ast.Store(), lineno=line)
+            | ast.alias(asname=str(name), lineno=line)
+            | ast.ExceptHandler(name=str(name), lineno=line)
+            | ast.MatchAs(name=str(name), lineno=line)
+            | ast.MatchStar(name=str(name), lineno=line)
+            | ast.MatchMapping(rest=str(name), lineno=line)
+        ):
+            yield line, name
 
 
 def unused_names(found: Iterable[tuple[str, int, str, str]], exceptions: Mapping[str, str]) -> Iterator[Finding]:

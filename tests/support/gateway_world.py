@@ -43,7 +43,7 @@ class ListBus:
         self.sent.append((topic, event_id, event))
         return Sent(event_id, topic, 0, len(self.sent))
 
-    def tell(
+    def send_nowait(
         self, topic: str, event: Event, event_id: str, *, key: str | None = None, on_done: Callable[[bool], None] = lambda taken: None
     ) -> None:
         self.sent.append((topic, event_id, event))

@@ -17,6 +17,7 @@ from tests.style.rules import (
     long_signatures,
     module_names,
     repeated_basenames,
+    speech_names,
     unused_names,
 )
 
@@ -103,3 +104,46 @@ def test_a_name_without_a_caller_needs_a_reason_and_a_reason_such_a_name() -> No
     unexplained, stale = unused_names(found, {"lane": "called by torch", "gone": "called by torch"})
     assert (unexplained.path, unexplained.line) == ("events/lane.py", 9) and "class Lane has no caller" in unexplained.message
     assert "gone needs no exception any more" in stale.message
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("class NodeSays: ...", "NodeSays"),
+        ("class WhoAmI: ...", "WhoAmI"),
+        ("def tell_all(): ...", "tell_all"),
+        ("async def _hear(): ...", "_hear"),
+        ("def lane(*, who): ...", "who"),
+        ("def lane(**told): ...", "told"),
+        ("MAX_TOLD = 3", "MAX_TOLD"),
+        ("for said in lane: ...", "said"),
+        ("lane = [heard for heard in lane]", "heard"),
+        ("with lane() as telling: ...", "telling"),
+        ("if (_untold := lane()): ...", "_untold"),
+        ("lane.heard_at_s += 1", "heard_at_s"),
+        ("from lane import Lane as Teller", "Teller"),
+        ("try: ...\nexcept OSError as said: ...", "said"),
+        ("match lane:\n    case [whose, *nobody]: ...", "nobody whose"),
+        ("match lane:\n    case {**heard}: ...", "heard"),
+        ("def lane(tells: str):\n    tells = tells.strip()", "tells"),
+    ],
+)
+def test_a_verb_of_speech_or_a_pronoun_is_no_name(text: str, name: str) -> None:
+    found = list(speech_names([source(text)], {}))
+    assert [f"{f.path} {f.message.split()[0]}" for f in found] == [f"scheduler/core/lane.py {each}" for each in name.split()]
+    assert all(f.line for f in found)
+
+
+@pytest.mark.parametrize(
+    "text", ["whole = retold = tellurium = essays = 1", "lane.told.who(nobody, heard=says)", '"""told"""', "def hearing(): ..."]
+)
+def test_a_name_that_only_contains_such_a_word_or_is_only_read_is_none(text: str) -> None:
+    assert not list(speech_names([source(text)], {}))
+
+
+def test_a_name_of_speech_needs_a_reason_at_its_place_and_a_reason_such_a_name() -> None:
+    sources = [source("def tell(): ..."), source("def tell(): ...", "scheduler/core/other.py")]
+    known, gone = ("scheduler/core/lane.py", "tell"), ("scheduler/core/lane.py", "told")
+    elsewhere, stale = speech_names(sources, {known: "io.IOBase", gone: "a field"})
+    assert (elsewhere.path, elsewhere.line) == ("scheduler/core/other.py", 1)
+    assert "told of scheduler/core/lane.py needs no exception any more" in stale.message

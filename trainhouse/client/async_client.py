@@ -26,7 +26,7 @@ from trainhouse.client.gateway.backend import ByGateway
 from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFoundError, error_of
 from trainhouse.client.gateway.sse import EventParser
 from trainhouse.client.gateway.streaming import AGAIN_S, GIVE_UP_S, SILENCE_S, document
-from trainhouse.client.gateway.watch import told
+from trainhouse.client.gateway.watch import answering_status
 from trainhouse.client.job import ended
 from trainhouse.client.metrics_table import table_of
 from trainhouse.events import JobId, JobSpec, JobStatus
@@ -164,21 +164,21 @@ class AsyncClient:
     async def _stream(self, job: Submitted) -> AsyncGenerator[JobStatus, None]:
         """The gateway's live stream, taken up again where it broke."""
         assert self._gateway is not None
-        parser, heard, failures, seen = EventParser(), time.monotonic(), 0, -1
+        parser, received_s, failures, seen = EventParser(), time.monotonic(), 0, -1
         while True:
             try:
                 async with aclosing(self._once(job, parser)) as statuses:
                     async for status in statuses:
-                        heard, failures = time.monotonic(), 0
+                        received_s, failures = time.monotonic(), 0
                         if status.status_seq > seen:
-                            mine = await self.run(told(status, job, self._after(job.job_id)))
+                            mine = await self.run(answering_status(status, job, self._after(job.job_id)))
                             seen = status.status_seq
                             if mine is not None:
                                 yield mine
             except NotFoundError as error:
                 raise UnknownJobError(job.job_id) from error
             except (httpx.HTTPError, ValueError, NotReachableError) as error:
-                if time.monotonic() > heard + GIVE_UP_S:
+                if time.monotonic() > received_s + GIVE_UP_S:
                     raise transport.away(self._gateway.url, error) from error
             parser.broken()
             await asyncio.sleep(AGAIN_S[min(failures, len(AGAIN_S) - 1)])

@@ -41,14 +41,14 @@ def show_live(job_id: str, statuses: Generator[JobStatus, None, None]) -> JobSta
 
 def card(job_id: str, status: JobStatus | None, note: str = "") -> str:
     """A job as HTML, without scripts and without a request to anywhere. Pure."""
-    told = html.escape
+    escape = html.escape
     if status is None:
-        return f"<div><b>{told(job_id)}</b> <span>{told(note or 'no status yet')}</span></div>"
+        return f"<div><b>{escape(job_id)}</b> <span>{escape(note or 'no status yet')}</span></div>"
     color = COLORS.get(str(status.state), OTHER)
-    head = f'<b>{told(job_id)}</b> <span style="color:{color};font-weight:bold">{told(str(status.state))}</span>'
-    parts = [head, _bar(status, color), *(f"<div>{told(line)}</div>" for line in _facts(status) if line)]
+    head = f'<b>{escape(job_id)}</b> <span style="color:{color};font-weight:bold">{escape(str(status.state))}</span>'
+    parts = [head, _bar(status, color), *(f"<div>{escape(line)}</div>" for line in _facts(status) if line)]
     if note:
-        parts.append(f"<div><i>{told(note)}</i></div>")
+        parts.append(f"<div><i>{escape(note)}</i></div>")
     return f'<div style="font-family:ui-monospace,monospace;font-size:13px;line-height:1.5">{"".join(parts)}</div>'
 
 

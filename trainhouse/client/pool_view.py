@@ -35,10 +35,10 @@ def of_tables(pools: Sequence[Row], devices: Sequence[Row], jobs: Sequence[Row])
     rows = []
     for pool in pools:
         name = pool["pool"]
-        told = {key: pool[key] for key in ("pool", "partition", "nodes", "nodes_closed", "policy", "policy_version")}
+        fields = {key: pool[key] for key in ("pool", "partition", "nodes", "nodes_closed", "policy", "policy_version")}
         counts = {"nodes_open": pool["nodes_alive"], "nodes_lost": pool["nodes"] - pool["nodes_alive"]}
         mine = [row for row in devices if row["pool"] == name]
-        rows.append(EMPTY | told | counts | {"waiting": waits[name], "running": runs[name], "devices": _devices(mine)})
+        rows.append(EMPTY | fields | counts | {"waiting": waits[name], "running": runs[name], "devices": _devices(mine)})
     return rows
 
 

@@ -84,7 +84,7 @@ class TensorBoardImport:
         for run in self._runs.values():
             if run.begun:
                 found.runs.add(str(run.job_id))
-                self._tell(run, ended)
+                self._publish(run, ended)
         return found
 
     def _run_of(self, folder: Path) -> _Run:
@@ -149,7 +149,7 @@ class TensorBoardImport:
         self._send(TRACKING, TagsChanged(job_id=run.job_id, tags=tags, at_ms=started_ms), secrets.token_hex(16))
         run.begun = True
 
-    def _tell(self, run: _Run, ended: bool) -> None:
+    def _publish(self, run: _Run, ended: bool) -> None:
         if run.parameters:
             logged = ParametersLogged(job_id=run.job_id, parameters=run.parameters, at_ms=run.last_ms)
             self._send(TRACKING, logged, secrets.token_hex(16))

@@ -146,8 +146,8 @@ def _own(app: FastAPI, settings: GatewaySettings, figures: Figures) -> None:
     app.add_middleware(Measured, figures=figures)
 
 
-def _asked(who: str) -> list[params.Depends]:
-    return [Depends(needs(Role.VIEWER))] if who == "token" else []
+def _asked(access: str) -> list[params.Depends]:
+    return [Depends(needs(Role.VIEWER))] if access == "token" else []
 
 
 def _pages(app: FastAPI) -> None:

@@ -58,7 +58,7 @@ class Bus:
         except TimeoutError as error:
             raise BusUnavailableError(f"{topic}: Kafka did not take the event within {ACK_S:.0f} s; send it again") from error
 
-    def tell(
+    def send_nowait(
         self, topic: str, event: Event, event_id: str, *, key: str | None = None, on_done: Callable[[bool], None] = lambda taken: None
     ) -> None:
         """Sends one event without waiting; `on_done` is told, by another thread, whether the brokers took it. Raises

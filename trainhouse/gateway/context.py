@@ -93,7 +93,7 @@ class Gateway:
             event_id=sent.event_id,
             topic=sent.topic,
         )
-        self.audit.tell(event)
+        self.audit.offer(event)
 
 
 def now_ms() -> int:

@@ -65,7 +65,7 @@ def register(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _fault)
 
 
-def _told(request: Request, problem: ProblemError) -> Response:
+def _response(request: Request, problem: ProblemError) -> Response:
     """The response of a problem, whose reason the audit gets with it."""
     request.state.refusal = problem.detail
     return answer(problem, request.url.path)
@@ -73,29 +73,29 @@ def _told(request: Request, problem: ProblemError) -> Response:
 
 def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProblemError)
-    return _told(request, error)
+    return _response(request, error)
 
 
 def _framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = TITLES.get(error.status_code, "Refused")
-    return _told(request, ProblemError(error.status_code, title, str(error.detail), headers=dict(error.headers or {})))
+    return _response(request, ProblemError(error.status_code, title, str(error.detail), headers=dict(error.headers or {})))
 
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = [{"where": ".".join(map(str, e["loc"])), "what": e["msg"]} for e in error.errors()][:20]
     first = found[0] if found else {"where": "request", "what": "is invalid"}
-    return _told(request, ProblemError(422, "Invalid request", f"{first['where']}: {first['what']}", errors=found))
+    return _response(request, ProblemError(422, "Invalid request", f"{first['where']}: {first['what']}", errors=found))
 
 
 async def _too_deep(request: Request, error: Exception) -> Response:
     problem = await too_deep(request)
-    return _fault(request, error) if problem is None else _told(request, problem)
+    return _fault(request, error) if problem is None else _response(request, problem)
 
 
 def _unavailable(request: Request, error: Exception) -> Response:
-    return _told(request, busy(str(error)))
+    return _response(request, busy(str(error)))
 
 
 def _fault(request: Request, error: Exception) -> Response:

@@ -12,8 +12,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """A text as a cell of a table: one line, with its bars escaped."""
-    return " ".join(text.split()).replace("|", r"\|")
+    """A text as a cell of a table: one line, with its bars escaped outside of code, where a backslash would be shown."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if i % 2 else part.replace("|", r"\|") for i, part in enumerate(parts))
 
 
 def prose(docstring: str | None) -> str:

@@ -20,7 +20,7 @@ from trainhouse.workers.agent.node.registration import NodeFacts, Pulse
 from trainhouse.workers.agent.probe.prober import Prober
 from trainhouse.workers.agent.rank_operations import Operations
 from trainhouse.workers.agent.ship.outbox import Outbox
-from trainhouse.workers.agent.ship.own_states import OwnStatesTeller
+from trainhouse.workers.agent.ship.own_states import OwnStatesUploader
 from trainhouse.workers.agent.ship.reports import Reports
 from trainhouse.workers.agent.ship.shipper import Shipper
 
@@ -49,7 +49,7 @@ class Parts:
     audit: NodeAudit
     notices: NoticeWatch
     prober: Prober
-    own_states: OwnStatesTeller
+    own_states: OwnStatesUploader
     cleaner: Cleaner
     facts: NodeFacts
     pulse: Pulse

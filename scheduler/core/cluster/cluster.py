@@ -13,7 +13,7 @@ from trainhouse.scheduler.core.cluster.demand_mix import Mix
 from trainhouse.scheduler.core.cluster.free_index import Bay
 from trainhouse.scheduler.core.cluster.layout import Layout
 from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
-from trainhouse.scheduler.core.cluster.node_states import UNTOLD, State, States
+from trainhouse.scheduler.core.cluster.node_states import UNREPORTED, State, States
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape, by_block
 
 Key = tuple[str, str]
@@ -222,8 +222,8 @@ class Cluster:
         if slots is None or not slots.open:
             return []
         claimed, shares = self.claimed.get(node, 0), self.shares.get(node, {})
-        cpus = self.cpus_milli[node] if slots.cpus else UNTOLD
-        memory = self.memory_free[node] if slots.memory else UNTOLD
+        cpus = self.cpus_milli[node] if slots.cpus else UNREPORTED
+        memory = self.memory_free[node] if slots.memory else UNREPORTED
         out: list[tuple[Key, State]] = []
         for device_type, mask in self.layout.type_masks[node]:
             left = tuple(sorted(m for p, m in shares.items() if mask >> p & 1 and not claimed >> p & 1))

@@ -11,7 +11,7 @@ from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.capacity import fitting, lowest_bits
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.device_sharing import shared_position
-from trainhouse.scheduler.core.cluster.node_states import UNTOLD, Asked, State, States, Typical, Verdict
+from trainhouse.scheduler.core.cluster.node_states import UNREPORTED, Asked, State, States, Typical, Verdict
 from trainhouse.scheduler.core.cluster.placement_plan import Need, Plan
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape
 
@@ -82,8 +82,8 @@ def _over(state: State) -> int:
 
 def _ways(state: State, asked: Asked) -> list[tuple[int, State]]:
     """(share taken or 0, the state after it)."""
-    cpus = state.cpus_milli - asked.cpus_milli if state.cpus_milli != UNTOLD else UNTOLD
-    memory = state.memory - asked.memory if state.memory != UNTOLD else UNTOLD
+    cpus = state.cpus_milli - asked.cpus_milli if state.cpus_milli != UNREPORTED else UNREPORTED
+    memory = state.memory - asked.memory if state.memory != UNREPORTED else UNREPORTED
     if asked.milli >= WHOLE:
         return [(0, State(state.whole - asked.ranks, state.left, cpus, memory))] if state.whole >= asked.ranks else []
     out = []
@@ -100,7 +100,7 @@ def _ways(state: State, asked: Asked) -> list[tuple[int, State]]:
 
 
 def _host_has(state: State, cpus_milli: int, memory: int) -> bool:
-    return state.cpus_milli in (UNTOLD, max(state.cpus_milli, cpus_milli)) and state.memory in (UNTOLD, max(state.memory, memory))
+    return state.cpus_milli in (UNREPORTED, max(state.cpus_milli, cpus_milli)) and state.memory in (UNREPORTED, max(state.memory, memory))
 
 
 def _fragments(states: States, device_type: str, state: State) -> int:

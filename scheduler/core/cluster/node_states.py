@@ -12,7 +12,7 @@ from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.demand_mix import Usual
 
 MAX_JUDGED = 200_000
-UNTOLD = -1
+UNREPORTED = -1
 
 
 class State(NamedTuple):

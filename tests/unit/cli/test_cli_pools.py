@@ -125,9 +125,9 @@ def test_the_record_that_handled_a_request_says_what_came_of_it() -> None:
     told, refused = restricted("CORDONED"), ChangeRefused.model_validate({"pool": "p", "event_id": "e", "reason": "no", "refused_at_ms": 1})
 
     def outcome(*decisions: Any, elsewhere: bool = True) -> Any:
-        return outcome_of(decisions, "e", NodeRestricted, lambda d: d.node_id == "n", told_elsewhere=elsewhere)
+        return outcome_of(decisions, "e", NodeRestricted, lambda d: d.node_id == "n", reported_elsewhere=elsewhere)
 
-    assert outcome_of(None, "e", NodeRestricted, lambda _: True, told_elsewhere=True) is None
+    assert outcome_of(None, "e", NodeRestricted, lambda _: True, reported_elsewhere=True) is None
     assert outcome(ClockTicked()) == (None,), "nothing came of it: it is so already"
     assert outcome(told) is None and outcome(refused) is None, "its own topic tells"
     assert outcome(told, elsewhere=False) == (told,)
@@ -136,8 +136,8 @@ def test_the_record_that_handled_a_request_says_what_came_of_it() -> None:
 
 def test_a_refused_review_is_no_review_without_effect() -> None:
     refused = JobRejected.model_validate({"job_id": "j", "submission_id": "e", "reason": "no", "rejected_at_ms": 1})
-    assert outcome_of((refused,), "e", JobReviewed, lambda _: True, told_elsewhere=True) is None, "the status topic tells why"
-    assert outcome_of((refused,), "other", JobReviewed, lambda _: True, told_elsewhere=True) == (None,)
+    assert outcome_of((refused,), "e", JobReviewed, lambda _: True, reported_elsewhere=True) is None, "the status topic tells why"
+    assert outcome_of((refused,), "other", JobReviewed, lambda _: True, reported_elsewhere=True) == (None,)
 
 
 def test_limits_that_are_not_named_stay() -> None:

@@ -183,8 +183,8 @@ def test_any_size_will_do(size: tuple[int, int]) -> None:
 def test_a_list_that_is_behind_takes_nothing_back() -> None:
     picture = Picture()
     picture.listed([row_of(a_status("run", 3, "RUNNING"))])
-    picture.told(a_status("run", 4, "SUCCEEDED"))
-    picture.told(a_status("new", 1, "PENDING"))
+    picture.on_status(a_status("run", 4, "SUCCEEDED"))
+    picture.on_status(a_status("new", 1, "PENDING"))
     picture.listed([row_of(a_status("run", 3, "RUNNING")), row_of(a_status("seen", 2, "RUNNING")) | {"node_ids": ["n1"]}])
     assert {name: row["state"] for name, row in picture.jobs.items()} == {"run": "SUCCEEDED", "new": "PENDING", "seen": "RUNNING"}
     picture.listed([row_of(a_status("seen", 3, "FAILED"))])
@@ -194,14 +194,14 @@ def test_a_list_that_is_behind_takes_nothing_back() -> None:
 def test_the_picture_is_bounded() -> None:
     picture = Picture()
     picture.listed(row_of(a_status(f"e{n}", 1, "SUCCEEDED", submitted_at_ms=n)) for n in range(MAX_JOBS))
-    picture.told(a_status("runs", 1, "RUNNING", submitted_at_ms=0))
+    picture.on_status(a_status("runs", 1, "RUNNING", submitted_at_ms=0))
     assert len(picture.jobs) == MAX_JOBS and "runs" in picture.jobs and "e0" not in picture.jobs
 
 
 def test_a_filter_wants_every_word_and_the_headline_counts() -> None:
     picture = Picture()
     for status in Memory().known.values():
-        picture.told(status)
+        picture.on_status(status)
     rows = picture.jobs.values()
     assert [r["job_id"] for r in chosen(rows, "ANN fail", ORDERS[0])] == ["ended"]
     assert chosen(rows, "ann nobody", ORDERS[0]) == []

@@ -44,7 +44,7 @@ from trainhouse.client.gateway.exchange import error_of as refusal
 from trainhouse.client.gateway.reads import flat, job_path, status, status_of
 from trainhouse.client.gateway.sse import EventParser
 from trainhouse.client.gateway.streaming import Stream
-from trainhouse.client.gateway.watch import told
+from trainhouse.client.gateway.watch import answering_status
 from trainhouse.client.gateway.writes import Written, review
 from trainhouse.client.kafka.backend import ByKafka
 from trainhouse.client.notebook import LEFT, card, show_live
@@ -175,13 +175,13 @@ def test_a_status_of_another_spec_means_that_what_was_sent_was_refused() -> None
     job = Submitted(JobId.parse("j"), "event-2", None, "b" * 64)
     mine, theirs = (status_of({"job_id": "j", "status_seq": 4, "state": "SUCCEEDED", "spec_sha256": c * 64}) for c in "ba")
     with pytest.raises(StopIteration) as end:
-        next(told(mine, job, "tok"))
+        next(answering_status(mine, job, "tok"))
     assert end.value.value is mine
     with pytest.raises(StopIteration) as end:
-        next(told(theirs, Submitted(JobId.parse("j"), "", None), None))
+        next(answering_status(theirs, Submitted(JobId.parse("j"), "", None), None))
     assert end.value.value is theirs
     for refused, state in (("the id is another job's", JobState.REJECTED), (None, None)):
-        flow = told(theirs, job, "tok")
+        flow = answering_status(theirs, job, "tok")
         assert next(flow) == Request("GET", "/v1/training-jobs/j/terms", {"event_id": "event-2", "after": "tok"})
         with pytest.raises(StopIteration) as end:
             flow.send(GatewayAnswer(200, orjson.dumps({"priority": 1, "limits": {}, "refused": refused}), {}))
@@ -238,8 +238,8 @@ def test_a_review_over_the_gateway_waits_for_the_schedulers_answer() -> None:
     event = {"job_id": "j", "action": "go_on", "event_id": "e", "pool": "p", "user": "ana", "at_ms": 1}
     row = dict.fromkeys(("summary", "event_id", "node_id", "source_topic"), "") | {"time": "1970-01-01T00:00:01Z", "epoch": None}
     row |= {"type": "trainhouse.job.reviewed.v1", "source_partition": 0, "source_offset": 0, "event": event}
-    told = {"items": [row], "next_cursor": None}
-    asked = answered(review("j", ReviewAction.GO_ON, "fine", 30, None), review=sent, terms=terms, events=told)
+    answering_status = {"items": [row], "next_cursor": None}
+    asked = answered(review("j", ReviewAction.GO_ON, "fine", 30, None), review=sent, terms=terms, events=answering_status)
     assert asked == ["review", "terms", "events"]
     with pytest.raises(ChangeRefusedError, match="it is RUNNING"):
         answered(review("j", ReviewAction.GO_ON, "", 30, None), review=sent, terms=terms | {"refused": "it is RUNNING"})

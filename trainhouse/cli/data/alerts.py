@@ -80,8 +80,8 @@ def _cells(row: dict[str, Any], now_ms: int, every: bool) -> tuple[Any, ...]:
 
     lasted_s = ((row["resolved_at_ms"] or now_ms) - row["since_ms"]) / 1000
     summary = one_line(row["summary"], 160)
-    told = (row["severity"], row["rule"], clock(row["since_ms"]), duration(max(0.0, lasted_s)), summary, row["owner"], row["runbook"])
-    return (row["state"], *told) if every else told
+    columns = (row["severity"], row["rule"], clock(row["since_ms"]), duration(max(0.0, lasted_s)), summary, row["owner"], row["runbook"])
+    return (row["state"], *columns) if every else columns
 
 
 def rules(json: Json = False, data_dir: Folder = None) -> None:
@@ -164,10 +164,10 @@ def _try(rule: "Rule", since_ms: int, until_ms: int, step_ms: int | None) -> "li
     from trainhouse.projections.alerts.settings import AlertsSettings
     from trainhouse.projections.settings import ClickHouseSettings
 
-    told = sys.stderr.isatty()
+    interactive = sys.stderr.isatty()
 
     def progress(share: float) -> None:
-        if told:
+        if interactive:
             sys.stderr.write(f"\r{rule.name}: {share:4.0%}" + ("\r\x1b[K" if share >= 1 else ""))
             sys.stderr.flush()
 

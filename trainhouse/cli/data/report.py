@@ -58,12 +58,12 @@ def health(
         return endpoint.table(sql, values).dicts()
 
     found = gather(ask, period_of(since, until, pool, now_ms), now_ms)
-    told = document(found)
+    rendered = document(found)
     if out is None:
-        sys.stdout.write(markdown(told))
+        sys.stdout.write(markdown(rendered))
         return
     try:
-        paths = write(out, found, told)
+        paths = write(out, found, rendered)
     except OSError as error:
         raise CliError(f"{error.filename or out}: {error.strerror or error}", Exit.NOT_FOUND) from error
     sys.stderr.write(f"wrote {', '.join(map(str, paths))}\n")
@@ -81,7 +81,7 @@ def period_of(since: str, until: str | None, pool: str | None, now_ms: int) -> "
         raise CliError(str(error), Exit.USAGE) from error
 
 
-def write(folder: Path, found: "Compared", told: "Document") -> list[Path]:
+def write(folder: Path, found: "Compared", rendered: "Document") -> list[Path]:
     """Writes both files, and a file a plot for the Markdown; without matplotlib, without plots. Raises OSError."""
     from trainhouse.cli.shared.output import remark
     from trainhouse.projections.report import drawing
@@ -95,8 +95,8 @@ def write(folder: Path, found: "Compared", told: "Document") -> list[Path]:
     except drawing.PlotsMissingError as error:
         remark(f"written without plots: {error}")
         drawn = {}
-    texts = {f"{NAME}.html": page(told, drawn)}
-    texts[f"{NAME}.md"] = markdown(told, {name: f"{NAME}_{name}.svg" for name in drawn})
+    texts = {f"{NAME}.html": page(rendered, drawn)}
+    texts[f"{NAME}.md"] = markdown(rendered, {name: f"{NAME}_{name}.svg" for name in drawn})
     texts |= {f"{NAME}_{name}.svg": drawing.alone(svg) for name, svg in drawn.items()}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")

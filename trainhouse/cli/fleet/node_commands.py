@@ -113,13 +113,13 @@ def forget_key(
     client = TrainhouseClient.from_settings()
     fields = {"pool": pool or pool_of(client.sql, node), "node_id": node, "reason": reason, "user": getpass.getuser()}
     try:
-        told = client.fleet().forget_key(ForgetNodeKey.model_validate(fields), timeout)
+        keyed = client.fleet().forget_key(ForgetNodeKey.model_validate(fields), timeout)
     except ChangeRefusedError as refused:
         raise CliError(f"node {node}: refused: {refused}", Exit.REJECTED) from refused
     if json:
-        output.json_lines([] if told is None else [told.model_dump(mode="json")])
+        output.json_lines([] if keyed is None else [keyed.model_dump(mode="json")])
         return
-    sys.stdout.write(f"node {node}: {'no key was known' if told is None else 'the next key that it registers with is its own'}\n")
+    sys.stdout.write(f"node {node}: {'no key was known' if keyed is None else 'the next key that it registers with is its own'}\n")
 
 
 def _ask(
@@ -137,28 +137,28 @@ def _ask(
     fields = {"pool": pool or pool_of(client.sql, node), "node_id": node, "reason": reason, "user": getpass.getuser()}
     event = kind.model_validate(fields | ({} if deadline_s is None else {"deadline_s": deadline_s}))
     try:
-        told = client.fleet().restrict(event, timeout_s)
+        restricted = client.fleet().restrict(event, timeout_s)
     except ChangeRefusedError as refused:
         raise CliError(f"node {node}: refused: {refused}", Exit.REJECTED) from refused
-    if told is None:
+    if restricted is None:
         output.remark(f"node {node} is {'open' if kind is UncordonNode else RESTRICTIONS[kind]} already: nothing changed")
         return
     if json:
-        output.json_lines([told.model_dump(mode="json") | {"leaving": leaving}])
+        output.json_lines([restricted.model_dump(mode="json") | {"leaving": leaving}])
         return
-    for line in lines_of(told, leaving):
+    for line in lines_of(restricted, leaving):
         sys.stdout.write(line + "\n")
 
 
-def lines_of(told: "NodeRestricted", leaving: list[dict[str, Any]]) -> list[str]:
+def lines_of(restricted: "NodeRestricted", leaving: list[dict[str, Any]]) -> list[str]:
     """Returns the lines about a restriction that counts, for a person."""
     from trainhouse.cli.shared.output import clock
 
-    state = "is open again" if told.restriction == "NONE" else f"is {told.restriction}"
-    first = f"node {told.node_id} of pool {told.pool} {state}" + (f": {told.reason}" if told.reason else "")
-    by = f" by {clock(told.deadline_ms)} UTC" if told.deadline_ms else ""
+    state = "is open again" if restricted.restriction == "NONE" else f"is {restricted.restriction}"
+    first = f"node {restricted.node_id} of pool {restricted.pool} {state}" + (f": {restricted.reason}" if restricted.reason else "")
+    by = f" by {clock(restricted.deadline_ms)} UTC" if restricted.deadline_ms else ""
     rest = [f"  {g['job_id']} leaves{by}: {g['ranks']} ranks of {g['user']}, team {g['team']}, now {g['state']}" for g in leaving]
-    if told.restriction in ("DRAINING", "QUARANTINED") and not leaving:
+    if restricted.restriction in ("DRAINING", "QUARANTINED") and not leaving:
         rest = ["  no gang runs there"]
     return [first, *rest]
 

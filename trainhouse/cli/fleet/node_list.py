@@ -79,8 +79,8 @@ def nodes(
         return
     right, narrow = ("devices", "ranks", "cpus", "memory_gib", "silent_s"), ("node", "state", "closed", "pool", "devices", "type", "ranks")
     output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=right, narrow=narrow)
-    if isolation is not None and (said := not_isolated(known, isolation)):
-        output.remark(said)
+    if isolation is not None and (warning := not_isolated(known, isolation)):
+        output.remark(warning)
 
 
 def _isolations(client: "TrainhouseClient") -> dict[str, str] | None:

@@ -72,14 +72,14 @@ def simulate(
     options = {"checkpoint_s": checkpoint_s, "restart_s": restart_s, "one_pool": _one_pool(pools)}
     chosen = {"from_s": from_s, "to_s": to_s, "tenant": tenant}
     named = {"trace": trace, "nodes": nodes, "faults": faults}
-    with _told():
+    with _file_errors():
         study = _study(named, chosen, policy or ["trainhouse"], run_times, options, gpus_per_node, (fault_servers, fault_shift))
         for note in study.about["notes"]:
             output.remark(note)
         with bars(study.policies, len(study.jobs)) as progress:
             outcomes = run(study, out, plots, progress)
     for outcome in outcomes:
-        _tell_refused(outcome.summary.policy, [r.refused for r in outcome.result.rows if r.refused])
+        _print_refused(outcome.summary.policy, [r.refused for r in outcome.result.rows if r.refused])
     if json:
         output.json_lines(o.summary.as_json() for o in outcomes)
     else:
@@ -143,7 +143,7 @@ def _one_pool(pools: str) -> bool:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _file_errors() -> Iterator[None]:
     """Errors of files as sentences."""
     from trainhouse.scheduler.policies import PolicyError
     from trainhouse.scheduler.sim.drawing import PlotsMissingError
@@ -172,14 +172,14 @@ def bars(names: Iterable[str], jobs: int) -> "Iterator[Progress | None]":
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         tasks = {name: shown.add_task(name, total=jobs, start=False) for name in names}
 
-        def tell(name: str, done: int, total: int) -> None:
+        def advance(name: str, done: int, total: int) -> None:
             shown.start_task(tasks[name])
             shown.update(tasks[name], completed=done, total=total)
 
-        yield tell
+        yield advance
 
 
-def _tell_refused(policy: str, reasons: list[str]) -> None:
+def _print_refused(policy: str, reasons: list[str]) -> None:
     """Prints the number of jobs that can never run, and why."""
     from collections import Counter
 

@@ -79,16 +79,16 @@ def change(
     if status.state.final:
         raise CliError(f"{job} is {status.state} already: nothing of it can change", Exit.USAGE)
     try:
-        told = client.change(job, priority=priority, timeout_s=timeout, **asked)
+        retuned = client.change(job, priority=priority, timeout_s=timeout, **asked)
     except ChangeRefusedError as refused:
         raise CliError(f"{job} was not changed: {refused}", Exit.REJECTED) from refused
-    if told is None:
+    if retuned is None:
         raise CliError(f"{job} was not changed: it has these values already, or has ended", Exit.USAGE)
     if json:
-        output.json_lines([{"job_id": job, "priority": told.priority, "limits": told.limits.model_dump(mode="json")}])
+        output.json_lines([{"job_id": job, "priority": retuned.priority, "limits": retuned.limits.model_dump(mode="json")}])
         return
-    run = "no limit of run time" if told.limits.run_time_s is None else f"run time {output.duration(told.limits.run_time_s)}"
-    sys.stdout.write(f"{job}: priority {told.priority}, {told.limits.restarts} restarts, {run}, grace {told.limits.grace_s:g} s\n")
+    run = "no limit of run time" if retuned.limits.run_time_s is None else f"run time {output.duration(retuned.limits.run_time_s)}"
+    sys.stdout.write(f"{job}: priority {retuned.priority}, {retuned.limits.restarts} restarts, {run}, grace {retuned.limits.grace_s:g} s\n")
 
 
 def review(
@@ -125,8 +125,8 @@ def review(
         client.review(job, asked[0], reason=reason, timeout_s=timeout)
     except ChangeRefusedError as refused:
         raise CliError(str(refused), Exit.REJECTED) from refused
-    told = {ReviewAction.SEND: "sent to review", ReviewAction.GO_ON: "goes on", ReviewAction.CANCEL: "cancelled"}
-    sys.stdout.write(f"{job}: {told[asked[0]]}\n")
+    outcomes = {ReviewAction.SEND: "sent to review", ReviewAction.GO_ON: "goes on", ReviewAction.CANCEL: "cancelled"}
+    sys.stdout.write(f"{job}: {outcomes[asked[0]]}\n")
 
 
 def limits_asked(restarts: int | None, run_time: str | None, grace: str | None) -> dict[str, Any]:

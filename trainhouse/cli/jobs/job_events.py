@@ -44,22 +44,22 @@ def events(
     begin = parse_time(since, now_ms) if since else None
     end = parse_time(until, now_ms) if until else None
     client = TrainhouseClient.from_settings()
-    told = happenings(client.kafka, job, kind, begin, end) if log else client.events(job, kind=kind, since_ms=begin, until_ms=end)
-    if not told and kind is None and begin is None and end is None:
+    listed = happenings(client.kafka, job, kind, begin, end) if log else client.events(job, kind=kind, since_ms=begin, until_ms=end)
+    if not listed and kind is None and begin is None and end is None:
         from trainhouse.cli.jobs.job_status import find
 
         find(client, job)
-    for each in told:
+    for each in listed:
         sys.stdout.write((as_json(each, whole=log) if json else one_line(each.at_ms, each.type, each.summary)) + "\n")
 
 
-def as_json(told: "Happening", *, whole: bool) -> str:
+def as_json(event: "Happening", *, whole: bool) -> str:
     """An event as one object a line; `whole`: as it lies on Kafka."""
     import dataclasses
 
     import orjson
 
-    return told.json if whole else orjson.dumps(dataclasses.asdict(told)).decode()
+    return event.json if whole else orjson.dumps(dataclasses.asdict(event)).decode()
 
 
 def one_line(at_ms: int, kind: str, text: str) -> str:

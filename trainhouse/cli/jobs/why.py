@@ -68,7 +68,7 @@ def _answer(job: str, at: str | None, nodes: bool) -> "tuple[JobExplained, list[
     at_ms = None if at is None else moment_of(at, now_ms)
     client = TrainhouseClient.from_settings()
     if not isinstance(client.way, ByKafka):
-        return _told(client, job, at, at_ms, nodes)
+        return _from_gateway(client, job, at, at_ms, nodes)
     try:
         found = explained(client.kafka, job, now_ms if at_ms is None else at_ms, nodes=nodes)
     except NoSuchMomentError as error:
@@ -80,7 +80,9 @@ def _answer(job: str, at: str | None, nodes: bool) -> "tuple[JobExplained, list[
     return found.answer, list(found.nodes)
 
 
-def _told(client: "TrainhouseClient", job: str, at: str | None, at_ms: int | None, nodes: bool) -> "tuple[JobExplained, list[NodeAnswer]]":
+def _from_gateway(
+    client: "TrainhouseClient", job: str, at: str | None, at_ms: int | None, nodes: bool
+) -> "tuple[JobExplained, list[NodeAnswer]]":
     """The scheduler's own answer, over the gateway."""
     from trainhouse.cli.jobs.job_status import find
 
@@ -120,19 +122,19 @@ def lines(found: "JobExplained") -> list[tuple[str, str]]:
     """The answer as (name, text), in the order in which a person asks."""
     from trainhouse.cli.shared.output import clock
 
-    told: list[tuple[str, str]] = [
+    rows: list[tuple[str, str]] = [
         ("job", f"{found.job_id} of team {found.team} waits in pool {found.pool} since {clock(found.waiting_since_ms)}"),
         ("as of", clock(found.at_ms)),
         ("place", f"{found.place} of {found.waiting}"),
         ("needs", found.needs),
         ("because", found.text),
     ]
-    told += [("refused by" if n == 0 else "", r.text) for n, r in enumerate(r for r in found.refusals if r.text != found.text)]
-    told += [("unblocked by" if n == 0 else "", way) for n, way in enumerate(found.unblock)]
+    rows += [("refused by" if n == 0 else "", r.text) for n, r in enumerate(r for r in found.refusals if r.text != found.text)]
+    rows += [("unblocked by" if n == 0 else "", way) for n, way in enumerate(found.unblock)]
     if found.score is not None:
         s = found.score
         terms = f"{s.priority:g} (100 - priority) + {s.wait_bonus:.2f} (wait) - {s.over_share_penalty:.2f} (over share)"
-        told.append(("score", f"{s.total:.2f} = {terms}"))
+        rows.append(("score", f"{s.total:.2f} = {terms}"))
     when = clock(found.eta_ms) if found.eta_ms is not None else "not known"
-    told.append(("starts", f"{when}: {found.eta_from}" if found.eta_from else when))
-    return told
+    rows.append(("starts", f"{when}: {found.eta_from}" if found.eta_from else when))
+    return rows

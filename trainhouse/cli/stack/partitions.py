@@ -105,13 +105,14 @@ def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_di
         _check_level(kafka)
         plan = grow_topics(kafka, partitions, dry_run=dry_run)
         if not dry_run:
-            _tell_directory(kafka, partitions)
+            _publish_growth(kafka, partitions)
     if json:
         output.json_lines([{"topic": t, "from": n, "to": partitions, "done": not dry_run} for t, n in plan.before.items()])
         return
     for topic, count in plan.before.items():
-        told = f"has {count} partitions already" if count == partitions else f"{'would get' if dry_run else 'got'} {partitions} for {count}"
-        sys.stdout.write(f"{topic} {told}\n")
+        verb = "would get" if dry_run else "got"
+        outcome = f"has {count} partitions already" if count == partitions else f"{verb} {partitions} for {count}"
+        sys.stdout.write(f"{topic} {outcome}\n")
 
 
 def _check_level(kafka: "KafkaSettings") -> None:
@@ -125,7 +126,7 @@ def _check_level(kafka: "KafkaSettings") -> None:
     check_levels(kafka, {DIRECTORY: DirectoryMachine()}, needed, "more partitions")
 
 
-def _tell_directory(kafka: "KafkaSettings", partitions: int) -> None:
+def _publish_growth(kafka: "KafkaSettings", partitions: int) -> None:
     """Each part of the directory learns which partitions pools may be given. Its id makes a repeat the same event."""
     from confluent_kafka.admin import AdminClient
 

@@ -63,7 +63,7 @@ def set_project(
     A file with `name: "*"` and `closed: true` refuses the jobs of every project that was never declared.
     """
     project, text = read(file)
-    _told(_changed(project.name, lambda _: project, reason, timeout, text), json=json, file=str(file))
+    _print_applied(_changed(project.name, lambda _: project, reason, timeout, text), json=json, file=str(file))
 
 
 def show(name: NameArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
@@ -80,8 +80,8 @@ def show(name: NameArgument, json: Json = False, data_dir: KafkaDir = None) -> N
         return
     why = f": {applied.reason}" if applied.reason else ""
     output.remark(f"project {name}: version {applied.version}, set {output.clock(applied.applied_at_ms)} UTC by {applied.user}{why}")
-    for purpose, told in applied.project.purposes.items():
-        output.remark(f"purpose {purpose}: approved {output.clock(told.approved_at_ms)} UTC by {told.approved_by}")
+    for purpose, approval in applied.project.purposes.items():
+        output.remark(f"purpose {purpose}: approved {output.clock(approval.approved_at_ms)} UTC by {approval.approved_by}")
     sys.stdout.write(applied.text if applied.text.strip() else as_yaml(applied.project))
 
 
@@ -133,7 +133,7 @@ def add_member(
             )
         return {"members": {**project.members, user: role}}
 
-    _told(_altered(name, change, reason, timeout), json=json)
+    _print_applied(_altered(name, change, reason, timeout), json=json)
 
 
 def remove_member(
@@ -149,9 +149,9 @@ def remove_member(
         members = project.members or {}
         if user not in members:
             raise CliError(f"{user} is no member of project {name}; its members: {', '.join(sorted(members)) or 'none'}", Exit.NOT_FOUND)
-        return {"members": {who: role for who, role in members.items() if who != user}}
+        return {"members": {member: role for member, role in members.items() if member != user}}
 
-    _told(_altered(name, change, reason, timeout), json=json)
+    _print_applied(_altered(name, change, reason, timeout), json=json)
 
 
 def approve(
@@ -170,9 +170,10 @@ def approve(
     """
 
     def change(project: "Project") -> dict[str, Any]:
-        return {"purposes": {**{p: told.model_dump() for p, told in project.purposes.items()}, purpose: {"description": description}}}
+        purposes = {p: approval.model_dump() for p, approval in project.purposes.items()}
+        return {"purposes": {**purposes, purpose: {"description": description}}}
 
-    _told(_altered(name, change, reason, timeout), json=json)
+    _print_applied(_altered(name, change, reason, timeout), json=json)
 
 
 def revoke(
@@ -191,11 +192,11 @@ def revoke(
 
     def change(project: "Project") -> dict[str, Any]:
         if purpose not in project.purposes:
-            told = ", ".join(sorted(project.purposes)) or "none"
-            raise CliError(f"{purpose} is no purpose of project {name}; it has: {told}", Exit.NOT_FOUND)
-        return {"purposes": {p: told.model_dump() for p, told in project.purposes.items() if p != purpose}}
+            listed = ", ".join(sorted(project.purposes)) or "none"
+            raise CliError(f"{purpose} is no purpose of project {name}; it has: {listed}", Exit.NOT_FOUND)
+        return {"purposes": {p: approval.model_dump() for p, approval in project.purposes.items() if p != purpose}}
 
-    _told(_altered(name, change, reason, timeout), json=json)
+    _print_applied(_altered(name, change, reason, timeout), json=json)
 
 
 def read(file: Path) -> "tuple[Project, str]":
@@ -265,7 +266,7 @@ def _changed(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _told(applied: "ProjectApplied | None", *, json: bool, file: str = "") -> None:
+def _print_applied(applied: "ProjectApplied | None", *, json: bool, file: str = "") -> None:
     from trainhouse.cli.shared import output
 
     if applied is None:
@@ -275,8 +276,8 @@ def _told(applied: "ProjectApplied | None", *, json: bool, file: str = "") -> No
     else:
         project = applied.project
         members = "no list of members" if project.members is None else f"{len(project.members)} members"
-        told = f"project {project.name}: version {applied.version}, {members}, {len(project.purposes)} purposes"
-        sys.stdout.write(f"{told}{', closed' if project.closed else ''}\n")
+        summary = f"project {project.name}: version {applied.version}, {members}, {len(project.purposes)} purposes"
+        sys.stdout.write(f"{summary}{', closed' if project.closed else ''}\n")
 
 
 def _projects() -> "dict[str, ProjectApplied]":

@@ -15,7 +15,7 @@ import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
-from trainhouse.cli.stack.secret_audit import Teller, audited
+from trainhouse.cli.stack.secret_audit import CommandAudit, audited
 
 if TYPE_CHECKING:
     from trainhouse.events.model.secret_names import SecretName
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SOURCE = "trainhouse/cli"
-TELL_S = 10.0
+FLUSH_S = 10.0
 Named = Annotated[str, typer.Argument(metavar="[PROJECT/]NAME", help="As the environment variable; without a project: of `default`.")]
 To = Annotated[list[str], typer.Option("--to", metavar="PROJECT", help="A project; repeatable.")]
 
@@ -60,15 +60,15 @@ def set_(
     from trainhouse.workers.secretstore.records import SecretRecord
     from trainhouse.workers.secretstore.references import parse_reference
 
-    with audited("set") as teller:
-        secret, store = told_name(name, teller), kept()
-        reference = None if source is None else told(lambda: parse_reference(source))
-        teller.named(str(secret), secret.project, "kept" if reference is None else str(reference))
+    with audited("set") as audit:
+        secret, store = audited_name(name, audit), kept()
+        reference = None if source is None else checked(lambda: parse_reference(source))
+        audit.named(str(secret), secret.project, "kept" if reference is None else str(reference))
         value = None if reference is not None else read_value(name)
-        before = told(lambda: store.get(secret))
+        before = checked(lambda: store.get(secret))
         record = SecretRecord(secret, value, reference, before.grants if before else ())
-        teller.granted()
-        told(lambda: store.put(record))
+        audit.granted()
+        checked(lambda: store.put(record))
         inform([record])
     variable = secret.name if secret.project == "default" else f"{secret.name}` of project {secret.project}, `{secret}"
     sys.stderr.write(f"kept {secret}; a spec names it by `secrets: [{variable}]`, `submit` by --secret {secret}\n")
@@ -120,15 +120,15 @@ def _each(record: SecretRecord, projects: list[str], how: str) -> SecretRecord:
 
 def change(action: str, name: str, projects: list[str], how: Callable[[SecretRecord], SecretRecord]) -> None:
     """Replaces what is known of a secret, but for its value."""
-    with audited(action) as teller:
-        secret, store = told_name(name, teller), kept()
-        teller.named(str(secret), secret.project, f"projects {', '.join(projects)}")
-        record = told(lambda: store.get(secret))
+    with audited(action) as audit:
+        secret, store = audited_name(name, audit), kept()
+        audit.named(str(secret), secret.project, f"projects {', '.join(projects)}")
+        record = checked(lambda: store.get(secret))
         if record is None:
             raise unknown(secret)
         changed = how(record)
-        teller.granted()
-        told(lambda: store.put(changed))
+        audit.granted()
+        checked(lambda: store.put(changed))
         inform([changed])
     sys.stderr.write(f"{secret} may be used by projects {', '.join([secret.project, *changed.grants])}\n")
 
@@ -141,15 +141,15 @@ def list_(json: Json = False, data_dir: KafkaDir = None) -> None:
     """
     from trainhouse.cli.shared.output import json_lines
 
-    with audited("list") as teller:
+    with audited("list") as audit:
         store = kept()
         rows = []
         for secret in store.names():
-            record = told(lambda secret=secret: store.get(secret))  # type: ignore[misc]
+            record = checked(lambda secret=secret: store.get(secret))  # type: ignore[misc]
             where = "kept" if record is None or record.reference is None else str(record.reference)
             rows.append({"name": secret.name, "project": secret.project, "where": where, "grants": list(record.grants) if record else []})
-        teller.named("*", "", f"{len(rows)} names")
-        teller.granted()
+        audit.named("*", "", f"{len(rows)} names")
+        audit.granted()
     if json:
         json_lines(rows)
         return
@@ -164,12 +164,12 @@ def remove(name: Named, data_dir: KafkaDir = None) -> None:
     \b
     trainhouse secrets remove vision/HUB_TOKEN
     """
-    with audited("remove") as teller:
-        secret, store = told_name(name, teller), kept()
+    with audited("remove") as audit:
+        secret, store = audited_name(name, audit), kept()
         if secret not in store.names():
             raise unknown(secret)
-        teller.granted()
-        if not told(lambda: store.remove(secret)):
+        audit.granted()
+        if not checked(lambda: store.remove(secret)):
             raise unknown(secret)
         inform([], [secret])
 
@@ -180,11 +180,11 @@ def rotate_key(data_dir: KafkaDir = None) -> None:
     \b
     trainhouse secrets rotate-key
     """
-    with audited("rotate-key") as teller:
+    with audited("rotate-key") as audit:
         store = kept()
-        teller.named("*", "", str(store.key.path))
-        teller.granted()
-        count = told(store.rotate_key)
+        audit.named("*", "", str(store.key.path))
+        audit.granted()
+        count = checked(store.rotate_key)
     sys.stderr.write(f"{count} secrets are sealed with a new key in {store.key.path}\n")
 
 
@@ -195,7 +195,7 @@ def declare(data_dir: KafkaDir = None) -> None:
     trainhouse secrets declare
     """
     store = kept()
-    records = [record for name in store.names() if (record := told(lambda name=name: store.get(name))) is not None]  # type: ignore[misc]
+    records = [record for name in store.names() if (record := checked(lambda name=name: store.get(name))) is not None]  # type: ignore[misc]
     inform(records)
     sys.stderr.write(f"{len(records)} secrets are declared\n")
 
@@ -217,7 +217,7 @@ def inform(records: list[SecretRecord], removed: list[SecretName] | None = None)
         producer = EventProducer(KafkaSettings(), log_level=0)
         for event in events:
             producer.send(JOBS, envelope_of(event, id=secrets.token_hex(16), source=SOURCE, now_ms=time.time_ns() // 1_000_000))
-        producer.flush(TELL_S)
+        producer.flush(FLUSH_S)
     except BusUnavailableError as error:
         sys.stderr.write(f"it counts here, but the control plane was not told ({error}): `trainhouse secrets declare` does that later\n")
 
@@ -237,15 +237,15 @@ def named(text: str) -> SecretName:
         raise CliError(str(error), Exit.USAGE) from error
 
 
-def told_name(text: str, teller: Teller) -> SecretName:
+def audited_name(text: str, audit: CommandAudit) -> SecretName:
     """Reads a name, and tells the audit of it as it was written. Raises CliError."""
-    teller.named(text, "")
+    audit.named(text, "")
     secret = named(text)
-    teller.named(str(secret), secret.project)
+    audit.named(str(secret), secret.project)
     return secret
 
 
-def told(work: Callable[[], T]) -> T:
+def checked(work: Callable[[], T]) -> T:
     """Returns the result of the call; an error of a secret becomes a CliError."""
     from trainhouse.workers.secretstore.errors import SecretError
 

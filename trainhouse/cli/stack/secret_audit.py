@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 UNSENT = ".audit-unsent.jsonl"
 MAX_KEPT_BYTES = 16 * 1024 * 1024
-TELL_S = 5.0
+FLUSH_S = 5.0
 SOURCE = "trainhouse/cli"
 
 
-class Teller:
+class CommandAudit:
     """One command's. `about`: which secret, known sooner or later; `granted` is called just before something changes."""
 
     def __init__(self, settings: AgentSettings, action: str) -> None:
@@ -41,7 +41,7 @@ class Teller:
         self._settings = settings
         self._file = settings.secrets_dir / UNSENT
         self._action = action
-        self._who = Asker(user(), f"runs commands on this machine, as uid {os.getuid()}", socket.gethostname())
+        self._asker = Asker(user(), f"runs commands on this machine, as uid {os.getuid()}", socket.gethostname())
         self._audit = NodeAudit(str(settings.node_id), lambda event: self._keep(event), lambda: time.time_ns() // 1_000_000)
         self._access: Any = None
         self.about: dict[str, Any] = {}
@@ -55,7 +55,7 @@ class Teller:
         from trainhouse.workers.agent.accesses import SECRET
 
         try:
-            self._access = self._audit.granted(SECRET, self._action, self._who, **self.about)
+            self._access = self._audit.granted(SECRET, self._action, self._asker, **self.about)
         except OSError as error:
             raise CliError(f"nothing was changed: the audit of it cannot be kept in {self._file}: {error.strerror}", Exit.FAILED) from error
 
@@ -69,7 +69,7 @@ class Teller:
             if self._access is not None:
                 self._access.ended((), None, 0, f"not done: {reason}")
             else:
-                self._audit.refused(SECRET, self._action, replace(self._who, why=reason), **self.about)
+                self._audit.refused(SECRET, self._action, replace(self._asker, why=reason), **self.about)
 
     def send(self) -> None:
         """Sends what is kept, as far as the brokers take it; the rest waits."""
@@ -101,21 +101,21 @@ class Teller:
 
 
 @contextmanager
-def audited(action: str) -> Iterator[Teller]:
+def audited(action: str) -> Iterator[CommandAudit]:
     """Audits one command; an exception that it raises is recorded as a refusal."""
     from trainhouse.workers.agent.settings import AgentSettings
 
-    teller = Teller(AgentSettings().resolved(), f"secrets {action}")
+    audit = CommandAudit(AgentSettings().resolved(), f"secrets {action}")
     try:
-        yield teller
+        yield audit
     except CliError as error:
-        teller.failed(str(error))
+        audit.failed(str(error))
         raise
     except Exception as error:
-        teller.failed(type(error).__name__)
+        audit.failed(type(error).__name__)
         raise
     finally:
-        teller.send()
+        audit.send()
 
 
 def user() -> str:
@@ -168,4 +168,4 @@ def _send(waiting: list[Envelope], folder: Path) -> None:
         producer.signing = read_key(folder / NODE_KEY)
     for envelope in waiting:
         producer.send(NODE_AUDIT, envelope)
-    producer.flush(TELL_S)
+    producer.flush(FLUSH_S)

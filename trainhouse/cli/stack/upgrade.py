@@ -74,7 +74,7 @@ def finish(
     for journal, level in targets.items():
         _send(kafka, journal, level, reason.strip())
     after = _wait(kafka, machines, targets)
-    _tell(after, targets, json=json)
+    _print_levels(after, targets, json=json)
 
 
 def _journals() -> "tuple[KafkaSettings, Mapping[str, Machine[Any]]]":
@@ -120,7 +120,7 @@ def _left(found: "list[JournalUpgrade]", targets: dict[str, int]) -> list[str]:
     return [f"{one.journal}-{p.partition}" for one in found for p in one.partitions if p.level < targets.get(one.journal, 0)]
 
 
-def _tell(after: "list[JournalUpgrade]", targets: dict[str, int], *, json: bool) -> None:
+def _print_levels(after: "list[JournalUpgrade]", targets: dict[str, int], *, json: bool) -> None:
     left = _left(after, targets)
     if json:
         from trainhouse.cli.shared import output

@@ -63,12 +63,12 @@ def job(row: Row, now_ms: int) -> tuple[Text, ...]:
 
 def node(row: Row, now_ms: int) -> tuple[Text, ...]:
     """As NODES says."""
-    heard_ms = row.get("last_heartbeat_at_ms")
-    heard = duration(max(0.0, (now_ms - heard_ms) / 1000)) + " ago" if heard_ms else ""
+    heartbeat_ms = row.get("last_heartbeat_at_ms")
+    last_heartbeat = duration(max(0.0, (now_ms - heartbeat_ms) / 1000)) + " ago" if heartbeat_ms else ""
     closed = row.get("restriction") or "NONE"
     shown = state(row["state"]) if closed == "NONE" else Text(f"{row['state']}, {closed}", style="yellow")
     devices = f"{row.get('devices') or 0} {row.get('device_type') or ''}".strip()
-    return (plain(row["node_id"]), shown, plain(row.get("pool")), number(devices), number(row.get("ranks_running")), number(heard))
+    return (plain(row["node_id"]), shown, plain(row.get("pool")), number(devices), number(row.get("ranks_running")), number(last_heartbeat))
 
 
 def waiting(row: Row, now_ms: int) -> tuple[Text, ...]:

@@ -47,7 +47,7 @@ class Feed:
             try:
                 work()
             except (ClientError, OSError) as error:
-                self._tell(str(error))
+                self._report(str(error))
                 self._stopped.wait(AGAIN_S)
 
     def _statuses(self) -> None:
@@ -61,21 +61,21 @@ class Feed:
                 with self.lock:
                     self.picture.listed(rows)
                 due = time.monotonic() + RELIST_EVERY_S
-                self._tell("")
+                self._report("")
             if status is not None:
                 with self.lock:
-                    self.picture.told(status)
-                self._tell("")
+                    self.picture.on_status(status)
+                self._report("")
 
     def _fleet(self) -> None:
         way = self.client.way
         nodes, pools, alerts = way.nodes(), way.pools(), way.alerts()
         with self.lock:
             self.picture.nodes, self.picture.pools, self.picture.alerts = nodes, pools, alerts
-        self._tell("")
+        self._report("")
         self._stopped.wait(SLOW_EVERY_S)
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         with self.lock:
             self.picture.problem = problem
             if not problem:

@@ -116,8 +116,8 @@ class JobScreen(Screen[None]):
             self.query_one("#about", Static).update(about)
         self.query_one("#why", Static).update(_titled("why it waits", [f"{name:<14}{text}" for name, text in page.why]))
         self._show_metrics(page)
-        told = [one_line(h.at_ms, h.type, h.summary) for h in reversed(page.story)]
-        self.query_one("#story", Static).update(_titled("its story, newest first (UTC)", told))
+        lines = [one_line(h.at_ms, h.type, h.summary) for h in reversed(page.story)]
+        self.query_one("#story", Static).update(_titled("its story, newest first (UTC)", lines))
 
     def _show_metrics(self, page: Page) -> None:
         for row in page.metrics:
@@ -137,7 +137,7 @@ def _figures(name: str, row: Row, values: list[float]) -> str:
     return f"{name}  {value} at step {row['step']}{span}"
 
 
-def _titled(title: str, told: list[str]) -> Text:
-    if not told:
+def _titled(title: str, lines: list[str]) -> Text:
+    if not lines:
         return Text("")
-    return Text.assemble((f"{title}\n", "bold"), "\n".join(told), "\n")
+    return Text.assemble((f"{title}\n", "bold"), "\n".join(lines), "\n")

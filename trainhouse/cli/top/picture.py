@@ -34,7 +34,7 @@ class Picture:
                 self._take(str(row["job_id"]), row)
         self._forget()
 
-    def told(self, status: JobStatus) -> None:
+    def on_status(self, status: JobStatus) -> None:
         """One new status."""
         if status.job_id is not None:
             self._take(str(status.job_id), row_of(status))

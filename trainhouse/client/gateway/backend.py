@@ -163,8 +163,8 @@ class ByGateway:
 
     def events(self, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> list[Happening]:
         """From the projections."""
-        told = self.run(flows.events(job_id, kind, self.after(job_id)))
-        return [h for h in told if (since_ms or 0) <= h.at_ms < (until_ms or 2**62)]
+        happenings = self.run(flows.events(job_id, kind, self.after(job_id)))
+        return [h for h in happenings if (since_ms or 0) <= h.at_ms < (until_ms or 2**62)]
 
     def lines(self, job_id: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> GatewayLines:
         """From the projections."""

@@ -63,23 +63,23 @@ class Stream:
             yield found
 
     def _read(self) -> None:
-        parser, failures, heard = EventParser(), 0, time.monotonic()
+        parser, failures, received_s = EventParser(), 0, time.monotonic()
         while not self._stopped.is_set():
             try:
                 for chunk in self._once(parser.last_id):
                     # A sign of life counts as much as an event: of a job that waits nothing is told for hours.
-                    failures, heard = 0, time.monotonic()
+                    failures, received_s = 0, time.monotonic()
                     for event in parser.take(chunk):
                         self._put(event)
             except NotReachableError as error:
-                if time.monotonic() > heard + self.give_up_s:
+                if time.monotonic() > received_s + self.give_up_s:
                     self._put(error)
                     return
             except ClientError as error:
                 self._put(error)
                 return
             except (httpx.HTTPError, ValueError, RuntimeError) as error:
-                if time.monotonic() > heard + self.give_up_s:
+                if time.monotonic() > received_s + self.give_up_s:
                     self._put(transport.away(self.url, error))
                     return
             parser.broken()

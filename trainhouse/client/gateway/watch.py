@@ -43,7 +43,7 @@ class Watch:
                         # A status that was told just before this stream began may be missing in it.
                         status, asked_s = self._asked(job.job_id), time.monotonic()
                     if status is not None:
-                        status = self.run(told(status, job, after))
+                        status = self.run(answering_status(status, job, after))
                     yield status
                     if (status is not None and status.state.final) or (deadline is not None and time.monotonic() >= deadline):
                         return
@@ -71,7 +71,7 @@ class Watch:
         return status
 
 
-def told(status: JobStatus, job: Submitted, after: str | None) -> Flow[JobStatus | None]:
+def answering_status(status: JobStatus, job: Submitted, after: str | None) -> Flow[JobStatus | None]:
     """Returns the status that answers a submission: the job's own; or, of another spec, its rejection; None: not yet known."""
     if job.spec_sha256 is None or status.spec_sha256 in ("", job.spec_sha256):
         return status

@@ -108,7 +108,7 @@ def review(job_id: str, action: ReviewAction, reason: str, timeout_s: float, aft
         if found.refused is not None:
             raise ChangeRefusedError(found.refused)
         reviewed = yield from events(job_id, JobReviewed.event_type, sent["after"])
-        if any(JobReviewed.model_validate_json(told.json).event_id == sent["event_id"] for told in reviewed):
+        if any(JobReviewed.model_validate_json(happening.json).event_id == sent["event_id"] for happening in reviewed):
             return
     raise NoReplyError(
         f"a review of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"

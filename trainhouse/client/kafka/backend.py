@@ -124,8 +124,8 @@ class ByKafka:
         if state.final:
             raise ChangeRefusedError(f"{job_id} has ended: it is {state}, nothing of it can change")
         whole = self._limits(job_id, limits) if limits else None
-        told = self.fleet().change(ChangeJob(job_id=job_id, priority=priority, limits=whole), timeout_s)
-        return None if told is None else Retuned(told.priority, told.limits)
+        retuned = self.fleet().change(ChangeJob(job_id=job_id, priority=priority, limits=whole), timeout_s)
+        return None if retuned is None else Retuned(retuned.priority, retuned.limits)
 
     def review(self, job_id: JobId, action: ReviewAction, reason: str, timeout_s: float) -> None:
         """Blocks until the job's scheduler answers."""

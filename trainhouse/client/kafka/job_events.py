@@ -48,50 +48,51 @@ class JobEvent:
 def story(settings: KafkaSettings, job_id: str, since_ms: int | None = None) -> list[JobEvent]:
     """Every event about a job, oldest first. `since_ms` bounds what is read. Blocks on the brokers."""
     begin = None if since_ms is None else since_ms - MARGIN_MS
-    told: dict[str, JobEvent] = {}
+    by_identity: dict[str, JobEvent] = {}
     for message in scan(settings, TOPICS, job_id.encode(), begin):
         found = _read(message, job_id)
         if found is not None:
-            told.setdefault(_identity(found), found)
-    return sorted(told.values(), key=lambda t: (t.at_ms, TOPICS.index(t.topic), t.partition, t.offset))
+            by_identity.setdefault(_identity(found), found)
+    return sorted(by_identity.values(), key=lambda t: (t.at_ms, TOPICS.index(t.topic), t.partition, t.offset))
 
 
 def spec_of_job(settings: KafkaSettings, job_id: str) -> JobSpec | None:
     """The spec that a job was submitted with; the first submission of an id is the one that counts. Blocks."""
     found: list[tuple[int, JobSpec]] = []
     for message in scan(settings, (JOBS,), job_id.encode()):
-        told = _read(message, job_id)
-        if told is not None and isinstance(told.what, Envelope) and isinstance(told.what.event, JobSubmitted):
-            found.append((message.timestamp()[1], told.what.event.spec))
+        event = _read(message, job_id)
+        if event is not None and isinstance(event.what, Envelope) and isinstance(event.what.event, JobSubmitted):
+            found.append((message.timestamp()[1], event.what.event.spec))
     return min(found, key=lambda each: each[0])[1] if found else _admitted_spec(settings, job_id)
 
 
 def _admitted_spec(settings: KafkaSettings, job_id: str) -> JobSpec | None:
     """Of a job that came by its project's topic."""
     for message in scan(settings, (CONTROL,), job_id.encode()):
-        told = _read(message, job_id)
-        if told is not None and isinstance(told.what, Envelope) and isinstance(told.what.event, JobAdmitted):
-            return told.what.event.spec
+        event = _read(message, job_id)
+        if event is not None and isinstance(event.what, Envelope) and isinstance(event.what.event, JobAdmitted):
+            return event.what.event.spec
     return None
 
 
 def happenings(settings: KafkaSettings, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> list[Happening]:
     """The story as the tables tell it, from Kafka itself: with each progress report that is not an hour old, and without delay. Blocks."""
-    told = [_happening(t) for t in story(settings, job_id, since_ms)]
-    return [h for h in told if (kind is None or kind in h.type) and (since_ms or 0) <= h.at_ms and (until_ms is None or h.at_ms < until_ms)]
+    found = [_happening(t) for t in story(settings, job_id, since_ms)]
+    in_time = (h for h in found if (since_ms or 0) <= h.at_ms and (until_ms is None or h.at_ms < until_ms))
+    return [h for h in in_time if kind is None or kind in h.type]
 
 
-def _happening(told: JobEvent) -> Happening:
-    place = (told.topic, told.partition, told.offset)
-    if isinstance(told.what, Envelope):
-        node, epoch = getattr(told.what.event, "node_id", None) or "", getattr(told.what.event, "epoch", None)
-        text = masked_json(told.raw.decode("utf-8", "replace"))
-        summary = summary_of(told.what.event)
-        return Happening(told.at_ms, told.what.type, summary, told.what.id, str(node), epoch, text, *place)
-    letter = told.what
+def _happening(event: JobEvent) -> Happening:
+    place = (event.topic, event.partition, event.offset)
+    if isinstance(event.what, Envelope):
+        node, epoch = getattr(event.what.event, "node_id", None) or "", getattr(event.what.event, "epoch", None)
+        text = masked_json(event.raw.decode("utf-8", "replace"))
+        summary = summary_of(event.what.event)
+        return Happening(event.at_ms, event.what.type, summary, event.what.id, str(node), epoch, text, *place)
+    letter = event.what
     reason = f"{letter.topic}-{letter.partition}-{letter.offset}: {letter.reason}"
     raw = orjson.dumps({"type": DEAD_LETTER, **dataclasses.asdict(letter)}).decode()
-    return Happening(told.at_ms, DEAD_LETTER, reason, "", "", None, raw, *place)
+    return Happening(event.at_ms, DEAD_LETTER, reason, "", "", None, raw, *place)
 
 
 def summary_of(event: Event) -> str:
@@ -121,7 +122,7 @@ def _read(message: Message, job_id: str) -> JobEvent | None:
     return JobEvent(envelope.time_ms or message.timestamp()[1], *place, envelope, value)
 
 
-def _identity(told: JobEvent) -> str:
-    if isinstance(told.what, Envelope):
-        return f"{told.what.type} {told.what.id}"
-    return told.what.key.decode()
+def _identity(event: JobEvent) -> str:
+    if isinstance(event.what, Envelope):
+        return f"{event.what.type} {event.what.id}"
+    return event.what.key.decode()

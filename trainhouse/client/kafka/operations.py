@@ -40,9 +40,9 @@ GRACE_S = 5.0  # for the answer to travel
 def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
     """Yields parts of every rank's Python stack. Blocks. Raises NoReplyError."""
     request = secrets.token_hex(8)
-    expires, who = wall_ms() + round(timeout_s * 1000), operator()
+    expires, requester = wall_ms() + round(timeout_s * 1000), operator()
     asked = [
-        DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires, requested_by=who, host=host())
+        DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires, requested_by=requester, host=host())
         for p in status.allocation
     ]
     yield from _ask(settings, request, asked, nodes_of(status.allocation), timeout_s)

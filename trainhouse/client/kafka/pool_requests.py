@@ -87,9 +87,9 @@ class Fleet:
                 refused = refusal(event_id, message)
                 if refused is not None:
                     raise ChangeRefusedError(refused)
-                told = event_of(message)
-                mine = isinstance(told, ProjectApplied) and told.project.name == name and told.version > after
-                return told if mine and isinstance(told, ProjectApplied) and told.user == event.user else None
+                published = event_of(message)
+                mine = isinstance(published, ProjectApplied) and published.project.name == name and published.version > after
+                return published if mine and isinstance(published, ProjectApplied) and published.user == event.user else None
 
             return outcomes.first(answer, timeout_s, f"project {name}")
 
@@ -116,9 +116,9 @@ class Fleet:
                 refused = refusal(event_id, message)
                 if refused is not None:
                     raise ChangeRefusedError(refused)
-                told = event_of(message)
-                there = isinstance(told, PoolCreated) and (told.pool, told.partition) == (event.pool, event.to_partition)
-                return told if there and isinstance(told, PoolCreated) else None
+                published = event_of(message)
+                there = isinstance(published, PoolCreated) and (published.pool, published.partition) == (event.pool, event.to_partition)
+                return published if there and isinstance(published, PoolCreated) else None
 
             return outcomes.first(answer, timeout_s, f"the move of pool {event.pool} to partition {event.to_partition}")
 
@@ -126,8 +126,8 @@ class Fleet:
         """Changes a pool's policy. Blocks until it counts; None: it did before. Raises ChangeRefusedError (the old one stays),
         NoReplyError."""
 
-        def mine(told: PolicyApplied) -> bool:
-            return (told.pool, told.policy, told.text, told.user) == (event.pool, event.policy, event.text, event.user)
+        def mine(applied: PolicyApplied) -> bool:
+            return (applied.pool, applied.policy, applied.text, applied.user) == (event.pool, event.policy, event.text, event.user)
 
         return self._ask(event, POLICIES, PolicyApplied, mine, timeout_s, f"policy {event.policy.name} for pool {event.pool}")
 
@@ -135,16 +135,16 @@ class Fleet:
         """Closes or opens a node. Blocks until it counts; None: it was so before. Raises ChangeRefusedError, NoReplyError."""
         wanted = RESTRICTIONS[type(event)]
 
-        def mine(told: NodeRestricted) -> bool:
-            return told.node_id == event.node_id and told.restriction is wanted
+        def mine(restricted: NodeRestricted) -> bool:
+            return restricted.node_id == event.node_id and restricted.restriction is wanted
 
         return self._ask(event, VERDICTS, NodeRestricted, mine, timeout_s, f"node {event.node_id} of pool {event.pool}: {wanted}")
 
     def forget_key(self, event: ForgetNodeKey, timeout_s: float) -> NodeKeyed | None:
         """Forgets a node's public key. Blocks until it counts; None: none was known. Raises ChangeRefusedError, NoReplyError."""
 
-        def mine(told: NodeKeyed) -> bool:
-            return told.node_id == event.node_id and not told.public_key
+        def mine(keyed: NodeKeyed) -> bool:
+            return keyed.node_id == event.node_id and not keyed.public_key
 
         return self._ask(event, NODE_KEYS, NodeKeyed, mine, timeout_s, f"the key of node {event.node_id} of pool {event.pool}")
 
@@ -155,8 +155,8 @@ class Fleet:
     def review(self, event: ReviewJob, timeout_s: float) -> JobReviewed | None:
         """Sends a job to review, or ends its review. Blocks until it counts. Raises ChangeRefusedError, NoReplyError."""
 
-        def mine(told: JobReviewed) -> bool:
-            return (told.job_id, told.action, told.reason) == (event.job_id, event.action, event.reason)
+        def mine(reviewed: JobReviewed) -> bool:
+            return (reviewed.job_id, reviewed.action, reviewed.reason) == (event.job_id, event.action, event.reason)
 
         return self._ask(event, VERDICTS, JobReviewed, mine, timeout_s, f"a review of job {event.job_id}")
 
@@ -167,12 +167,12 @@ class Fleet:
 
             def answer(message: Message) -> tuple[E | None] | None:
                 if message.topic() == DECISIONS:
-                    return outcome_of(decided(message, event_id), event_id, kind, mine, told_elsewhere=topic != DECISIONS)
+                    return outcome_of(decided(message, event_id), event_id, kind, mine, reported_elsewhere=topic != DECISIONS)
                 refused = refusal(event_id, message)
                 if refused is not None:
                     raise ChangeRefusedError(refused)
-                told = event_of(message)
-                return (told,) if isinstance(told, kind) and mine(told) else None
+                published = event_of(message)
+                return (published,) if isinstance(published, kind) and mine(published) else None
 
             return outcomes.first(answer, timeout_s, asked)[0]
 
@@ -244,7 +244,7 @@ def _refuses(decision: Event, event_id: str) -> bool:
 
 
 def outcome_of(
-    decisions: Sequence[Event] | None, event_id: str, kind: type[E], mine: Callable[[E], bool], *, told_elsewhere: bool
+    decisions: Sequence[Event] | None, event_id: str, kind: type[E], mine: Callable[[E], bool], *, reported_elsewhere: bool
 ) -> tuple[E | None] | None:
     """Returns the outcome in the decisions of the record that handled a request; None: not there, it is reported on its own topic.
 
@@ -253,4 +253,4 @@ def outcome_of(
     if decisions is None or any(_refuses(d, event_id) for d in decisions):
         return None
     found = next((d for d in reversed(decisions) if isinstance(d, kind) and mine(d)), None)
-    return None if found is not None and told_elsewhere else (found,)
+    return None if found is not None and reported_elsewhere else (found,)

@@ -52,10 +52,10 @@ def nodes_of(placements: Iterable[NodePlacement]) -> dict[int, str]:
     return {rank: str(placement.node_id) for placement in placements for rank in placement.ranks}
 
 
-def keys_of(told: Iterable[tuple[bytes | None, Headers]]) -> Keys:
+def keys_of(records: Iterable[tuple[bytes | None, Headers]]) -> Keys:
     """The keys that count, by node, from all that was told of them, the oldest first."""
     found: dict[str, dict[str, str]] = {}
-    for event in key_events(told):
+    for event in key_events(records):
         # A forgotten node's key stays bound to its name, so it still says which answers are that node's.
         found.setdefault(str(event.node_id), {})[str(event.pool)] = event.public_key
     return {node: frozenset(filter(None, of_pools.values())) for node, of_pools in found.items()}

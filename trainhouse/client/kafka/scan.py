@@ -53,17 +53,17 @@ def _bounds(reader: Consumer, topics: Sequence[str], since_ms: int | None) -> tu
 
 def _read(reader: Consumer, starts: dict[Place, int], ends: dict[Place, int], bootstrap: str) -> Iterator[Message]:
     reader.assign([TopicPartition(t, n, offset) for (t, n), offset in starts.items()])
-    left, heard = set(ends), time.monotonic()
+    left, received_s = set(ends), time.monotonic()
     while left:
         for message in reader.consume(1000, timeout=0.2):
-            heard = time.monotonic()
+            received_s = time.monotonic()
             place = (message.topic() or "", message.partition() or 0)
             error = message.error()
             if error is None and (message.offset() or 0) < ends[place]:
                 yield message
             elif error is None or error.code() == KafkaError._PARTITION_EOF:
                 left.discard(place)
-        if left and time.monotonic() - heard > STALL_S:
+        if left and time.monotonic() - received_s > STALL_S:
             raise NotReachableError(f"{bootstrap}: {next(iter(left))[0]} sent nothing for {STALL_S:.0f} s, though more is there")
 
 

@@ -66,12 +66,12 @@ class StatusFeed:
     def until_end(self) -> Iterator[tuple[str, JobStatus]]:
         """Yields what there is now: (key, status). Blocks on the brokers."""
         assigned = {tp.partition for tp in self._reader.assignment()}
-        heard = time.monotonic()
+        received_s = time.monotonic()
         while not assigned <= self._at_end:
             for found in self.poll(POLL_S):
-                heard = time.monotonic()
+                received_s = time.monotonic()
                 yield found
-            if time.monotonic() > heard + STALL_S:
+            if time.monotonic() > received_s + STALL_S:
                 raise NotReachableError(
                     f"{self._settings.bootstrap}: {STATUS} could not be read to its end, nothing came for {STALL_S:.0f} s"
                 )

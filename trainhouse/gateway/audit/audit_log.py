@@ -31,8 +31,8 @@ class AuditLog:
         self._lock = threading.Lock()
         self._under_way = 0
         self._failed: deque[tuple[str, Event]] = deque()
-        self._untold = 0
-        self._untold_since_ms = 0
+        self._unreported = 0
+        self._unreported_since_ms = 0
         self.lost = 0
 
     @property
@@ -64,14 +64,14 @@ class AuditLog:
         for event_id, event in failed:
             self._send(event_id, event)
         with self._lock:
-            ready = self._untold > 0 and not self._failed and self._under_way < self._most_waiting
-            count, since_ms = self._untold, self._untold_since_ms
+            ready = self._unreported > 0 and not self._failed and self._under_way < self._most_waiting
+            count, since_ms = self._unreported, self._unreported_since_ms
             if ready:
-                self._untold = 0
+                self._unreported = 0
         if ready:
             reason = "the brokers did not take them, and there was no room to keep more"
-            told = AuditLost(at_ms=now_ms, since_ms=since_ms, count=count, source=SOURCE, reason=reason)
-            self._send(secrets.token_hex(16), told)
+            lost = AuditLost(at_ms=now_ms, since_ms=since_ms, count=count, source=SOURCE, reason=reason)
+            self._send(secrets.token_hex(16), lost)
 
     def _send(self, event_id: str, event: Event) -> None:
         def done(taken: bool) -> None:
@@ -83,15 +83,15 @@ class AuditLog:
         with self._lock:
             self._under_way += 1
         try:
-            self._bus.tell(AUDIT, event, event_id, on_done=done)
+            self._bus.send_nowait(AUDIT, event, event_id, on_done=done)
         except BusUnavailableError:
             done(False)
 
     def _lose(self) -> None:
         with self._lock:
             self.lost += 1
-            self._untold += 1
-            if self._untold == 1:
-                self._untold_since_ms = time.time_ns() // 1_000_000
+            self._unreported += 1
+            if self._unreported == 1:
+                self._unreported_since_ms = time.time_ns() // 1_000_000
         if self.lost == 1 or self.lost % 1000 == 0:
             log.warning("events of the audit are lost: the brokers do not take them, and no room is left to keep more", lost=self.lost)

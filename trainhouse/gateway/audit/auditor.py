@@ -52,7 +52,7 @@ class Auditor:
         """Publishes all remaining counts."""
         self.turn(now_ms + WINDOW_MS)
 
-    def tell(self, event: Event) -> None:
+    def offer(self, event: Event) -> None:
         """An event of the audit, without waiting."""
         self.log.offer(event)
 

@@ -56,16 +56,16 @@ class GrantBook:
 
 def event_of(grant: Grant, at_ms: int, since_ms: int, count: int, size_bytes: int = 0, **more: Any) -> AccessGranted:
     """The event of accesses that were let in."""
-    whose = cut(session_id=grant.session_id, reason=grant.reason)
-    fields = {**_said(grant), **whose, "text": grant.text, **more}
+    session = cut(session_id=grant.session_id, reason=grant.reason)
+    fields = {**_access_fields(grant), **session, "text": grant.text, **more}
     return AccessGranted(at_ms=at_ms, since_ms=since_ms, count=count, size_bytes=size_bytes, **fields)
 
 
 def end_of(grant: Grant, at_ms: int, access_id: str, status: int, **more: Any) -> AccessEnded:
     """The event of the end of an access."""
-    return AccessEnded(at_ms=at_ms, access_id=access_id, status=status, **_said(grant), **more)
+    return AccessEnded(at_ms=at_ms, access_id=access_id, status=status, **_access_fields(grant), **more)
 
 
-def _said(grant: Grant) -> dict[str, Any]:
+def _access_fields(grant: Grant) -> dict[str, Any]:
     texts = cut(action=grant.action, target=grant.target, sub=grant.sub, token_id=grant.token_id, address=grant.address)
     return {"access": grant.access, **texts}

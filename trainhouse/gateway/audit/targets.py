@@ -49,11 +49,11 @@ def changed_members(before: Project | None, after: Project) -> str:
     """A project, and whom a change of it makes a member, whose role it changes, and who is none any more."""
     old: Mapping[str, MemberRole] = (before.members if before is not None else None) or {}
     new: Mapping[str, MemberRole] = after.members or {}
-    came = [f"+{who} ({new[who]})" for who in sorted(new.keys() - old.keys())]
-    went = [f"-{who}" for who in sorted(old.keys() - new.keys())]
-    other = [f"~{who} ({new[who]})" for who in sorted(new.keys() & old.keys()) if new[who] != old[who]]
-    told = [*came, *went, *other]
-    return _cut([f"{after.name}: members {told[0]}", *told[1:]], " ") if told else after.name
+    came = [f"+{user} ({new[user]})" for user in sorted(new.keys() - old.keys())]
+    went = [f"-{user}" for user in sorted(old.keys() - new.keys())]
+    other = [f"~{user} ({new[user]})" for user in sorted(new.keys() & old.keys()) if new[user] != old[user]]
+    changes = [*came, *went, *other]
+    return _cut([f"{after.name}: members {changes[0]}", *changes[1:]], " ") if changes else after.name
 
 
 def _cut(parts: list[str], between: str) -> str:

@@ -28,7 +28,7 @@ class Limit:
     """One limit of a request: the name in headers, whose it is in words, and the rate."""
 
     kind: str
-    whose: str
+    holder: str
     rate: Rate
 
 
@@ -63,7 +63,7 @@ class Limits:
     def _take(self, limits: list[Limit], now_ms: int, what: str = "ask {n} times a minute") -> list[tuple[str, str]]:
         after: dict[str, Bucket] = {}
         for limit in limits:
-            key = f"{limit.kind}:{limit.whose}"
+            key = f"{limit.kind}:{limit.holder}"
             bucket = take(limit.rate, after.get(key) or self._buckets.get(key), now_ms)
             if bucket is None:
                 raise _too_many(limit, wait_s(limit.rate, self._buckets.get(key), now_ms), what)
@@ -73,7 +73,7 @@ class Limits:
             self._buckets.move_to_end(key)
         while len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
-        return _headers([(limit, left(limit.rate, after[f"{limit.kind}:{limit.whose}"], now_ms)) for limit in limits])
+        return _headers([(limit, left(limit.rate, after[f"{limit.kind}:{limit.holder}"], now_ms)) for limit in limits])
 
 
 def of_minute(per_minute: int) -> Rate:
@@ -105,7 +105,7 @@ def _too_many(limit: Limit, again_s: int, what: str) -> ProblemError:
     return ProblemError(
         429,
         TITLE,
-        f"{limit.whose} may {what.format(n=limit.rate.per_minute)}, and has: try again in {again_s} s, or ask an operator for more",
+        f"{limit.holder} may {what.format(n=limit.rate.per_minute)}, and has: try again in {again_s} s, or ask an operator for more",
         headers={
             "Retry-After": str(again_s),
             "RateLimit-Policy": f'"{limit.kind}";q={limit.rate.per_minute};w=60',
@@ -131,8 +131,8 @@ class RateHeaders:
         async def sending(message: Message) -> None:
             found = state.get("rate_headers")
             if message["type"] == "http.response.start" and found:
-                told = {name for name, _ in message.get("headers", ())}
-                more = [(n.encode(), v.encode()) for n, v in found if n.encode() not in told]
+                present = {name for name, _ in message.get("headers", ())}
+                more = [(n.encode(), v.encode()) for n, v in found if n.encode() not in present]
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 

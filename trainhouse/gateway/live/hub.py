@@ -43,13 +43,13 @@ class Watcher:
         self._news: deque[News] = deque()
         self._woken = asyncio.Event()
 
-    def told(self, job: dict[str, Any]) -> None:
+    def on_status(self, job: dict[str, Any]) -> None:
         """A status; an older one of the job that waits still is replaced."""
         if STATUS in self.kinds:
             self._statuses[job["job_id"]] = job
             self._woken.set()
 
-    def heard(self, news: News) -> None:
+    def on_news(self, news: News) -> None:
         """News. A full queue cuts the watcher."""
         if news.kind not in self.kinds or self.cut:
             return
@@ -118,7 +118,7 @@ class Hub:
         watcher = Watcher(job_id, kinds, self._room)
         self._forget()
         for _, job in self._recent.values() if job_id is None else filter(None, [self._recent.get(job_id)]):
-            watcher.told(job)
+            watcher.on_status(job)
         (self._of_fleet if job_id is None else self._of_job.setdefault(job_id, set())).add(watcher)
         self.changed.set()
         return watcher
@@ -143,12 +143,12 @@ class Hub:
         self._recent[job["job_id"]] = (self._clock_s(), job)
         self._forget()
         for watcher in (*self._of_job.get(job["job_id"], ()), *self._of_fleet):
-            watcher.told(job)
+            watcher.on_status(job)
 
     def news(self, news: News) -> None:
         """Something is new of a job."""
         for watcher in self._of_job.get(news.job_id, ()):
-            watcher.heard(news)
+            watcher.on_news(news)
 
     def wake(self) -> None:
         """Lets every stream look at whether its token still counts."""

@@ -79,10 +79,10 @@ class Poller:
             f"ORDER BY source_partition, source_offset LIMIT {MOST_ROWS}",
             {"jobs": jobs, "partitions": list(ends) or [0], "ends": list(ends.values()) or [-1]},
         )
-        told = whole_records(rows, MOST_ROWS)
-        for row in told:
+        records = whole_records(rows, MOST_ROWS)
+        for row in records:
             ends[row["source_partition"]] = max(ends.get(row["source_partition"], -1), row["source_offset"])
-        for news in news_of(kind, told):
+        for news in news_of(kind, records):
             self._hub.news(news)
 
     def _forget(self, *kinds: str) -> None:

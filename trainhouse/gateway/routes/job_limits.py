@@ -50,13 +50,13 @@ async def terms(
     """A job's priority and limits now."""
     await visible_job(here, principal, job_id)
     refused = await here.reader.one(_REFUSED, {"event_id": event_id, "job_id": job_id}) if event_id else None
-    told = None if refused is None else str(refused["reason"])
+    refusal = None if refused is None else str(refused["reason"])
     found = await here.reader.one(_RETUNED, {"job_id": job_id, "type": JobRetuned.event_type})
     if found is not None:
         event = JobRetuned.model_validate_json(found["json"])
-        return Terms(priority=event.priority, limits=event.limits, refused=told)
+        return Terms(priority=event.priority, limits=event.limits, refused=refusal)
     found = await here.reader.one(_SUBMITTED, {"job_id": job_id, "type": JobSubmitted.event_type})
     if found is None:
         raise ProblemError(409, "No terms", f"job {job_id} has no submission here any more: its limits are not known")
     spec = JobSubmitted.model_validate_json(found["json"]).spec
-    return Terms(priority=spec.priority, limits=spec.limits, refused=told)
+    return Terms(priority=spec.priority, limits=spec.limits, refused=refusal)

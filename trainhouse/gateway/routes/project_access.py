@@ -87,7 +87,7 @@ async def delete_member(project: ProjectPath, user: Name, here: Here, principal:
     members = known.project.members or {}
     if user not in members:
         raise not_found(f"member {user} of project {project}")
-    return await _changed(here, principal, request, known, members={who: role for who, role in members.items() if who != user})
+    return await _changed(here, principal, request, known, members={member: role for member, role in members.items() if member != user})
 
 
 @router.put("/{project}/purposes/{purpose}", status_code=202)
@@ -103,7 +103,8 @@ async def revoke(project: ProjectPath, purpose: Name, here: Here, principal: Sub
     known = _maintained(here, principal, project)
     if purpose not in known.project.purposes:
         raise not_found(f"purpose {purpose} of project {project}")
-    return await _changed(here, principal, request, known, purposes={p: told for p, told in _purposes(known).items() if p != purpose})
+    left = {p: approval for p, approval in _purposes(known).items() if p != purpose}
+    return await _changed(here, principal, request, known, purposes=left)
 
 
 def _shown(applied: ProjectApplied) -> dict[str, Any]:
@@ -143,6 +144,6 @@ async def _changed(here: Gateway, principal: Principal, request: Request, known:
 async def _ask(here: Gateway, principal: Principal, request: Request, project: Project, known: ProjectApplied | None) -> Asked:
     event_id, replaces = secrets.token_hex(16), known.version if known else 0
     sent = await here.bus.send(JOBS, ChangeProject(project=project, replaces=replaces, user=principal.sub), event_id)
-    told = changed_members(known.project if known else None, project)
-    here.accepted(request, principal, sent, target=told, project=project.name)
+    target = changed_members(known.project if known else None, project)
+    here.accepted(request, principal, sent, target=target, project=project.name)
     return Asked(project=project.name, event_id=event_id, replaces=replaces)

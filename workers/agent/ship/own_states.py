@@ -44,7 +44,7 @@ class _Upload:
         return all(RankPaths(folder).exit.exists() for folder in self.folders.values())
 
 
-class OwnStatesTeller:
+class OwnStatesUploader:
     """Of one node. All methods return at once and belong to one thread; `make_store` is called in the one that sends."""
 
     def __init__(self, node_id: str, make_store: Callable[[], ObjectStore]) -> None:

@@ -12,7 +12,7 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.events import GangAllocated, NodePlacement
 from trainhouse.workers.agent.core import Action, AttemptKey, Terminate, UploadOwnStates
-from trainhouse.workers.agent.ship.own_states import LONGEST_MS, OwnStatesTeller
+from trainhouse.workers.agent.ship.own_states import LONGEST_MS, OwnStatesUploader
 from trainhouse.workers.own_states import NAMES, node_key, saver_key, sealed, sweep_left, unpacked
 
 KEY = AttemptKey("j", 0)
@@ -68,7 +68,7 @@ class Ranks:
         self.folders = [(rank, folder / f"rank-{rank}") for rank in (0, 1)]
         for _, path in self.folders:
             path.mkdir()
-        self.teller = OwnStatesTeller("n1", lambda: store)
+        self.teller = OwnStatesUploader("n1", lambda: store)
 
     def keep(self, rank: int, step: int, content: bytes) -> None:
         (self.folders[rank][1] / NAMES[step % 2]).write_bytes(sealed(step, content))
@@ -156,7 +156,7 @@ def test_a_store_that_is_away_is_tried_again_but_not_for_ever(tmp_path: Path) ->
 
 def test_an_address_that_is_none_does_not_end_the_agent(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, MemoryObjectStore())
-    ranks.teller = OwnStatesTeller("n1", lambda: S3ObjectStore(StoreSettings(endpoint="nowhere")))
+    ranks.teller = OwnStatesUploader("n1", lambda: S3ObjectStore(StoreSettings(endpoint="nowhere")))
     ranks.keep(0, 4, b"zero")
     ranks.teller.begin(KEY, ranks.folders, 0)
     ranks.teller.look(0)

@@ -12,7 +12,7 @@ from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.demand_mix import COVERED_PERCENT, MAX_COUNT, MAX_ENTRIES, Mix, Usual
 from trainhouse.scheduler.core.cluster.fragmentation import fragments
 from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
-from trainhouse.scheduler.core.cluster.node_states import UNTOLD, State
+from trainhouse.scheduler.core.cluster.node_states import UNREPORTED, State
 from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Block, Shape
 
@@ -20,14 +20,14 @@ FRAGMENTATION, BEST_FIT = Packing.FRAGMENTATION, Packing.BEST_FIT
 
 
 def test_fragments_are_what_usual_jobs_cannot_use() -> None:
-    state = State(1, (200, 700), 4000, UNTOLD)
+    state = State(1, (200, 700), 4000, UNREPORTED)
     whole, pair = Usual((), 1, 1000), Usual((), 2, 1000)
     half, large = Usual((), 1, 500), Usual((), 1, 800)
     other, hungry = Usual(("B",), 1, 1000), Usual((), 1, 1000, cpus_milli=5000)
     assert fragments("A", state, ((whole, 1),)) == 900
     assert fragments("A", state, ((pair, 1),)) == 1900
     assert fragments("A", state, ((half, 1),)) == 200
-    assert fragments("A", State(0, (200, 700), 4000, UNTOLD), ((large, 1),)) == 900
+    assert fragments("A", State(0, (200, 700), 4000, UNREPORTED), ((large, 1),)) == 900
     assert fragments("A", state, ((other, 1),)) == fragments("A", state, ((hungry, 1),)) == 1900
     assert fragments("A", state, ((whole, 3), (half, 2))) == 3 * 900 + 2 * 200
 

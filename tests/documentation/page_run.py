@@ -1,0 +1,36 @@
+"""Runs the blocks of a page of the documentation in one shell, and fails with the end of its output."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.documentation.blocks import blocks_of, script
+
+PAGE_TIMEOUT_S = 560.0
+
+
+def run_page(page: Path, environment: Mapping[str, str], folder: Path, alone: bool = False) -> None:
+    """Runs them in `folder`; `alone` as `script` has it."""
+    out = folder.with_suffix(".out")
+    with out.open("w") as written:
+        shell = subprocess.Popen(
+            ["bash", "-c", script(blocks_of(page), alone)],
+            cwd=folder,
+            env={**environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = shell.wait(PAGE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(shell.pid, signal.SIGTERM)
+            shell.wait(30)
+            code = -1
+    assert code == 0, out.read_text()[-5000:]
