@@ -15,7 +15,7 @@ PUBLISH_EVERY_MS: Final = 5_000
 
 
 def publish_wait_reason(draft: Draft, pool: str) -> None:
-    """Publishes the sentence if it is new, at once for a job without one, else at most once in TELL_EVERY_MS."""
+    """Publishes the sentence if it is new, at once for a job without one, else at most once in PUBLISH_EVERY_MS."""
     heads = draft.state.book.lanes.of(pool).heads
     if not heads:
         return
