@@ -23,7 +23,7 @@ SHARED_BASENAMES: Final = frozenset({"__init__", "__main__", "errors", "settings
 BANNED_MODULES: Final = frozenset(Path(__file__).with_name("banned_modules.txt").read_text("utf-8").split())
 # A subject of a sentence about the thing ("What is due", "One that waits"), or a verb of speech for a message or a state.
 BANNED_OPENING: Final = re.compile(
-    r"(What|Who|Whoever|Whose|Whatever|Nobody|Where|When|Why|How|Which|That|Those|Tells?|Told|Hears?|Heard|Says?|Said"
+    r"(What|Who|Whoever|Somebody|Someone|Whose|Whatever|Nobody|Where|When|Why|How|Which|That|Those|Tells?|Told|Hears?|Heard|Says?|Said"
     r"|One(?= (that|who|which|whose|for|to|in|with|at|by|is|has|of)\b|[.,:;]))\b"
 )
 OPENING_NORM: Final = "open with a noun phrase (module, class) or a verb in the third person (function), in the field's term"
