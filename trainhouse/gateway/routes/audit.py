@@ -40,7 +40,13 @@ class AuditKind(StrEnum):
 
 @router.get("")
 async def audit(
-    here: Here, principal: Admin, kind: AuditKind | None = None, sub: Text = None, since: Since = None, limit: Limit = 100, cursor: Cursor = None
+    here: Here,
+    principal: Admin,
+    kind: AuditKind | None = None,
+    sub: Text = None,
+    since: Since = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Json:
     """The newest first. For an admin of all projects."""
     if not principal.everywhere:
