@@ -46,4 +46,4 @@ class AlertFired(AlertEvent, type="trainhouse.alert.fired.v1"):
 
 
 class AlertResolved(AlertEvent, type="trainhouse.alert.resolved.v1"):
-    """It holds no more."""
+    """End of an alert: its rule no longer holds for `key`."""

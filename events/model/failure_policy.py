@@ -19,15 +19,10 @@ from trainhouse.events.model.verdict import FailureCategory
 class Detection(Model):
     """Thresholds at which silence, slowness or errors become a verdict.
 
-    A node is suspected after `suspected_beats` of its own heartbeats' interval and lost after `lost_beats`. A gang hangs when it made no
-    step for `hang_factor` x its own p99 step time, and for `longest_factor` x the longest step that it ever made, and for
-    `hang_floor_s`; before its first step after `start_limit_s`, while it saves after `save_limit_s`. As long as all its ranks on a node
-    show life, which may wait for a rank on another one or do something unannounced, it hangs after `live_floor_s` at least. A rank that
-    never reported is judged only where `silent_start_limit_s` is given, for pools whose programs all use a session: any other program
-    that trains well reports nothing either. A straggler's own work takes `straggler_slowdown` x that of the fastest rank for
-    `straggler_after_s`. `ecc_errors`: so many new uncorrected errors within `device_window_s` degrade a device; so does throttling, or a
-    clock below `clock_share` of its best, for all of that time. Waiting for data, or for saves, during such shares of `stall_window_s` is
-    a stall.
+    A gang hangs when all of `hang_factor`, `longest_factor` and `hang_floor_s` are exceeded, and `live_floor_s` too as long as all its
+    ranks on a node show life: they may wait for a rank on another one, or do something unannounced. A rank that never reported is judged
+    only where `silent_start_limit_s` is given, for pools whose programs all use a session: any other program that trains well reports
+    nothing either. Throttling and a low clock degrade a device as errors do.
     """
 
     suspected_beats: float = Field(5, gt=0, le=1000, description="heartbeat intervals of silence after which a node is suspected")
@@ -63,13 +58,7 @@ class Detection(Model):
 
 
 class Recovery(Model):
-    """Recovery from a failure.
-
-    A retry waits `backoff_s`, doubled for each attempt in a row that got nowhere, `max_backoff_s` at most. An unknown failure that comes
-    `same_failures` times with the same fingerprint counts as the job's own. `prefer_same_nodes`: a restart goes where its warm processes
-    are, if those nodes are healthy. Survivors may take `survivors_save_s` to save before a restart. A degraded device is left within
-    `move_deadline_s`. A node that was lost for `forget_after_h` and that nothing names is forgotten, unless a person closed it.
-    """
+    """Recovery from a failure: retries, survivors and moves."""
 
     backoff_s: float = Field(
         0.5, ge=0, le=3600, description="seconds before the first retry; doubled for each attempt in a row that made no progress"
@@ -89,10 +78,7 @@ class Recovery(Model):
 
 
 class BlameRule(Model):
-    """A line of output that tells who is to blame. Rules are tried in order, those of the policy before the shipped ones.
-
-    `pattern` is a regular expression for one line. `mine`: another attempt would fail in the same way.
-    """
+    """Pattern of an output line that attributes a failure. Rules are tried in order, those of the policy before the shipped ones."""
 
     name: Label = Field(description="name of the rule, shown with the failures that it decided")
     pattern: Annotated[str, StringConstraints(min_length=1, max_length=1000)] = Field(
@@ -134,7 +120,7 @@ class Blame(Model):
 
 
 class Failures(Model):
-    """All of it."""
+    """Failure section of a policy."""
 
     detection: Detection = Field(Detection(), description="thresholds at which silence, slowness or errors become a verdict")
     recovery: Recovery = Field(Recovery(), description="retries, survivors and moves")

@@ -48,7 +48,7 @@ class JobState(StrEnum):
 
 
 class JobSubmitted(Event, type="trainhouse.job.submitted.v1", public_input=True):
-    """Somebody asks for a job. The same id with the same spec is the same job.
+    """Request to run a job. The same id with the same spec is the same job.
 
     `asked_as`: the role with which a gateway let `spec.user` in; absent: nobody vouches for that name.
     """
@@ -64,7 +64,7 @@ class JobSubmitted(Event, type="trainhouse.job.submitted.v1", public_input=True)
 
 
 class CancelJob(Event, type="trainhouse.job.cancel.v1", public_input=True):
-    """Somebody asks that a job end now. May overtake its submission."""
+    """Request to end a job now. It may overtake the submission."""
 
     job_id: JobId
     reason: str = Field("cancelled by its user", max_length=1024)
@@ -73,7 +73,7 @@ class CancelJob(Event, type="trainhouse.job.cancel.v1", public_input=True):
 
 
 class ChangeJob(Event, type="trainhouse.job.change.v1", public_input=True):
-    """Somebody asks to change what may change of an admitted job: its priority or its limits."""
+    """Request to change the priority or the limits of an admitted job."""
 
     job_id: JobId
     priority: int | None = Field(None, ge=0, le=100, description="0 is the highest, 100 the lowest; absent: stays")

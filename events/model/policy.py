@@ -69,7 +69,7 @@ class Packing(StrEnum):
 
 
 class Victims(StrEnum):
-    """Whom preemption stops first of those whom it may stop: who loses least, or (what many schedulers do) who started last."""
+    """Order of eligible victims: those that lose least first, or (as many schedulers do) those that started last."""
 
     LEAST_LOST = "least-lost"
     MOST_RECENT = "most-recent"
@@ -134,7 +134,7 @@ class Team(Model):
 
 
 class Topology(Model):
-    """`prefer`: the topology level (such as "rack") in one domain of which a gang goes if it can, where its own spec prefers none."""
+    """Placement by topology domains."""
 
     prefer: Label | None = Field(
         None, description="topology level, such as rack, of which one domain holds a gang if it can, where its spec prefers none"
@@ -142,7 +142,7 @@ class Topology(Model):
 
 
 class Backfill(Model):
-    """`reservations`: how many of the first jobs that do not fit hold a start time."""
+    """Reservations for jobs that do not fit, for the blocking `backfill`."""
 
     reservations: int = Field(
         1, ge=1, le=64, description="how many of the first jobs that do not fit hold a start time, which backfill may not delay"
@@ -193,7 +193,7 @@ class Defragmentation(Model):
 
 
 class Price(Model):
-    """Price of one device's hour. `spot`: on a node with the label spot=true; absent: the same."""
+    """Price of one device's hour."""
 
     reserved: float = Field(ge=0, le=1_000_000, description="price of a device's hour")
     spot: float | None = Field(
@@ -211,7 +211,7 @@ class Prices(Model):
 
 
 class Isolation(StrEnum):
-    """Nodes that run jobs. REQUIRED: those alone that confine each job whole, by their registration."""
+    """Nodes that may run jobs. REQUIRED: only those whose registration says that they confine each job completely."""
 
     ANY = "any"
     REQUIRED = "required"
@@ -233,7 +233,7 @@ def _is_unlimited(value: object) -> bool:
 
 
 class SchedulingPolicy(Model):
-    """The whole policy of a pool."""
+    """Scheduling policy of a pool; each field has a default."""
 
     name: Label = Field("default", description="name of the policy, shown beside decisions")
     order: Order = Field(Order.SCORE, description="order in which waiting jobs are considered")

@@ -18,7 +18,7 @@ MAX_TEXT_CHARS = 100_000
 
 
 class PolicyChanged(Event, type="trainhouse.policy.changed.v1", public_input=True):
-    """Somebody asks that a pool be scheduled by another policy. `text` is the file as it was written, for people to read again."""
+    """Request to schedule a pool by another policy. `text` is the file as it was written, for people to read again."""
 
     pool: PoolName
     policy: SchedulingPolicy = Field(description="whole policy")
@@ -29,7 +29,7 @@ class PolicyChanged(Event, type="trainhouse.policy.changed.v1", public_input=Tru
 
 
 class CordonNode(Event, type="trainhouse.node.cordon.v1", public_input=True):
-    """Somebody asks that nothing new be placed on a node; what runs there goes on."""
+    """Request to place nothing new on a node; what runs there goes on."""
 
     pool: PoolName
     node_id: NodeId
@@ -39,7 +39,7 @@ class CordonNode(Event, type="trainhouse.node.cordon.v1", public_input=True):
 
 
 class UncordonNode(Event, type="trainhouse.node.uncordon.v1", public_input=True):
-    """Somebody asks that a node be used again, whatever it was closed for."""
+    """Request to use a node again, whatever it was closed for."""
 
     pool: PoolName
     node_id: NodeId
@@ -49,7 +49,7 @@ class UncordonNode(Event, type="trainhouse.node.uncordon.v1", public_input=True)
 
 
 class DrainNode(Event, type="trainhouse.node.drain.v1", public_input=True):
-    """Somebody asks that a node be emptied: its gangs save and leave within `deadline_s`, and nothing new comes."""
+    """Request to empty a node: its gangs save and leave within `deadline_s`, and nothing new is placed on it."""
 
     pool: PoolName
     node_id: NodeId
@@ -60,7 +60,7 @@ class DrainNode(Event, type="trainhouse.node.drain.v1", public_input=True):
 
 
 class QuarantineNode(Event, type="trainhouse.node.quarantine.v1", public_input=True):
-    """Somebody found a node to be faulty: nothing new is placed there, and its gangs are stopped at once and start elsewhere."""
+    """Request to close a faulty node: nothing new is placed there, and its gangs are stopped at once and start elsewhere."""
 
     pool: PoolName
     node_id: NodeId
@@ -70,7 +70,7 @@ class QuarantineNode(Event, type="trainhouse.node.quarantine.v1", public_input=T
 
 
 class ForgetNodeKey(Event, type="trainhouse.node.forget-key.v1", public_input=True):
-    """Somebody asks that the next key with which a node registers be its key: its disk is new, or its key was stolen."""
+    """Request to accept the next key that a node registers with: its disk is new, or its key was stolen."""
 
     pool: PoolName
     node_id: NodeId

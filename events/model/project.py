@@ -95,7 +95,7 @@ class Project(Model):
 
 
 class ChangeProject(Event, type="trainhouse.project.change.v1", public_input=True):
-    """An operator asks that a project be so. `replaces`: the version that it is made from (0: none); another one now refuses it.
+    """Request of an operator to declare or change a project.
 
     `text` is the file as it was written. `admission_partitions` is filled in by intake.
     """
@@ -114,7 +114,7 @@ class ChangeProject(Event, type="trainhouse.project.change.v1", public_input=Tru
 
 
 class ProjectApplied(Event, type="trainhouse.project.applied.v1"):
-    """A project is so from here on. `version` counts its changes, 1 being the first."""
+    """New state of a project. `version` counts its changes, 1 being the first."""
 
     project: Project = Field(description="project as it is from here on")
     version: SmallCount = Field(ge=1, description="number of its changes, from 1")

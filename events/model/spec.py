@@ -35,10 +35,7 @@ def is_absent(value: object) -> bool:
 
 
 class Resources(Model):
-    """Resources of each rank. `device_type` "any" takes what the pool has; "cpu" asks for cpu slots.
-
-    `device_memory_gib`: the least memory of the device itself. `device_share`: thousandths of a device, for a job of one rank.
-    """
+    """Resources of each rank."""
 
     device_type: Label = Field("any", description='type of the devices; "any": what the pool has, "cpu": cpu slots')
     cpus_per_device: float | None = Field(None, gt=0, le=4096, description="cores for each rank")
@@ -59,12 +56,7 @@ class Role(Model):
 
 
 class Gang(Model):
-    """All ranks of a job, started together or not at all. One rank holds one device.
-
-    `roles`: their ranks follow each other in this order. `min_ranks`: an elastic gang starts with so many at least. `require` and
-    `prefer`: one domain of this topology level ("nvlink", "node", "rack", "pod" …) for all ranks. `group_ranks`: so many consecutive
-    ranks (a tensor-parallel group) share one NVLink domain.
-    """
+    """All ranks of a job, started together or not at all. One rank holds one device."""
 
     ranks: int = Field(1, ge=1, le=65536, description="ranks of the gang, one device each")
     roles: tuple[Role, ...] = Field(
@@ -103,7 +95,7 @@ class Gang(Model):
 
 
 class Placement(Model):
-    """On which nodes a job may be: those with all of `node_labels`; with `spot` false none that may be taken away at any time."""
+    """Nodes that may run a job."""
 
     node_labels: dict[Label, InputText] = Field(
         default_factory=dict, max_length=64, description="labels that a node must have, with their values"
@@ -222,11 +214,7 @@ class Divergence(Model):
 
 
 class JobSpec(Model):
-    """The whole spec of a job. Only `runtime.command` is required.
-
-    `secrets`: NAME of the job's own project (else the default one's), or PROJECT/NAME of one that is granted to it. `env_allow`: variables
-    of `env` that look like secrets and are none.
-    """
+    """The whole spec of a job. Only `runtime.command` is required."""
 
     name: Label = Field("job", description="name of the job, from which its id begins")
     project: Label = Field("default", description="owner of jobs and data")

@@ -58,7 +58,7 @@ class ExperimentChanged(Event, type="trainhouse.tracking.experiment-changed.v1")
 
 
 class TrackedRunBegun(Event, type="trainhouse.tracking.run-begun.v1"):
-    """Somebody runs something somewhere and tells us. `client` is how it is told: mlflow, tensorboard …"""
+    """Start of a run that Trainhouse did not schedule. `client` is the program that logs it: mlflow, tensorboard …"""
 
     job_id: JobId
     experiment_id: ExperimentId = Field(description="id of its experiment")

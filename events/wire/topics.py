@@ -88,7 +88,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, ReviewJob, PoolCreated, PolicyChanged, ChangeProject, DrainNode …", public=True
     ),
-    Topic(ADMISSION, "job", "what intake re-keyed", retention_days=None),
+    Topic(ADMISSION, "job", "requests that passed screening, keyed by job", retention_days=None),
     Topic(
         DIRECTORY,
         "partition",
@@ -112,7 +112,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         SNAPSHOTS,
         "journal and partition",
-        "where the newest snapshot of a journal is",
+        "pointers to the newest snapshots of journals",
         compacted=True,
         single_partition=True,
     ),
@@ -210,7 +210,7 @@ TOPICS: tuple[Topic, ...] = (
         public=True,
     ),
     Topic(EXPLANATIONS, "job", "JobExplained: why a job waits, when the answer changed", compacted=True, public=True),
-    Topic(RESERVATIONS, "job", "StartReserved, StartUnreserved: start times that are held", compacted=True),
+    Topic(RESERVATIONS, "job", "StartReserved, StartUnreserved: promised start times", compacted=True),
     Topic(ALERTS, "rule", "alerts"),
     Topic(DATASETS, "dataset", "dataset versions"),
     Topic(MODELS, "model", "model versions"),
@@ -219,23 +219,23 @@ TOPICS: tuple[Topic, ...] = (
     Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),
     Topic(
         AUDIT,
-        "who asked",
-        "AccessGranted, AccessRefused, RequestAccepted …: what was asked of the gateway, and by whom",
+        "user",
+        "AccessGranted, AccessRefused, RequestAccepted …: requests to the gateway, and their users",
         retention_days=365,
     ),
     Topic(
         NODE_AUDIT,
         "node",
-        "NodeAccess: commands, stacks and secrets, as the node that obeyed or refused tells them",
+        "NodeAccess: commands, stacks and secrets that a node granted or refused",
         retention_days=365,
     ),
     Topic(TOKENS, "token", "TokenIssued, TokenRevoked", compacted=True, single_partition=True),
-    Topic(SERVICES, "service", "ServiceMeasured: how well a part of the platform answered"),
-    Topic(TRACES, "job", "JobTraced: how far the exporter has told of a job", compacted=True, single_partition=True),
+    Topic(SERVICES, "service", "ServiceMeasured: service level of a part of the platform"),
+    Topic(TRACES, "job", "JobTraced: the exporter's progress on a job", compacted=True, single_partition=True),
     Topic(
         DEAD_LETTERS,
         "topic, partition and offset",
-        "what could not be read: the raw bytes, the reason in headers",
+        "records that could not be read: the raw bytes, with the reason in headers",
         max_message_bytes=2 * 1024 * 1024,
     ),
 )

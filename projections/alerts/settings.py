@@ -9,10 +9,7 @@ from trainhouse.events.settings import TomlSection
 
 
 class AlertsSettings(TomlSection):
-    """`rules`: a file or a folder of *.yaml, by its whole path. `webhook_url`: gets each event of the alerts topic by POST, if set.
-
-    `runbooks_url` goes before runbook links that are relative, as those of the shipped rules are.
-    """
+    """Alerts: rules and their destinations."""
 
     section = "alerts"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_ALERTS_", extra="ignore")

@@ -12,7 +12,7 @@ from trainhouse.events.settings import TomlSection
 
 
 class ExporterSettings(TomlSection):
-    """`otlp_endpoint`: a collector's address for OTLP over HTTP, without `/v1/traces`. `openlineage_url`: a lineage service's address."""
+    """The exporter of traces and lineage. One of `otlp_endpoint` and `openlineage_url` is needed."""
 
     section = "exporter"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_EXPORTER_", extra="ignore")

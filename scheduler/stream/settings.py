@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 class StreamSettings(TomlSection):
-    """`instance` names this member of its group for ever (a pod's stable name, say): a restart then keeps its partitions at once.
-
-    Two processes of one kind must not share it. Without it membership is dynamic.
-    """
+    """The stream processors: intake, scheduler and detector. Two processes of one kind must not have the same `instance`."""
 
     section = "scheduler"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_SCHEDULER_", extra="ignore")

@@ -26,7 +26,7 @@ SHARED_BASENAMES: Final = frozenset({"__init__", "__main__", "errors", "settings
 BANNED_MODULES: Final = frozenset(Path(__file__).with_name("banned_modules.txt").read_text("utf-8").split())
 # A subject of a sentence about the thing ("What is due", "One that waits"), or a verb of speech for a message or a state.
 BANNED_OPENING: Final = re.compile(
-    r"(What|Who|Whoever|Whose|Whatever|Nobody|Where|When|Why|How|Which|That|Those|Tells?|Told|Hears?|Heard|Says?|Said"
+    r"(What|Who|Whoever|Somebody|Someone|Whose|Whatever|Nobody|Where|When|Why|How|Which|That|Those|Tells?|Told|Hears?|Heard|Says?|Said"
     r"|One(?= (that|who|which|whose|for|to|in|with|at|by|is|has|of)\b|[.,:;]))\b"
 )
 # The same in names: a value is reported, published, received, observed; a person is a principal, an asker, a user.

@@ -12,7 +12,7 @@ from trainhouse.events.settings import TomlSection
 
 
 class GatewaySettings(TomlSection):
-    """The gateway as its users see it. `token` is what `trainhouse token` made; it is never shown."""
+    """The gateway as its users see it. The token is never shown."""
 
     section = "gateway"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")

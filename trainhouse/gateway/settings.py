@@ -18,11 +18,7 @@ MIN_KEY_BYTES = 32
 
 
 class GatewaySettings(TomlSection):
-    """The gateway. Tokens are signed by the key in `key`, or by that in the file `key_file` (its owner's alone).
-
-    `accepted_keys_file`: keys that are taken beside it, one a line: of before a rotation, or the next one. Both files are read again when
-    they were changed.
-    """
+    """The gateway. Files of keys are read again when they change."""
 
     section = "gateway"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")

@@ -90,9 +90,8 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
         output.json_lines(rows)
     elif rows:
         right = ("commit", "step", "attempt", "MiB", "new MiB", "upload")
-        output.table(
-            ("commit", "step", "attempt", "state", "MiB", "new MiB", "upload", "completed", "uri"), map(_checkpoint, rows), right=right
-        )
+        columns = ("commit", "step", "attempt", "state", "MiB", "new MiB", "upload", "completed", "uri")
+        output.table(columns, map(_checkpoint, rows), right=right, narrow=(*columns[:2], *columns[3:8]))
     else:
         find(client, job)
         output.remark(f"{job} has saved nothing")
@@ -101,7 +100,7 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
 def _checkpoint(row: dict[str, Any]) -> tuple[Any, ...]:
     from trainhouse.cli.shared.output import clock, duration
 
-    sizes = (round(row["bytes_total"] / 2**20, 1), round(row["bytes_new"] / 2**20, 1))
+    sizes = (round(row["bytes_total"] / 2**20, 2), round(row["bytes_new"] / 2**20, 2))
     about = (row["commit"], row["step"], row["attempt"], row["state"])
     return (*about, *sizes, duration(row["upload_s"]), clock(row["completed_at_ms"]), row["uri"])
 

@@ -96,7 +96,7 @@ def _from_gateway(
         return found, []
     if at is not None:
         raise CliError(f"nothing tells that job {job} waited then; it is {status.state} now", Exit.NOT_FOUND)
-    hint = f"`trainhouse why {job} --at TIME` tells of the time when it did"
+    hint = f"`trainhouse why {job} --at TIME` explains a time when it did"
     raise CliError(f"job {job} does not wait: it is {status.state} ({one_line(status.reason)}); {hint}", Exit.NOT_FOUND)
 
 
@@ -113,7 +113,7 @@ def _unknown(job: str, at: str | None) -> CliError:
 
     status = find(TrainhouseClient.from_settings(), job)
     if at is None:
-        hint = f"`trainhouse why {job} --at TIME` tells of the time when it did"
+        hint = f"`trainhouse why {job} --at TIME` explains a time when it did"
         return CliError(f"job {job} does not wait: it is {status.state} ({one_line(status.reason)}); {hint}", Exit.NOT_FOUND)
     return CliError(f"job {job} was not in the scheduler's hands then; it is {status.state} now", Exit.NOT_FOUND)
 

@@ -26,7 +26,7 @@ _COLUMNS = (
 Since = Annotated[int | None, Query(ge=0, le=4_000_000_000_000, description="Only from then on: milliseconds since 1970.")]
 
 
-class Kind(StrEnum):
+class AuditKind(StrEnum):
     """Kind of an audit row."""
 
     REFUSED = "refused"
@@ -40,7 +40,13 @@ class Kind(StrEnum):
 
 @router.get("")
 async def audit(
-    here: Here, principal: Admin, kind: Kind | None = None, sub: Text = None, since: Since = None, limit: Limit = 100, cursor: Cursor = None
+    here: Here,
+    principal: Admin,
+    kind: AuditKind | None = None,
+    sub: Text = None,
+    since: Since = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Json:
     """The newest first. For an admin of all projects."""
     if not principal.everywhere:

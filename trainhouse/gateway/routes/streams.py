@@ -34,7 +34,7 @@ STREAM = "text/event-stream"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """A kind of events."""
 
     STATUS = STATUS
@@ -73,7 +73,7 @@ async def job_stream(
     job_id: JobPath,
     here: Here,
     principal: Viewer,
-    include: Annotated[list[Kind] | None, Query(description="Only these kinds of events; all by default.")] = None,
+    include: Annotated[list[EventKind] | None, Query(description="Only these kinds of events; all by default.")] = None,
     last_id: LastId = None,
 ) -> EventStream:
     """A job, live: `status` (the job whole), `metrics`, `log` and `event`; `cut` says why the stream ends.
