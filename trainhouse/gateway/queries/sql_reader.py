@@ -71,7 +71,8 @@ class SqlReader:
         return found[0] if found else None
 
     async def passed(self, sql: str, values: Mapping[str, object]) -> Passed:
-        """Returns a foreign statement as it may run: the engine spells and parses it, the gate judges. Raises QueryRefused, SqlRefused."""
+        """Returns a foreign statement as it may run: the engine spells and parses it, the gate judges. Raises QueryRefusedError,
+        SqlRefusedError."""
         kept = self._verdicts.get(sql, self._database)
         if kept is not None:
             return kept
@@ -92,7 +93,7 @@ class SqlReader:
         return self._gate
 
     async def ask(self, sql: str, values: Mapping[str, object], settings: Mapping[str, str], most_bytes: int) -> SqlAnswer:
-        """Runs a foreign query as a guest, under `settings`. Raises SqlRefused, also for an answer of more than `most_bytes`."""
+        """Runs a foreign query as a guest, under `settings`. Raises SqlRefusedError, also for an answer of more than `most_bytes`."""
         async with self._stream(sent(sql, values), self._where() | dict(settings)) as response:
             content = bytearray()
             async for chunk in response.aiter_bytes():
