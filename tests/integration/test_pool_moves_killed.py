@@ -54,8 +54,13 @@ def test_a_pool_moves_while_its_schedulers_are_killed(two_nodes: ChaosStack) -> 
     before = stack.statuses()[job]
     total = json.loads(stack.live.ok("pool", "show", "default", "--json"))["devices"]["cpu"]["total"]
     waiting = submitted(stack, "--gang", str(total))  # until the first one ends
-    for to in MOVES:
+    # No two alike: a change to what a job has already is answered "was not changed".
+    priorities = rng.sample(range(1, 50), len(MOVES))
+    for to, priority in zip(MOVES, priorities, strict=True):
         moved_under_fire(stack, to, rng)
+        # Right behind the move, and by way of the partition on which the pool was created.
+        told = json.loads(stack.live.ok("change", waiting, "--priority", str(priority), "--timeout", "150", "--json"))
+        assert told["priority"] == priority
     now = stack.statuses()[job]
     assert begun(stack, job) and (now.attempt, now.epoch) == (before.attempt, before.epoch), "the attempt that ran before goes on"
     stack.live.ok("cancel", waiting, "--wait")
