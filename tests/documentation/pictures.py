@@ -15,7 +15,7 @@ import sys
 from io import StringIO
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 from rich.console import Console
 from rich.text import Text
 
@@ -26,6 +26,7 @@ IMAGES = Path(__file__).parents[2] / "docs/img"
 WIDTH, HEIGHT = 1280, 860
 COLUMNS = 112
 MOST_LINES = 14
+PAGE_MS = 120_000
 TRAIN = "python -m trainhouse.workers.examples.gpt"
 
 
@@ -62,8 +63,8 @@ def _page(job_id: str, environment: dict[str, str]) -> None:
         browser = play.chromium.launch(executable_path=executable(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         page.goto(address)
-        page.wait_for_selector("canvas, svg", timeout=20_000)
-        page.wait_for_timeout(3_000)
+        page.get_by_role("heading", name="Curves").wait_for(timeout=PAGE_MS)
+        expect(page.get_by_text(re.compile("^Loading "))).to_have_count(0, timeout=PAGE_MS)
         page.screenshot(path=IMAGES / "job.png")
         browser.close()
 

@@ -14,14 +14,14 @@ from trainhouse.cli.shared.exit_codes import MEANINGS, Exit, explain
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())
 HELP = """
-Runs training jobs on a fleet, where every fact is an event.
+Run training jobs on a fleet, where every fact is an event.
 
 \b
 The first minutes:
   trainhouse up --detach                        a whole stack on this machine
   trainhouse submit --wait -- python train.py   a job, followed to its end
   trainhouse status                             what there is
-  trainhouse events JOB                         the whole story of one
+  trainhouse events JOB                         all events of one
   trainhouse sql "SELECT * FROM jobs"           any question
 
 `trainhouse COMMAND --help` shows examples of each.

@@ -1,4 +1,4 @@
-"""`events JOB`: the whole story of a job, one line an event."""
+"""`events JOB`: all events of a job, one line an event."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Optional

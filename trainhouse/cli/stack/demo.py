@@ -129,15 +129,18 @@ def time_spent(found: dict[str, Any]) -> list[tuple[str, float]]:
 def _next_steps(job: str, root: Path) -> str:
     run = f"{Path(sys.executable).parent.name}/trainhouse" if Path(sys.executable).with_name("trainhouse").exists() else "trainhouse"
     prefix = f".venv/{run}" if run.startswith("bin/") else run
-    return (
-        f"go on:  {prefix} open {job}        its page: curves, logs, checkpoints; `open` alone shows the fleet\n"
-        f"        {prefix} top                 jobs, nodes and queue, live in this terminal\n"
-        f"        {prefix} events {job}      its whole story\n"
-        f"        {prefix} logs {job}        what it wrote\n"
-        f"        {prefix} rerun {job} --wait\n"
-        f"        {prefix} submit --gang 2 --wait -- python your_script.py\n"
-        f"stop:   make down   (or {prefix} down --data-dir {root}); the data stays, `make demo` goes on with it"
-    )
+    commands = {
+        f"open {job}": "its page: curves, logs, checkpoints; `open` alone shows the fleet",
+        "top": "jobs, nodes and queue, live in this terminal",
+        f"events {job}": "everything that happened to it",
+        f"logs {job}": "what it wrote",
+        f"rerun {job} --wait": "the same again",
+        "submit --gang 2 --wait -- python your_script.py": "a script of your own",
+    }
+    width = max(map(len, commands))
+    lines = [f"{prefix} {command:<{width}}   {meaning}" for command, meaning in commands.items()]
+    stop = f"stop:   make down   (or {prefix} down --data-dir {root}); the data stays, `make demo` goes on with it"
+    return "go on:  " + "\n        ".join(lines) + "\n" + stop
 
 
 def say(text: str) -> None:
