@@ -15,9 +15,9 @@ from random import Random
 
 import pytest
 from structlog.testing import capture_logs
+from tests.journal_fakes import EPOCH_MS, FakeBroker, FakeLog, run_virtually
 
 from tests.chaos.emulated.processes import MOMENTS, Process, Store, Troubles
-from tests.journal_fakes import EPOCH_MS, FakeBroker, FakeLog, run_virtually
 from tests.support.core_world import admitted
 from trainhouse.client.kafka.pool_requests import decided, outcome_of
 from trainhouse.events import ChangeJob, Event, MovePool, Order, PoolCreated, decode, envelope_of

@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from tests.profiles import examples
+
 from tests.support.core_world import admitted
 from tests.unit.scheduler.core.handlers.test_core_handover import Partition, move
 from trainhouse.client.kafka.pool_requests import decided, outcome_of
