@@ -38,6 +38,6 @@ COMMON_FIELDS: Final = {
     "sub": "user or service that the token names; empty where nothing could be believed",
     "submission_id": "id of the event that asked for it",
     "to_partition": "partition of control that the pool goes to",
-    "token_id": "id of the token; empty where there was none to believe",
+    "token_id": "id of the token; empty where there was none to believe",  # nosec B105  # a description
     "user": "who asked for it",
 }

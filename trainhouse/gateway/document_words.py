@@ -66,7 +66,7 @@ FIELDS: Final = {
     "status": "HTTP status",
     "submitted_at": "time of the submission",
     "title": "kind of the problem, in words",
-    "token": "token to make the session of",
+    "token": "token to make the session of",  # nosec B105  # a description
     "type": "kind of the problem, as a URI",
     "updated_at": "time of this status",
     "uri": "place in the object store",
