@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 
 from trainhouse.checkpointing.chain.commits import commit_key, entries_newest_first, not_passed_over
-from trainhouse.checkpointing.chain.manifest import LOSS, Manifest
+from trainhouse.checkpointing.chain.manifest import LOSS, Manifest, Pruned
 from trainhouse.checkpointing.chain.references import begin_from, begun_from
 from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError, ObjectStoreRefusedError
 from trainhouse.checkpointing.results import DamagedCheckpoint
