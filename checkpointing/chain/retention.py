@@ -42,10 +42,14 @@ class RetentionPolicy:
 
 @dataclass(frozen=True)
 class PruneResult:
-    """`bytes_freed` counts chunks that no other manifest of the job names; `sweep` frees them once they are old enough."""
+    """`bytes_freed` counts chunks that no other manifest of the job names; `sweep` frees them once they are old enough.
+
+    `unmeasured`: the policy keeps the best by a metric that no checkpoint has.
+    """
 
     commits: tuple[int, ...]
     bytes_freed: int
+    unmeasured: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class Pruner:
             del self._live[commit]
         named = {c.sha256 for m in self._live.values() for c in m.chunks}
         freed = {c.sha256: c.size_bytes for m in pruned.values() for c in m.chunks if c.sha256 not in named}
-        return PruneResult(tuple(pruned), sum(freed.values()))
+        unmeasured = policy.keep_best > 0 and not any(policy.metric in m.metrics for m in self._live.values())
+        return PruneResult(tuple(pruned), sum(freed.values()), unmeasured)
 
     def _look(self) -> None:
         newest = head(self._objects, self._job_id, self._seen)

@@ -48,7 +48,7 @@ def test_verification_names_each_damaged_thing_by_its_checkpoint() -> None:
         (lambda: delete("gpt@best"), "write JOB@N"),
         (lambda: tag("gpt@step:7", "x"), "write JOB@N"),
         (lambda: verify("a b@1"), "names no checkpoint"),
-        (lambda: untag("a b", "x"), "job"),
+        (lambda: untag("a b", "x"), "no valid id"),
     ],
 )
 def test_what_names_no_checkpoint_says_what_to_write(call: Callable[[], None], message: str) -> None:

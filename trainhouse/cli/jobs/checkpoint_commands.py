@@ -30,9 +30,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the tag.", sh
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(
-        no_args_is_help=True, help="Tag single checkpoints, verify and delete them; `trainhouse checkpoints JOB` lists them."
-    )
+    group = typer.Typer(no_args_is_help=True, help="Tag single checkpoints, verify and delete them.")
     group.command("tag")(tag)
     group.command("untag")(untag)
     group.command("tags")(tags)
