@@ -167,6 +167,7 @@ def test_nodes_and_questions_in_sql(stack: LiveStack) -> None:
 
 def test_a_sweep_of_the_store_takes_nothing_that_is_young(stack: LiveStack) -> None:
     assert stack.run("store", "sweep", "--json").objects() == [{"chunks": 0, "bytes_freed": 0, "left_by_ranks": 0, "damaged": []}]
+    assert {"expire", "sweep"} <= {row["name"] for row in stack.run("ps", "--json").objects()}, "once a day by themselves"
 
 
 def test_tags_and_jobs_that_began_from_a_checkpoint_keep_it(stack: LiveStack) -> None:
