@@ -32,7 +32,7 @@ NICENESS = {"projector": "5", "gateway": "5", "alerts": "10"}
 # What runs all the time.
 NAMES = (*SERVERS, *PROCESSORS, AGENT)
 # One pass of each, from the first full hour after `up` on.
-EXPIRE, SWEEP = "expire", "sweep"
+EXPIRE, SWEEP = PASSES = ("expire", "sweep")
 PASS_EVERY_S = 24 * 3600
 
 
