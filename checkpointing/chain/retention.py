@@ -128,7 +128,7 @@ def delete(objects: ObjectStore, job_id: str, commit: int, ended: bool) -> Manif
         raise NoCheckpointError(f"{job_id}@{commit}: no such checkpoint; `trainhouse checkpoints {job_id}` lists them")
     if not ended and commit == _restart_point(objects, job_id):
         raise HeldError(f"{job_id}@{commit}: a restart of the job would begin from it; end the job first (`trainhouse cancel {job_id}`)")
-    names = ()
+    names = references(objects, job_id).of(commit)
     if not names and not _give_up(objects, job_id, {commit: manifest}):
         names = references(objects, job_id).of(commit)
     if names:
