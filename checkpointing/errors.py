@@ -69,3 +69,7 @@ class SaveFailedError(RetryableError):
 
 class NoCheckpointError(CheckpointError):
     """The checkpoint that was asked for is not there, or is damaged."""
+
+
+class HeldError(CheckpointError):
+    """A checkpoint that must stay: something refers to it."""

@@ -184,7 +184,7 @@ class CommitChain:
 
 
 def tombstone(manifest: Manifest) -> Pruned:
-    """Returns the entry that replaces a pruned checkpoint."""
+    """Returns the entry that replaces a pruned checkpoint; it can be put back from it."""
     return Pruned(
         job_id=manifest.job_id,
         commit=manifest.commit,
@@ -193,4 +193,5 @@ def tombstone(manifest: Manifest) -> Pruned:
         writer=manifest.writer,
         created_at_s=manifest.created_at_s,
         step=manifest.step,
+        manifest=manifest,
     )

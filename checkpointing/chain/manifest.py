@@ -106,10 +106,14 @@ class Manifest(Entry):
 
 
 class Pruned(Entry):
-    """Retention took this checkpoint; its place in the chain stays taken, with its epoch."""
+    """Retention took this checkpoint; its place in the chain stays taken, with its epoch.
+
+    `manifest`: of the checkpoint, until a sweep removes its bytes; if something turns out to refer to it, it is put back.
+    """
 
     kind: Literal["pruned"] = "pruned"
     step: int = Field(ge=0)
+    manifest: Manifest | None = Field(None, exclude_if=lambda manifest: manifest is None)
 
 
 AnyEntry = Claim | Manifest | Pruned

@@ -5,11 +5,13 @@ commit or step, or the best one, stands alone: if it is damaged, nothing else of
 """
 
 import math
+import warnings
 from collections.abc import Iterator
 
 from trainhouse.checkpointing.chain.commits import commit_key, entries_newest_first, not_passed_over
-from trainhouse.checkpointing.chain.manifest import LOSS, Manifest
-from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError
+from trainhouse.checkpointing.chain.manifest import LOSS, Manifest, Pruned
+from trainhouse.checkpointing.chain.references import begin_from, begun_from
+from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError, ObjectStoreRefusedError
 from trainhouse.checkpointing.results import DamagedCheckpoint
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.resume_ref import ResumeFrom, parse_resume_from
@@ -34,8 +36,14 @@ class Candidates:
         self.damaged: list[DamagedCheckpoint] = []
 
     def next(self) -> Manifest | None:
-        """The next best; None when there is no other. Raises NoCheckpointError if `resume_from` named one and it is not to be had."""
-        return next(self._offers, None)
+        """The next best; None when there is no other. One of another job is noted there as begun from, so that retention keeps it.
+
+        Raises NoCheckpointError if `resume_from` named one and it is not to be had.
+        """
+        manifest = next(self._offers, None)
+        if manifest is not None and manifest.job_id != self._job_id:
+            self._keep(manifest)
+        return manifest
 
     def reject(self, manifest: Manifest, reason: str) -> None:
         """Notes that an offered one turned out damaged."""
@@ -56,6 +64,14 @@ class Candidates:
         for commit, entry in chain if wanted is not None and wanted.exact else not_passed_over(chain):
             if wanted is not None and wanted.commit not in (None, commit):
                 continue
+            if (
+                isinstance(entry, Pruned)
+                and wanted is not None
+                and wanted.exact
+                and begun_from(self._objects, job_id, self._job_id) == commit
+            ):
+                # Given up in the instant in which an earlier attempt began from it: a sweep puts it back.
+                entry = entry.manifest or entry
             if isinstance(entry, DamagedError):
                 self._note(job_id, commit, str(entry))
             elif isinstance(entry, Manifest) and (wanted is None or wanted.step in (None, entry.step)):
@@ -68,6 +84,13 @@ class Candidates:
         found = [m for m in self._chain(job_id, None) if math.isfinite(m.metrics.get(LOSS, math.nan))]
         if found:
             yield min(found, key=lambda m: (m.metrics[LOSS], -m.commit))
+
+    def _keep(self, manifest: Manifest) -> None:
+        try:
+            begin_from(self._objects, manifest.job_id, manifest.commit, self._job_id)
+        except ObjectStoreRefusedError as error:
+            # Of an agent from before: training goes on, as it did then.
+            warnings.warn(f"{manifest.job_id}@{manifest.commit} is not kept for as long as {self._job_id} needs it: {error}", stacklevel=2)
 
     def _note(self, job_id: str, commit: int, reason: str) -> None:
         self.damaged.append(DamagedCheckpoint(commit, self._objects.uri(commit_key(job_id, commit)), reason))

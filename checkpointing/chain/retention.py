@@ -1,22 +1,30 @@
 """Retention: the choice of checkpoints to keep, and the removal of the rest.
 
-Holds: the newest checkpoint of a job is never given up. Pruning replaces a manifest by a tombstone, so the chain stays dense and
-fenced; bytes go later, by `sweep`: only chunks that no manifest names and that were older than the grace when the
+Holds: the newest checkpoint of a job is never given up, nor is one that `references` names. Giving one up replaces its manifest by a
+tombstone that holds it, so the chain stays dense and fenced, and one that was referred to at the same moment is put back. Bytes go later,
+by `sweep`: only chunks that neither a manifest names nor a tombstone younger than the grace, and that were older than the grace when the
 sweep began, by the store's clock. A save that relies on such a chunk has sent it again within half the grace (see chunks).
 """
 
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from typing import Literal
 
-import orjson
-
 from trainhouse.checkpointing.chain.chunks import GRACE_S, SHARED_PREFIX, chunk_key, in_threads, prefix_of
-from trainhouse.checkpointing.chain.commits import commit_key, commit_of_key, head, read_entry, tombstone
-from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, decode, encode
-from trainhouse.checkpointing.errors import DamagedError
+from trainhouse.checkpointing.chain.commits import (
+    commit_key,
+    commit_of_key,
+    entries_newest_first,
+    head,
+    not_passed_over,
+    read_entry,
+    tombstone,
+)
+from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, Pruned, decode, encode
+from trainhouse.checkpointing.chain.references import given_up, references
+from trainhouse.checkpointing.errors import DamagedError, HeldError, NoCheckpointError
 from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
 
 THREADS = 4
@@ -34,10 +42,14 @@ class RetentionPolicy:
 
 @dataclass(frozen=True)
 class PruneResult:
-    """`bytes_freed` counts chunks that no other manifest of the job names; `sweep` frees them once they are old enough."""
+    """`bytes_freed` counts chunks that no other manifest of the job names; `sweep` frees them once they are old enough.
+
+    `unmeasured`: the policy keeps the best by a metric that no checkpoint has.
+    """
 
     commits: tuple[int, ...]
     bytes_freed: int
+    unmeasured: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,15 +91,15 @@ class Pruner:
     def prune(self, policy: RetentionPolicy, keep: frozenset[int] = frozenset()) -> PruneResult:
         """Puts tombstones, but not on `keep`. An interruption leaves some for the next time."""
         self._look()
-        kept = keep | frozenset(tags(self._objects, self._job_id).values())
-        gone = to_prune(self._live, kept, policy, frozenset(self._damaged))
-        pruned = {n: self._live[n] for n in gone}
-        for commit, manifest in pruned.items():
-            self._objects.put(commit_key(self._job_id, commit), encode(tombstone(manifest)))
+        kept = keep | references(self._objects, self._job_id).kept(self._live)
+        due = to_prune(self._live, kept, policy, frozenset(self._damaged))
+        pruned = _give_up(self._objects, self._job_id, {n: self._live[n] for n in due})
+        for commit in pruned:
             del self._live[commit]
         named = {c.sha256 for m in self._live.values() for c in m.chunks}
         freed = {c.sha256: c.size_bytes for m in pruned.values() for c in m.chunks if c.sha256 not in named}
-        return PruneResult(tuple(gone), sum(freed.values()))
+        unmeasured = policy.keep_best > 0 and not any(policy.metric in m.metrics for m in self._live.values())
+        return PruneResult(tuple(pruned), sum(freed.values()), unmeasured)
 
     def _look(self) -> None:
         newest = head(self._objects, self._job_id, self._seen)
@@ -106,24 +118,40 @@ class Pruner:
             return None
 
 
-def tag(objects: ObjectStore, job_id: str, name: str, commit: int) -> None:
-    """Keeps a commit for as long as the tag exists; a tag of that name moves."""
-    objects.put(f"{_tag_prefix(job_id)}{name}", orjson.dumps({"commit": commit}))
+def delete(objects: ObjectStore, job_id: str, commit: int, ended: bool) -> Manifest:
+    """Gives up one checkpoint; returns its manifest. `ended`: the job is over, so that its newest may go, too.
+
+    Raises NoCheckpointError, HeldError (referenced, or what a restart would begin from), DamagedError.
+    """
+    manifest = read_entry(objects, job_id, commit)
+    if not isinstance(manifest, Manifest):
+        raise NoCheckpointError(f"{job_id}@{commit}: no such checkpoint; `trainhouse checkpoints {job_id}` lists them")
+    if not ended and commit == _restart_point(objects, job_id):
+        raise HeldError(f"{job_id}@{commit}: a restart of the job would begin from it; end the job first (`trainhouse cancel {job_id}`)")
+    names = references(objects, job_id).of(commit)
+    if not names and not _give_up(objects, job_id, {commit: manifest}):
+        names = references(objects, job_id).of(commit)
+    if names:
+        raise HeldError(
+            f"{job_id}@{commit}: kept by {', '.join(names)}; without any of them it can be deleted: "
+            + "; ".join(f"`trainhouse checkpoint untag {job_id} {name}`" for name in names)
+        )
+    return manifest
 
 
-def untag(objects: ObjectStore, job_id: str, name: str) -> None:
-    """Removes a tag."""
-    objects.delete(f"{_tag_prefix(job_id)}{name}")
+def _restart_point(objects: ObjectStore, job_id: str) -> int | None:
+    entries = not_passed_over(entries_newest_first(objects, job_id))
+    return next((commit for commit, entry in entries if isinstance(entry, Manifest)), None)
 
 
-def tags(objects: ObjectStore, job_id: str) -> dict[str, int]:
-    """Tags of a job: name and commit."""
-    found = {}
-    for tagged in objects.list(_tag_prefix(job_id)):
-        content = get_or_none(objects, tagged.key)
-        if content is not None:
-            found[tagged.key.removeprefix(_tag_prefix(job_id))] = int(orjson.loads(content)["commit"])
-    return found
+def _give_up(objects: ObjectStore, job_id: str, manifests: Mapping[int, Manifest]) -> dict[int, Manifest]:
+    """Puts tombstones on commits that nothing referred to just now. Returns them, without those that something refers to since."""
+    for commit, manifest in manifests.items():
+        objects.put(commit_key(job_id, commit), encode(tombstone(manifest)))
+    back = references(objects, job_id).kept(manifests) if manifests else frozenset()
+    for commit in back:
+        objects.put(commit_key(job_id, commit), encode(manifests[commit]))
+    return {n: m for n, m in manifests.items() if n not in back}
 
 
 def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
@@ -134,17 +162,44 @@ def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
     began_s = _store_now(objects)
     named: set[str] = set()
     damaged = []
+    tombstones: list[Pruned] = []
     commits = [found.key for found in objects.list("jobs/") if "/commits/" in found.key and commit_of_key(found.key) is not None]
     for key, entry in zip(commits, in_threads(lambda key: _entry_or_damage(objects, key), commits, THREADS), strict=True):
         if isinstance(entry, Manifest):
-            named.update(chunk_key(c.sha256, prefix_of(entry)) for c in entry.chunks)
+            named.update(_chunk_keys(entry))
+        elif isinstance(entry, Pruned):
+            tombstones += [entry] if entry.manifest is not None else []
         elif isinstance(entry, DamagedError):
             damaged.append(key)
+    for manifest in _empty_tombstones(objects, tombstones, began_s - grace_s):
+        named.update(_chunk_keys(manifest))
     count = freed = 0
     for key, size_bytes in _old_chunks(objects, began_s - grace_s, named):
         objects.delete(key)
         count, freed = count + 1, freed + size_bytes
     return SweepResult(count, freed, tuple(damaged))
+
+
+def _empty_tombstones(objects: ObjectStore, tombstones: list[Pruned], older_than_s: float) -> Iterator[Manifest]:
+    """Takes the manifests out of old tombstones, and puts those back that something refers to. Yields those whose chunks stay."""
+    for job_id, of_job in groupby(tombstones, key=lambda entry: entry.job_id):
+        held = references(objects, job_id)
+        for entry in of_job:
+            manifest, key = given_up(entry), commit_key(job_id, entry.commit)
+            assert manifest is not None
+            # Looked at after it was read: it may have become a tombstone since it was listed.
+            found = objects.stat(key)
+            if held.of(entry.commit):
+                objects.put(key, encode(manifest))
+                yield manifest
+            elif found is None or found.modified_s >= older_than_s:
+                yield manifest
+            else:
+                objects.put(key, encode(entry.model_copy(update={"manifest": None})))
+
+
+def _chunk_keys(manifest: Manifest) -> Iterator[str]:
+    return (chunk_key(c.sha256, prefix_of(manifest)) for c in manifest.chunks)
 
 
 def _old_chunks(objects: ObjectStore, older_than_s: float, named: set[str]) -> Iterator[tuple[str, int]]:
@@ -175,7 +230,3 @@ def _store_now(objects: ObjectStore) -> float:
     objects.delete(key)
     assert found is not None
     return found.modified_s
-
-
-def _tag_prefix(job_id: str) -> str:
-    return f"jobs/{job_id}/tags/"

@@ -1,7 +1,8 @@
 """Access rule of an attempt in the object store. Pure.
 
 Holds: an attempt writes below its own job's prefix alone, and there only what an attempt writes: entries of the commit chain, chunks, and
-what is of its own epoch. It reads its own job, and the checkpoints of the job that it resumes from if that is of the same project.
+what is of its own epoch. It reads its own job, and the checkpoints of the job that it resumes from if that is of the same project; there it
+writes one thing, under its own name: which of them it began from, so that retention keeps it.
 Never: allows a key that is not spelled as Trainhouse spells it: what has `..`, an empty part or a percent sign is not looked at further.
 """
 
@@ -15,7 +16,8 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 _EPOCH = r"(?P<epoch>[0-9]{10})"
 _COMMIT = re.compile(rf"jobs/{_JOB}/commits/[0-9]{{10}}")
 _CHUNK = re.compile(rf"jobs/{_JOB}/chunks/(?P<two>[0-9a-f]{{2}})/(?P=two)[0-9a-f]{{62}}")
-_TAG = re.compile(rf"jobs/{_JOB}/tags/{_NAME}")
+_TAG = re.compile(rf"jobs/{_JOB}/tags/(?:used-by:)?{_NAME}")
+_USED_BY = re.compile(rf"jobs/{_JOB}/tags/used-by:(?P<child>{_NAME})")
 _SAVER = re.compile(rf"jobs/{_JOB}/own/{_EPOCH}/savers/[0-9]{{1,20}}")
 _NODE = re.compile(rf"jobs/{_JOB}/own/{_EPOCH}/nodes/{_NAME}")
 _SHARED_CHUNK = re.compile(r"chunks/(?P<two>[0-9a-f]{2})/(?P<sha256>(?P=two)[0-9a-f]{62})")
@@ -95,11 +97,13 @@ def refusal(lease: Lease, ask: Ask) -> str | None:
     if not _fits(ask):
         ok = False
     elif operation in _READS:
-        ok = _of(lease, _COMMIT, _CHUNK, key=key) or _own(lease, _TAG, _SAVER, _NODE, key=key) or shared_chunk(key) in lease.shared_chunks
+        own = _own(lease, _TAG, _SAVER, _NODE, key=key) or _begun_from(lease, key)
+        ok = own or _of(lease, _COMMIT, _CHUNK, key=key) or shared_chunk(key) in lease.shared_chunks
     elif operation is Operation.LIST:
         ok = (_of(lease, _COMMITS_PREFIX, key=key) or _own(lease, _OWN_PREFIXES, key=key)) and _start_is_below(ask)
     elif operation is Operation.PUT:
-        ok = _own(lease, _COMMIT, _CHUNK, key=key) or (_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)
+        own = _own(lease, _COMMIT, _CHUNK, key=key) or (_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)
+        ok = own or _begun_from(lease, key)
     elif operation is Operation.DELETE:
         ok = _own(lease, _SAVER, _NODE, key=key) and epoch_in(key) < lease.epoch
     else:
@@ -142,6 +146,12 @@ def _own(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
 def _of(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
     """Of the job, or of the one that it resumes from."""
     return any(found["job"] in (lease.job_id, lease.resumes) for found in (p.fullmatch(key) for p in patterns) if found)
+
+
+def _begun_from(lease: Lease, key: str) -> bool:
+    """Of the job that it resumes from, the reference in its own name."""
+    found = _USED_BY.fullmatch(key)
+    return found is not None and found["job"] == lease.resumes != lease.job_id and found["child"] == lease.job_id
 
 
 def _start_is_below(ask: Ask) -> bool:

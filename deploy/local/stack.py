@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from os import environ
@@ -121,8 +121,8 @@ def down(root: Path) -> None:
     remove_runtime_dir(folder.part("store"))
 
 
-def ps(root: Path) -> list[PartRow]:
-    """Every part that runs all the time, as it is now; NotRunningError if nothing runs."""
+def ps(root: Path, names: Sequence[str] = stack_parts.NAMES) -> list[PartRow]:
+    """These parts as they are now, by default those that run all the time; NotRunningError if nothing runs."""
     folder = StackFolder(root.absolute())
     choices = folder.read_choices() if folder.root.exists() else None
     if choices is None:
@@ -134,8 +134,8 @@ def ps(root: Path) -> list[PartRow]:
             each.name, each.pid, each.state, each.restarts, addresses.get(each.name, []), str(supervisor_config.log_file(folder, each.name))
         )
         for each in sorted(
-            (each for each in supervisor_client.states(folder) if each.name in stack_parts.NAMES),
-            key=lambda each: stack_parts.NAMES.index(each.name),
+            (each for each in supervisor_client.states(folder) if each.name in names),
+            key=lambda each: names.index(each.name),
         )
     ]
 

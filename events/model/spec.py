@@ -142,10 +142,18 @@ class DataReference(Model):
     sha256: Sha256 = Field(description="SHA-256 of the data, in hexadecimal; handed to ranks, checked by nothing")
 
 
+class MetricMode(StrEnum):
+    """Direction in which a metric is better."""
+
+    MIN = "min"
+    MAX = "max"
+
+
 class CheckpointPolicy(Model):
     """Schedule of a session's saves, and retention. Without `every_*` the session chooses within the bounds.
 
-    `max_interval_s` bounds the time between saves by `every_steps`, too; `every_s` decides alone.
+    `max_interval_s` bounds the time between saves by `every_steps`, too; `every_s` decides alone. The newest `keep_last` stay, the best
+    `keep_best`, and what a tag or another job refers to.
     """
 
     every_steps: int | None = Field(None, ge=1, le=MOST_COUNT, description="steps from one save to the next; default: the session chooses")
@@ -157,6 +165,21 @@ class CheckpointPolicy(Model):
         600.0, gt=0, le=MOST_DURATION_S, description="most seconds between saves, those by `every_steps` included"
     )
     keep_last: int = Field(3, ge=1, le=1000, description="newest checkpoints that are kept; older ones are pruned")
+    keep_best: int | None = Field(
+        None, ge=1, le=1000, exclude_if=is_absent, description="checkpoints that are kept beside them: the best by `metric`; default: none"
+    )
+    metric: InputText | None = Field(
+        None, min_length=1, exclude_if=is_absent, description="metric of `keep_best`, by the name that the session logs; default: loss"
+    )
+    mode: MetricMode | None = Field(
+        None, exclude_if=is_absent, description="whether the least (`min`) or the greatest (`max`) value is the best; default: min"
+    )
+
+    @model_validator(mode="after")
+    def _best_by_what(self) -> "CheckpointPolicy":
+        if self.keep_best is None and (self.metric or self.mode):
+            raise ValueError(f"checkpoint: {'metric' if self.metric else 'mode'} is for keep_best; say how many of the best to keep")
+        return self
 
     @property
     def longest_s(self) -> float:

@@ -167,6 +167,29 @@ def test_nodes_and_questions_in_sql(stack: LiveStack) -> None:
 
 def test_a_sweep_of_the_store_takes_nothing_that_is_young(stack: LiveStack) -> None:
     assert stack.run("store", "sweep", "--json").objects() == [{"chunks": 0, "bytes_freed": 0, "left_by_ranks": 0, "damaged": []}]
+    assert {"expire", "sweep"} <= {row["name"] for row in stack.run("ps", "--json").objects()}, "once a day by themselves"
+
+
+def test_tags_and_jobs_that_began_from_a_checkpoint_keep_it(stack: LiveStack) -> None:
+    gpt = ("submit", "--no-code", "--wait", "--every-steps", "10", "-p", "steps=30")
+    command = ("--", "python", "-m", "trainhouse.workers.examples.gpt")
+    job = stack.run(*gpt, *command).lines[0]
+    commits = [row["commit"] for row in map(json.loads, stack.ok("checkpoints", job, "--json").splitlines())]
+    one, two = (f"{job}@{commit}" for commit in commits[:2])
+    stack.ok("checkpoint", "tag", one, "paper")
+    assert stack.run("checkpoint", "tag", f"{job}@999", "paper").code == 66
+    child = stack.run(*gpt, "--from", two, *command)
+    assert child.code == 0, child.err
+    kept = [(commits[0], "paper"), (commits[1], f"used-by:{child.lines[0]}")]
+    assert [(row["commit"], row["name"]) for row in stack.run("checkpoint", "tags", job, "--json").objects()] == kept
+    for checkpoint, name in ((one, "paper"), (two, f"used-by:{child.lines[0]}")):
+        refused = stack.run("checkpoint", "delete", checkpoint)
+        assert refused.code == 3 and f"trainhouse checkpoint untag {job} {name}" in refused.err, refused.err
+    assert [row["damaged"] for row in stack.run("checkpoint", "verify", job, "--json").objects()] == [[] for _ in commits]
+    stack.ok("checkpoint", "untag", job, "paper")
+    stack.ok("checkpoint", "delete", one)
+    assert stack.run("checkpoint", "verify", one).code == 66
+    assert stack.ok("checkpoint", "verify", two).count("sound") == 1
 
 
 def test_replay_verifies_what_the_scheduler_decided(stack: LiveStack) -> None:

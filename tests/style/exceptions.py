@@ -37,7 +37,6 @@ LIBRARY_DECORATORS: Final = (
 _DCP = "torch.distributed.checkpoint calls it"
 _UNPICKLER = "pickle.Unpickler calls it"
 UNUSED: Final[dict[str, str]] = {
-    "untag": "counterpart of tag, for programs that use the library",
     "set_up_storage_writer": _DCP,
     "set_up_storage_reader": _DCP,
     "prepare_local_plan": _DCP,

@@ -62,13 +62,14 @@ def _commands() -> Iterable[ModuleType]:
         table_copies,
     )
     from trainhouse.cli.fleet import emulated_fleet, node_commands, node_list, policies, pools, simulate, what_if
-    from trainhouse.cli.jobs import changes, import_runs, job_events, job_status, logs, rank_inspection, submit, why
+    from trainhouse.cli.jobs import changes, checkpoint_commands, import_runs, job_events, job_status, logs, rank_inspection, submit, why
     from trainhouse.cli.stack import open, partitions, project_access, project_account, project_topics, run, secret, token, upgrade
     from trainhouse.cli.top import command as top
 
     return (
         submit,
         job_status,
+        checkpoint_commands,
         top,
         why,
         changes,

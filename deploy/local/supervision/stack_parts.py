@@ -31,9 +31,9 @@ MOST_SOCKET_BYTES = 107
 NICENESS = {"projector": "5", "gateway": "5", "alerts": "10"}
 # What runs all the time.
 NAMES = (*SERVERS, *PROCESSORS, AGENT)
-# One pass of it, from the first full hour after `up` on.
-EXPIRE = "expire"
-EXPIRE_EVERY_S = 24 * 3600
+# One pass of each, from the first full hour after `up` on.
+EXPIRE, SWEEP = PASSES = ("expire", "sweep")
+PASS_EVERY_S = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,14 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
     # The agent has the longest time to stop. If the supervisor is killed, so is the agent: its ranks go on, and the
     # agent of the next `up` adopts them.
     agent = _metered(ports, Part(AGENT, "agent", run(AGENT), folder.root, 30, _own(folder, AGENT), stop_wait_s=45, orphan_signal="SIGKILL"))
-    return [*servers, *processors, agent, _expire(folder)]
+    # The sweep asks the store alone, so it needs no account of its own on the brokers.
+    return [*servers, *processors, agent, _pass(folder, EXPIRE, EXPIRE), _pass(folder, SWEEP, "store", "sweep")]
 
 
-def _expire(folder: StackFolder) -> Part:
+def _pass(folder: StackFolder, name: str, *command: str) -> Part:
     """A short process now and then, since one that stayed would hold memory all day."""
-    command = ["nice", "-n", "10", sys.executable, "-m", "trainhouse.cli.main", EXPIRE]
-    return Part(EXPIRE, TIMED, command, folder.root, 40, _own(folder, EXPIRE), every_s=EXPIRE_EVERY_S)
+    whole = ["nice", "-n", "10", sys.executable, "-m", "trainhouse.cli.main", *command]
+    return Part(name, TIMED, whole, folder.root, 40, _own(folder, EXPIRE), every_s=PASS_EVERY_S)
 
 
 def _own(folder: StackFolder, name: str) -> dict[str, str]:

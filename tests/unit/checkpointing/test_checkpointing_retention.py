@@ -12,7 +12,7 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest, Span
-from trainhouse.checkpointing.chain.retention import RetentionPolicy, sweep, tag, tags, to_prune, untag
+from trainhouse.checkpointing.chain.retention import RetentionPolicy, sweep, to_prune
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import UnknownFormatError
 from trainhouse.checkpointing.stores.object_store import Body
@@ -68,16 +68,6 @@ def test_the_newest_is_never_given_up_and_damaged_ones_do_not_count() -> None:
     assert gone(5, RetentionPolicy(keep_last=2), damaged={3}) == [0, 1, 3]
     assert gone(5, RetentionPolicy(keep_last=1), damaged={4}) == [0, 1, 2]
     assert gone(3, RetentionPolicy(keep_last=1), damaged={0, 1, 2}) == []
-
-
-def test_tags_keep_and_move() -> None:
-    objects = MemoryObjectStore()
-    tag(objects, "j", "release", 3)
-    tag(objects, "j", "release", 4)
-    tag(objects, "j", "paper", 1)
-    assert tags(objects, "j") == {"release": 4, "paper": 1}
-    untag(objects, "j", "paper")
-    assert tags(objects, "j") == {"release": 4} and tags(objects, "other") == {}
 
 
 def saved(objects: MemoryObjectStore, job: str, *values: float, clock: Callable[[], float] = Clock()) -> Checkpointer:

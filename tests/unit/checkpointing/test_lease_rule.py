@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from trainhouse.checkpointing.chain.chunks import chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import chain_prefix, commit_key
+from trainhouse.checkpointing.chain.references import used_by_key
 from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation, refusal
 from trainhouse.checkpointing.lease.policy import policy_of
 from trainhouse.workers.own_states import job_prefix, node_key, nodes_prefix, saver_key
@@ -40,6 +41,19 @@ def test_the_job_to_resume_from_is_read_alone() -> None:
     assert allowed(Operation.GET, chunk) and allowed(Operation.GET, commit_key("old", 1)) and allowed(Operation.LIST, chain_prefix("old"))
     assert not any(allowed(operation, key, upload_id="") for operation in WRITES for key in (chunk, commit_key("old", 1)))
     assert not allowed(Operation.LIST, "jobs/old/tags/") and not allowed(Operation.GET, node_key("old", 1, "n1"))
+
+
+def test_of_the_job_to_resume_from_one_thing_is_written() -> None:
+    key = used_by_key("old", "mine")
+    assert allowed(Operation.PUT, key) and allowed(Operation.GET, key)
+    for other in (used_by_key("old", "other"), used_by_key("other", "mine"), used_by_key("mine", "mine"), "jobs/old/tags/mine"):
+        assert not any(allowed(operation, other) for operation in WRITES)
+    assert not any(allowed(operation, key) for operation in WRITES if operation is not Operation.PUT)
+    assert not any(refusal(Lease("mine", 4), Ask(operation, key)) is None for operation in Operation)
+    written = policy_of(MINE, "b")["Statement"][1]["Resource"]
+    assert [r for r in written if "/jobs/mine/" not in r] == [f"arn:aws:s3:::b/{key}"]
+    long = "x" * 128
+    assert refusal(Lease(long, 4), Ask(Operation.GET, used_by_key(long, long))) is None, "its own pruning reads it"
 
 
 def test_of_other_epochs_nothing_is_written_and_of_newer_ones_nothing_removed() -> None:

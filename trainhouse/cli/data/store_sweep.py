@@ -1,6 +1,6 @@
 """`store sweep`: gives back what nothing needs any more of the object store. `store own`: says whose an old job is.
 
-Holds: what a checkpoint names, and what is younger than the savers' grace, is never touched; two sweeps at once do no harm.
+Holds: what a checkpoint names or a reference keeps, and what is younger than the grace, is never touched; two sweeps at once do no harm.
 """
 
 from typing import Annotated
@@ -24,8 +24,9 @@ def sweep(json: Json = False, data_dir: DataDir = None) -> None:
     \b
     trainhouse store sweep                           by hand, or once a day from a timer
 
-    Checkpoints themselves go by their jobs' `checkpoint.keep_last`; this frees the bytes afterwards. It reads every manifest: minutes for
-    many thousands. Interrupted, the next one goes on.
+    Checkpoints themselves go by their jobs' `checkpoint` or by `trainhouse checkpoint delete`; this frees the bytes a day afterwards, and
+    puts back what a tag or another job referred to in that instant. It reads every manifest: minutes for many thousands. Interrupted,
+    the next one goes on. A local stack does it once a day (`sweep` in `trainhouse ps`).
     """
     from trainhouse.checkpointing.chain.retention import sweep as sweep_chunks
     from trainhouse.checkpointing.settings import StoreSettings

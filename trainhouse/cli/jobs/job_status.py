@@ -79,7 +79,8 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
 
     \b
     trainhouse checkpoints gpt-1k7x3m9qp2f8d
-    trainhouse submit --resume-from gpt-1k7x3m9qp2f8d -- python train.py
+    trainhouse submit --from gpt-1k7x3m9qp2f8d -- python train.py
+    trainhouse checkpoint tag gpt-1k7x3m9qp2f8d@41 paper
     """
     from trainhouse.cli.shared import output
     from trainhouse.client import TrainhouseClient

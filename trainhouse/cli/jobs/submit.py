@@ -73,7 +73,10 @@ def submit(
     restarts: Annotated[Optional[int], typer.Option(help="How often it may restart.")] = None,  # noqa: UP045
     seed: Annotated[Optional[int], typer.Option(help="Seed of the job.")] = None,  # noqa: UP045
     resume_from: Annotated[
-        str | None, typer.Option(metavar="JOB", help="Begin from another job's checkpoint: JOB, JOB@COMMIT, JOB@step:N or JOB@best.")
+        str | None,
+        typer.Option(
+            "--resume-from", "--from", metavar="JOB", help="Begin from another job's checkpoint: JOB, JOB@COMMIT, JOB@step:N or JOB@best."
+        ),
     ] = None,
     interpreter: Annotated[Optional[str], typer.Option(help="Python that `python` means; default: the agent's.")] = None,  # noqa: UP045
     preemptible: Annotated[Optional[bool], typer.Option("--preemptible/--not-preemptible")] = None,  # noqa: UP045

@@ -84,12 +84,16 @@ def ps(
     data_dir: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON for programs: one object a line.")] = False,
 ) -> None:
-    """Show every part: process, state, how often it died and was started again, addresses, log file."""
+    """Show every part: process, state, how often it died and was started again, addresses, log file.
+
+    `expire` and `sweep` run once a day: between two runs they are EXITED, or STOPPED before the first.
+    """
     from trainhouse.cli.shared import output
     from trainhouse.deploy.local import stack
+    from trainhouse.deploy.local.supervision.stack_parts import NAMES, PASSES
 
     root = root_of(data_dir)
-    rows = stack.ps(root)
+    rows = stack.ps(root, (*NAMES, *PASSES))
     for warning in (*stack.warnings(root), *stack.halted_partitions(root), *stack.isolation_warnings(root)):
         output.remark(f"warning: {warning}")
     if as_json:

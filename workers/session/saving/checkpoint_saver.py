@@ -7,13 +7,15 @@ away for long costs a save, not the training: the older checkpoints stand, and t
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from trainhouse.checkpointing.chain.manifest import LOSS
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import CheckpointError, RetryableError
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.events.model.spec import CheckpointPolicy, MetricMode
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.logging.sink import Sink
 from trainhouse.workers.session.process_groups import Gang
@@ -86,13 +88,19 @@ class CommitSaver:
     saves = True
 
     def __init__(
-        self, checkpointer: Checkpointer, keep_last: int, resume_from: str | None, elsewhere: Elsewhere | None = None, tidies: bool = False
+        self,
+        checkpointer: Checkpointer,
+        retention: RetentionPolicy,
+        resume_from: str | None,
+        elsewhere: Elsewhere | None = None,
+        tidies: bool = False,
     ) -> None:
         """`tidies`: this rank removes what earlier attempts left elsewhere."""
         self._checkpointer = checkpointer
         self._elsewhere = elsewhere
         self._tidies = tidies
-        self._retention = RetentionPolicy(keep_last=keep_last)
+        self._retention = retention
+        self._warned = False
         self._resume_from = resume_from
         self._restored: int | None = None
         self._proved: int | None = None
@@ -111,12 +119,27 @@ class CommitSaver:
             print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)
             return False
         try:
-            self._checkpointer.prune(self._retention, frozenset() if self._proved is None else frozenset({self._proved}))
+            done = self._checkpointer.prune(self._retention, frozenset() if self._proved is None else frozenset({self._proved}))
+            if done.unmeasured:
+                self._warn_unmeasured()
         except RetryableError as error:
             print(f"older checkpoints were not removed, the next save tries again: {error}", file=sys.stderr, flush=True)
         if self._tidies and self._elsewhere is not None:
             self._tidy(self._elsewhere)
         return True
+
+    def _warn_unmeasured(self) -> None:
+        """Once an attempt: the program may log it later."""
+        if self._warned:
+            return
+        self._warned = True
+        name, keep_last = self._retention.metric, self._retention.keep_last
+        print(
+            f"trainhouse: checkpoint.keep_best: no checkpoint has the metric {name!r} yet, so the newest {keep_last} are kept; "
+            f"log it by session.log before a save, or name another in checkpoint.metric",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _tidy(self, elsewhere: Elsewhere) -> None:
         """Removes older remains; a failure costs a little space, not the training: ranks may have no right to remove anything."""
@@ -174,4 +197,10 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
     checkpointer.claim()
     elsewhere = Elsewhere(objects, context.job_id, context.epoch)
     tidies = context.rank == 0 and context.world_size > 1
-    return CommitSaver(checkpointer, context.policy.keep_last, context.resume_from, elsewhere, tidies)
+    return CommitSaver(checkpointer, retention_of(context.policy), context.resume_from, elsewhere, tidies)
+
+
+def retention_of(policy: CheckpointPolicy) -> RetentionPolicy:
+    """Returns the retention that a spec asks for."""
+    best: Literal["min", "max"] = "max" if policy.mode is MetricMode.MAX else "min"
+    return RetentionPolicy(policy.keep_last, policy.keep_best or 0, policy.metric or LOSS, best)

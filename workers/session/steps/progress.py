@@ -6,15 +6,16 @@ the pulse's thread only reads it.
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
-from trainhouse.checkpointing.chain.manifest import LOSS
 from trainhouse.events import RankActivity
 from trainhouse.workers.session.steps.activity import Activity
 from trainhouse.workers.session.steps.steptimes import StepTimes
 
 Write = Callable[[Mapping[str, Any]], None]
 TAIL_SHARE = 0.99
+MOST_MEASURED = 1000
 
 
 class Progress:
@@ -124,9 +125,10 @@ class Progress:
         return {name: value for name, value in fields.items() if value is not None}
 
     def measured(self) -> dict[str, float]:
-        """Returns the metrics for a checkpoint's manifest: the newest loss, if it is a finite number."""
-        loss = self._newest("loss")
-        return {} if loss is None or not math.isfinite(loss) else {LOSS: loss}
+        """Returns the metrics for a checkpoint's manifest: the newest value of each that is a finite number, MOST_MEASURED at most."""
+        values = ((name, _number(value)) for name, value in (self.fresh | self.latest | self.fresh).items())
+        finite = ((name, value) for name, value in values if value is not None and math.isfinite(value))
+        return dict(islice(finite, MOST_MEASURED))
 
     def _newest(self, *names: str) -> float | None:
         for name in names:

@@ -13,6 +13,7 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.unit.workers.session.test_session_boundary import SavedInMemory, ask, lines
 from trainhouse.checkpointing.chain.commits import read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
+from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.events import Divergence, OnDivergence
 from trainhouse.events.model.spec import CheckpointPolicy
@@ -136,7 +137,7 @@ class TestGoodCommit:
     """Over a real chain in memory: what is proved, what is kept."""
 
     def saver(self, store: MemoryObjectStore, epoch: int = 0, keep_last: int = 1) -> CommitSaver:
-        return CommitSaver(Checkpointer(CheckpointerSettings("j", epoch, epoch, "spec"), store), keep_last, None)
+        return CommitSaver(Checkpointer(CheckpointerSettings("j", epoch, epoch, "spec"), store), RetentionPolicy(keep_last), None)
 
     def test_a_checkpoint_is_good_once_training_went_on_from_it_and_is_kept_until_then(self, tmp_path: Path) -> None:
         store = MemoryObjectStore()

@@ -9,6 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.fakes.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import ObjectStoreRefusedError
 from trainhouse.workers.own_states import HEADER, NAMES, node_key, packed, read_left
@@ -276,6 +277,6 @@ def test_ranks_that_may_remove_nothing_save_all_the_same(tmp_path: Path, capfd: 
     objects = NothingGoes()
     objects.put(node_key("j", 3, "node-1"), b"of an earlier attempt")
     checkpointer, elsewhere = Checkpointer(CheckpointerSettings("j", 4, 1, "0" * 64), objects), Elsewhere(objects, "j", 4)
-    saver = CommitSaver(checkpointer, keep_last=1, resume_from=None, elsewhere=elsewhere, tidies=True)
+    saver = CommitSaver(checkpointer, RetentionPolicy(1), resume_from=None, elsewhere=elsewhere, tidies=True)
     assert [saver.save(Tracked(torch.nn.Linear(1, 1)), step, {}) for step in (1, 2)] == [True, True]
     assert capfd.readouterr().err.count("no right to remove") == 1

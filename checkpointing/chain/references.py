@@ -1,0 +1,118 @@
+"""References to a job's commits, `jobs/{job}/tags/{name}`: tags, and `used-by:{job}` of each job that began from one.
+
+Holds: `references` is the one rule by which pruning, deletion and sweeps know what must stay. A reference is written after its commit was
+seen live. A commit that is given up in that instant keeps its bytes for the grace time, within which the pruning process or a sweep finds
+the reference and puts it back. An unreadable reference keeps all commits of its job.
+Never: removes a commit.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from trainhouse.checkpointing.chain.commits import commit_key, read_entry
+from trainhouse.checkpointing.chain.manifest import AnyEntry, Manifest, Pruned, encode
+from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError
+from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
+
+USED_BY = "used-by:"
+TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class References:
+    """The references of one job: names by commit. `unreadable`: names whose commit is not known."""
+
+    by_commit: Mapping[int, tuple[str, ...]]
+    unreadable: tuple[str, ...] = ()
+
+    def of(self, commit: int) -> tuple[str, ...]:
+        """Names that keep this commit, those included that might."""
+        return (*self.by_commit.get(commit, ()), *self.unreadable)
+
+    def kept(self, commits: Iterable[int]) -> frozenset[int]:
+        """Commits of these that must stay."""
+        return frozenset(n for n in commits if self.of(n))
+
+
+def references(objects: ObjectStore, job_id: str) -> References:
+    """Reads all references of a job."""
+    by_commit: dict[int, tuple[str, ...]] = {}
+    unreadable = []
+    for found in objects.list(tags_prefix(job_id)):
+        content = get_or_none(objects, found.key)
+        if content is None:
+            continue
+        name, commit = found.key.removeprefix(tags_prefix(job_id)), _commit_in(content)
+        if commit is None:
+            unreadable.append(name)
+        else:
+            by_commit[commit] = (*by_commit.get(commit, ()), name)
+    return References(by_commit, tuple(unreadable))
+
+
+def tag(objects: ObjectStore, job_id: str, name: str, commit: int) -> None:
+    """Keeps a commit for as long as the tag exists; a tag of that name moves. Raises InvalidStateError (name), NoCheckpointError."""
+    if not TAG_NAME.fullmatch(name):
+        raise InvalidStateError(f"tag {name[:100]!r}: use 1 to 64 letters, digits, `.`, `_` or `-`, a letter or digit first")
+    if not isinstance(_entry(objects, job_id, commit), Manifest):
+        raise NoCheckpointError(f"{job_id}@{commit}: no such checkpoint; `trainhouse checkpoints {job_id}` lists them")
+    objects.put(f"{tags_prefix(job_id)}{name}", _record(commit))
+    manifest = given_up(_entry(objects, job_id, commit))
+    if manifest is not None:
+        objects.put(commit_key(job_id, commit), encode(manifest))
+
+
+def untag(objects: ObjectStore, job_id: str, name: str) -> int | None:
+    """Removes a tag, or the reference of a job (`used-by:JOB`). Returns the commit that it kept, None without such a tag."""
+    key = f"{tags_prefix(job_id)}{name}"
+    content = get_or_none(objects, key)
+    objects.delete(key)
+    return None if content is None else _commit_in(content)
+
+
+def begin_from(objects: ObjectStore, job_id: str, commit: int, child: str) -> None:
+    """Notes that job `child` begins from this commit, which was just seen; so it stays. What it began from before is forgotten."""
+    if begun_from(objects, job_id, child) != commit:
+        objects.put(used_by_key(job_id, child), _record(commit))
+
+
+def begun_from(objects: ObjectStore, job_id: str, child: str) -> int | None:
+    """The commit of `job_id` that an attempt of `child` began from, None for none."""
+    content = get_or_none(objects, used_by_key(job_id, child))
+    return None if content is None else _commit_in(content)
+
+
+def tags_prefix(job_id: str) -> str:
+    """Key prefix of a job's references."""
+    return f"jobs/{job_id}/tags/"
+
+
+def used_by_key(job_id: str, child: str) -> str:
+    """Key of the reference that `child` has to a commit of `job_id`."""
+    return f"{tags_prefix(job_id)}{USED_BY}{child}"
+
+
+def given_up(entry: object) -> Manifest | None:
+    """The manifest in a tombstone that a sweep has not emptied yet: its chunks are still there."""
+    return entry.manifest if isinstance(entry, Pruned) else None
+
+
+def _entry(objects: ObjectStore, job_id: str, commit: int) -> AnyEntry | None:
+    try:
+        return read_entry(objects, job_id, commit)
+    except DamagedError:
+        return None
+
+
+def _record(commit: int) -> bytes:
+    return orjson.dumps({"commit": commit})
+
+
+def _commit_in(content: bytes) -> int | None:
+    try:
+        return int(orjson.loads(content)["commit"])
+    except (ValueError, KeyError, TypeError):
+        return None
