@@ -37,9 +37,14 @@ def values_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def take_apart(values: Mapping[str, Any]) -> TakenApart:
     """Splits nested values. Raises InvalidStateError, naming the place, for what cannot be saved."""
-    tensors: dict[str, torch.Tensor] = {}
-    skeleton = _strip(values, "", tensors)
+    skeleton, tensors = stripped(values)
     return TakenApart(tensors, pack(skeleton, "state"))
+
+
+def stripped(values: Mapping[str, Any]) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Splits nested values into a skeleton that is not packed, and tensors by name."""
+    tensors: dict[str, torch.Tensor] = {}
+    return _strip(values, "", tensors), tensors
 
 
 def tensor_names(skeleton: Any) -> list[str]:
@@ -47,7 +52,7 @@ def tensor_names(skeleton: Any) -> list[str]:
     names: list[str] = []
 
     def note(value: Any) -> Any:
-        if _is_mark(value):
+        if is_mark(value):
             names.append(value[1])
             return value
         return _rebuild(value, note)
@@ -60,7 +65,7 @@ def put_together(skeleton: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     """An unpacked skeleton, or a part of one, with its tensors in their places."""
 
     def fill(value: Any) -> Any:
-        return tensors[value[1]] if _is_mark(value) else _rebuild(value, fill)
+        return tensors[value[1]] if is_mark(value) else _rebuild(value, fill)
 
     return fill(skeleton)
 
@@ -89,14 +94,14 @@ def _strip(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         return _take(value, name, tensors)
     if isinstance(value, Mapping):
-        kept = {k: _strip(v, _inner(name, k), tensors) for k, v in value.items()}
+        kept = {k: _strip(v, inner_name(name, k), tensors) for k, v in value.items()}
         return OrderedDict(kept) if isinstance(value, OrderedDict) else kept
     if type(value) in (list, tuple):
-        return type(value)(_strip(v, _inner(name, i), tensors) for i, v in enumerate(value))
+        return type(value)(_strip(v, inner_name(name, i), tensors) for i, v in enumerate(value))
     return value
 
 
-def _inner(name: str, key: object) -> str:
+def inner_name(name: str, key: object) -> str:
     """Name of what lies under a key: unique, since dots in keys are escaped and keys other than strings bracketed."""
     part = re.sub(r"([\\.\[])", r"\\\1", key) if isinstance(key, str) else f"[{key!r}]"
     return f"{name}.{part}" if name else part
@@ -109,7 +114,8 @@ def _take(tensor: torch.Tensor, name: str, tensors: dict[str, torch.Tensor]) -> 
     return (_MARK, name)
 
 
-def _is_mark(value: Any) -> bool:
+def is_mark(value: Any) -> bool:
+    """Returns whether a value of a skeleton stands for a tensor."""
     return type(value) is tuple and len(value) == 2 and value[0] == _MARK
 
 
