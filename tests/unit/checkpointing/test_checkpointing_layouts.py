@@ -11,11 +11,27 @@ import torch.distributed as dist
 from torch import nn
 
 from tests.support.gloo_gang import Groups, run_gang
+from tests.support.parallel_layouts import Run
 from trainhouse.checkpointing.chain.commits import read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.workers.session.saving.tracked_state import Tracked
+
+Layout = tuple[str, int]
+BEFORE, AFTER = 3, 2
+PAIRS: tuple[tuple[Layout, Layout], ...] = (
+    *(((name, ranks), (name, ranks)) for name, ranks in (("ddp", 2), ("fsdp", 2), ("fsdp", 4), ("tp", 2), ("pp", 2))),
+    (("ddp", 2), ("fsdp", 2)),
+    (("ddp", 2), ("pp", 2)),
+    (("fsdp", 2), ("fsdp", 4)),
+    (("fsdp", 4), ("ddp", 2)),
+    (("tp", 2), ("fsdp", 2)),
+    (("fsdp", 4), ("tp", 2)),
+    (("pp", 2), ("one", 1)),
+    (("pp", 4), ("pp", 2)),
+    (("pp", 2), ("fsdp", 4)),
+)
 
 
 def trained(model: nn.Module, optimizer: torch.optim.Optimizer, width: int) -> None:
@@ -64,9 +80,37 @@ def disagreeing(store: Any, group: dist.ProcessGroup, job: str, state: dict[str,
     return "no error"
 
 
+def across(store: Any, old: Layout, new: Layout, groups: Groups) -> dict[str, Any]:
+    """Trains and saves in one layout and restores in another; in the same one both go on."""
+    said: dict[str, Any] = {}
+    job, group = "-".join(f"{layout}{ranks}" for layout, ranks in (old, new)), groups[old[1]]
+    averages = {old[0], new[0]} <= {"ddp", "fsdp"}
+    if group is not None:
+        first = Run(old[0], group, 1, averages)
+        first.train(0, BEFORE)
+        tracked = first.tracked()
+        Checkpointer(CheckpointerSettings(job, 1, 0, "spec"), store, group).save(tracked.shared(), tracked.of_this_rank(), BEFORE, 1.0)
+        said["saved"] = first.values()
+        if old == new:
+            first.train(BEFORE, AFTER)
+            said["went on"] = first.values()
+    dist.barrier()
+    group = groups[new[1]]
+    if group is not None:
+        second = Run(new[0], group, 99, averages)
+        tracked = second.tracked()
+        Checkpointer(CheckpointerSettings(job, 2, 1, "spec"), store, group).restore(tracked.shared(), tracked.put_back_own)
+        said |= {"restored": second.values(), "optimizer steps": second.optimizer_steps}
+        said["lrs"] = [schedule.get_last_lr() for schedule in second.schedules]
+        second.train(BEFORE, AFTER)
+        said["resumed"] = second.values()
+    dist.barrier()
+    return said
+
+
 def in_each_process(store: Any, groups: Groups) -> dict[Any, Any]:
     """Everything that the tests ask for, in one of the four processes."""
-    said: dict[Any, Any] = {}
+    said: dict[Any, Any] = {(old, new): across(store, old, new, groups) for old, new in PAIRS}
     rank, two = dist.get_rank(), groups[2]
     if two is not None:
         said["different modules"] = different_modules(store, two)
@@ -102,3 +146,28 @@ def test_ranks_that_track_different_modules_are_saved_whole(gangs: list[dict[Any
 def test_ranks_that_disagree_about_one_key_are_refused_by_name(gangs: list[dict[Any, Any]], scenario: str, says: str) -> None:
     for said in gangs[:2]:
         assert said[scenario].startswith(f"InvalidStateError: {says};"), said[scenario]
+
+
+def merged(ranks: list[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """What all ranks hold together, by name; ranks that hold the same hold it alike."""
+    found: dict[str, list[float]] = {}
+    for values in ranks:
+        for name, value in values.items():
+            assert found.setdefault(name, value) == value, name
+    return found
+
+
+@pytest.mark.parametrize(("old", "new"), PAIRS, ids=lambda layout: f"{layout[0]}{layout[1]}")
+def test_weights_and_moments_are_the_same_in_any_layout(gangs: list[dict[Any, Any]], old: Layout, new: Layout) -> None:
+    said = [rank[old, new] for rank in gangs]
+    saved, restored = (merged([rank[what] for rank in said if what in rank]) for what in ("saved", "restored"))
+    assert restored == saved
+    assert sum("exp_avg_sq" in name for name in saved) == 7, "all but the frozen and the unused one"
+    assert any(name.startswith("ema ") for name in saved) == ({old[0], new[0]} <= {"ddp", "fsdp"})
+    assert all(value == [1.0] for name, value in restored.items() if name.endswith("sharded")), "moments are sharded as their parameters"
+    for rank in said[: new[1]]:
+        assert rank["optimizer steps"] == 0
+        assert all(lrs == pytest.approx([0.7e-2, 0.7e-2, 1.4e-2]) for lrs in rank["lrs"])
+        assert rank["resumed"] != rank["restored"], "training goes on"
+        if old == new:
+            assert rank["resumed"] == rank["went on"], "bit for bit as without the restore"

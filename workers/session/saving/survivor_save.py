@@ -93,8 +93,7 @@ class Survival:
         except OwnStateNotSavedError as why:
             self._give_up(str(why))
             return
-        parts = self._tracked.shared()
-        self._counters = {name: dict(parts[name].state_dict()) for name in ("schedule", "scaler") if name in parts}
+        self._counters = {name: dict(part.state_dict()) for name, part in self._tracked.counters().items()}
         self._was = self._versions()
         self._changed = False
         self._step = step

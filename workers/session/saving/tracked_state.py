@@ -5,6 +5,7 @@ Holds: tensors are named as in the model itself, without the name that DDP's wra
 Never: talks to storage; lets an optimizer take a step.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -12,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
 
+from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.state.model_state import ModelState
 from trainhouse.checkpointing.state.optimizer_state import OptimizerState
@@ -77,12 +79,15 @@ class Tracked:
         parts = {
             "model": None if self.model is None else ModelState(self.models),
             "optimizer": None if self.optimizer is None else self._optimizer_state(),
-            "schedule": _as_one(self.schedule),
-            "scaler": self.scaler,
             "ema": None if self.ema is None else ModelState(_several(self.ema)),
         }
         extra = {f"extra.{name}": _module_state(part) for name, part in self.extra.items()}
-        return {name: part for name, part in parts.items() if part is not None} | extra
+        return {name: part for name, part in parts.items() if part is not None} | self.counters() | extra
+
+    def counters(self) -> dict[str, Stateful]:
+        """Returns the shared parts that are a few numbers, which a program may advance at any time within a step."""
+        parts = {"schedule": Schedules(_several(self.schedule)) if self.schedule is not None else None, "scaler": self.scaler}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def of_this_rank(self) -> dict[str, Any]:
         """Returns the state that each rank has of its own, as values."""
@@ -101,21 +106,33 @@ class Tracked:
         """By parameter names; by number, as the optimizer itself, where the model does not name all of its parameters."""
         names = parameter_names(self.models)
         known = all(isinstance(o, torch.optim.Optimizer) and _names_all(o, names) for o in self.optimizers)
-        return OptimizerState(self.optimizers, names) if known else _as_one(self.optimizer)
+        if not known and len(self.optimizers) > 1:
+            raise InvalidUseError("track(optimizer=[...]): a parameter of theirs is none of the tracked model's, so it has no name")
+        return OptimizerState(self.optimizers, names) if known else self.optimizers[0]
 
 
-class _Several:
-    """Parts of one kind, by their place in a list."""
+class Schedules:
+    """LR schedules: one as itself, several by their place. Restored into another number of them where all are alike, as with one
+    optimizer for each pipeline stage."""
 
-    def __init__(self, parts: Sequence[Stateful]) -> None:
-        self._parts = parts
+    def __init__(self, schedules: Sequence[Stateful]) -> None:
+        self._schedules = schedules
 
     def state_dict(self) -> dict[str, Any]:
-        return {str(place): part.state_dict() for place, part in enumerate(self._parts)}
+        """The state of the only one, or all by place."""
+        states = [schedule.state_dict() for schedule in self._schedules]
+        return dict(states[0]) if len(states) == 1 else {str(place): state for place, state in enumerate(states)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for place, part in enumerate(self._parts):
-            part.load_state_dict(state[str(place)])
+        """Loads either form. Raises InvalidStateError."""
+        places = [str(place) for place in range(len(state))]
+        saved = [state[place] for place in places] if set(state) == set(places) else [state]
+        if len(saved) != len(self._schedules):
+            if any(other != saved[0] for other in saved):
+                raise InvalidStateError(f"it holds {len(saved)} schedules that differ, and this rank has {len(self._schedules)}")
+            saved = saved[:1] * len(self._schedules)
+        for schedule, of_it in zip(self._schedules, saved, strict=True):
+            schedule.load_state_dict(copy.deepcopy(of_it))
 
 
 def _several(part: Any) -> tuple[Any, ...]:
@@ -123,10 +140,6 @@ def _several(part: Any) -> tuple[Any, ...]:
     if part is None:
         return ()
     return tuple(part) if isinstance(part, list | tuple) else (part,)
-
-
-def _as_one(part: Any) -> Any:
-    return _Several(part) if isinstance(part, list | tuple) else part
 
 
 def _module_state(part: Stateful) -> Any:
