@@ -64,8 +64,9 @@ class OptimizerState:
         found = _Saved(saved)
         chosen = {key: value for key, value in saved.items() if key.startswith(f"{_TIED}.")}
         for optimizer in self._optimizers:
-            for parameter in _parameters(optimizer):
-                name = found.name_of(self._names[parameter])
+            names = [found.name_of(self._names[parameter]) for parameter in _parameters(optimizer)]
+            _groups(optimizer, names, found)
+            for parameter, name in zip(_parameters(optimizer), names, strict=True):
                 chosen |= {f"{_STATE}.{name}.{key}": _like(parameter, value) for key, value in found.state.get(name, {}).items()}
                 chosen |= {f"{_GROUPS}.{name}.{key}": value for key, value in found.settings[name].items()}
         return chosen
@@ -84,19 +85,9 @@ class OptimizerState:
 
     def _numbered(self, optimizer: torch.optim.Optimizer, saved: "_Saved") -> dict[str, Any]:
         """The optimizer's own dictionary of what was saved."""
-        own, parameters = optimizer.state_dict(), _parameters(optimizer)
-        names = [saved.name_of(self._names[parameter]) for parameter in parameters]
-        groups = []
-        for group in own[_GROUPS]:
-            of_group = {key: group[key] for key in _OF_GROUP if key in group}
-            members = [names[number] for number in group["params"]]
-            for member in members[1:]:
-                if not _same(saved.settings[member], saved.settings[members[0]]):
-                    raise InvalidStateError(
-                        f"{members[0]} and {member} are in one group of the optimizer, and were saved with other settings"
-                    )
-            groups.append({**group, **(saved.settings[members[0]] if members else {}), **of_group})
-        return {_STATE: {n: dict(saved.state[name]) for n, name in enumerate(names) if name in saved.state}, _GROUPS: groups}
+        names = [saved.name_of(self._names[parameter]) for parameter in _parameters(optimizer)]
+        state = {number: dict(saved.state[name]) for number, name in enumerate(names) if name in saved.state}
+        return {_STATE: state, _GROUPS: _groups(optimizer, names, saved)}
 
 
 class _Saved:
@@ -139,6 +130,19 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def _groups(optimizer: torch.optim.Optimizer, names: Sequence[str], saved: _Saved) -> list[dict[str, Any]]:
+    """The optimizer's groups with the settings that were saved. Raises InvalidStateError for one group of unlike settings."""
+    groups = []
+    for group in optimizer.state_dict()[_GROUPS]:
+        of_group = {key: group[key] for key in _OF_GROUP if key in group}
+        members = [names[number] for number in group["params"]]
+        for member in members[1:]:
+            if not _same(saved.settings[member], saved.settings[members[0]]):
+                raise InvalidStateError(f"{members[0]} and {member} are in one group of the optimizer, and were saved with other settings")
+        groups.append({**group, **(saved.settings[members[0]] if members else {}), **of_group})
+    return groups
+
+
 def _by_number(state: Mapping[str, Any]) -> bool:
     return isinstance(state.get(_GROUPS), list)
 
@@ -154,6 +158,11 @@ def _like(parameter: torch.Tensor, saved: Any) -> Any:
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(
-        bool(torch.equal(v, other[k]) if isinstance(v, torch.Tensor) else v == other[k]) for k, v in one.items()
-    )
+    return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Equal values; tensors without memory are taken for equal."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.is_meta or other.is_meta or torch.equal(one, other)
+    return bool(one == other)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
@@ -105,19 +105,26 @@ class Run:
         if self.layout == "pp":
             return list(self._stages())
         net: nn.Module = Net()
-        mesh = DeviceMesh.from_group(self.group, "cpu") if self.layout in ("fsdp", "tp") else None
+        mesh = self._mesh()
         if self.averages:
             self.ema = AveragedModel(net)
         if self.layout == "ddp":
             return [DistributedDataParallel(net, process_group=self.group, find_unused_parameters=True)]
-        if self.layout == "fsdp":
+        if self.layout in ("tp", "2d"):
+            parallelize_module(net, mesh["tp"], {"layers.0": ColwiseParallel(), "layers.1": RowwiseParallel()})
+        if self.layout in ("fsdp", "hsdp", "2d"):
+            over = mesh["dp"] if self.layout == "2d" else mesh
             for whole_model in [net] if self.ema is None else [net, self.ema.module]:
                 for layer in whole_model.layers.values():
-                    fully_shard(layer, mesh=mesh)
-                fully_shard(whole_model, mesh=mesh)
-        if self.layout == "tp":
-            parallelize_module(net, mesh, {"layers.0": ColwiseParallel(), "layers.1": RowwiseParallel()})
+                    fully_shard(layer, mesh=over)
+                fully_shard(whole_model, mesh=over)
         return [net]
+
+    def _mesh(self) -> DeviceMesh:
+        """All ranks in a row, or in a square of data by tensor parallel, or of replicas by shards."""
+        if self.layout in ("hsdp", "2d"):
+            return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        return DeviceMesh.from_group(self.group, "cpu", mesh_dim_names=("tp",))
 
     def _stages(self) -> Iterator[nn.Module]:
         """Each layer is a stage, and rank r has every so many-th from r on."""
@@ -133,7 +140,7 @@ class Run:
         if self.pipeline is not None:
             self.pipeline.step(*([x] if self.rank == 0 else []), **({"target": target} if self.rank == self.ranks - 1 else {}))
             return
-        mine = slice(self.rank, None, self.ranks) if self.layout in ("ddp", "fsdp") else slice(None)
+        mine = slice(self.rank, None, self.ranks) if self.layout in ("ddp", "fsdp", "hsdp") else slice(None)
         loss = functional.mse_loss(self.models[0](x[mine]), target[mine])
         (self.scaler.scale(loss) if self.scaler is not None else loss).backward()
 

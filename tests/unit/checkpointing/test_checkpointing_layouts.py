@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.gloo_gang import Groups, run_gang
 from tests.support.parallel_layouts import Run
@@ -31,6 +32,10 @@ PAIRS: tuple[tuple[Layout, Layout], ...] = (
     (("pp", 2), ("one", 1)),
     (("pp", 4), ("pp", 2)),
     (("pp", 2), ("fsdp", 4)),
+    (("hsdp", 4), ("fsdp", 2)),
+    (("fsdp", 2), ("2d", 4)),
+    (("2d", 4), ("2d", 4)),
+    (("2d", 4), ("pp", 2)),
 )
 
 
@@ -108,11 +113,59 @@ def across(store: Any, old: Layout, new: Layout, groups: Groups) -> dict[str, An
     return said
 
 
+def by_number(store: Any, old: dist.ProcessGroup | None, new: dist.ProcessGroup | None) -> dict[str, Any]:
+    """Saves a DDP training as sessions did before, by parameter number, and restores it sharded."""
+    said: dict[str, Any] = {}
+    if old is not None:
+        first = Run("ddp", old, 1)
+        first.train(0, BEFORE)
+        state = {"model": first.models[0].module, "optimizer": first.optimizers[0], "schedule": first.schedules[0]}
+        Checkpointer(CheckpointerSettings("numbers-old", 1, 0, "spec"), store, old).save(state, Tracked().of_this_rank(), BEFORE, 1.0)
+        said["saved"] = first.values()
+    dist.barrier()
+    if new is not None:
+        second = Run("fsdp", new, 99)
+        tracked = second.tracked()
+        Checkpointer(CheckpointerSettings("numbers-old", 2, 1, "spec"), store, new).restore(tracked.shared(), tracked.put_back_own)
+        said["restored"] = second.values()
+        second.train(BEFORE, AFTER)
+    dist.barrier()
+    return said
+
+
+def buffers(store: Any, group: dist.ProcessGroup) -> dict[str, Any]:
+    """DDP with batch statistics, which differ between the ranks until rank 0's are sent to all at the next forward pass."""
+
+    def made(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Tracked]:
+        torch.manual_seed(seed)
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), process_group=group)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        return model, optimizer, Tracked(model, optimizer)
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int) -> list[list[float]]:
+        for step in range(first, first + 2):
+            generator = torch.Generator().manual_seed(10 * step + dist.get_rank(group))
+            model(torch.rand(4, 3, generator=generator)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return [t.reshape(-1).tolist() for t in model.state_dict().values()]
+
+    model, optimizer, tracked = made(1)
+    saved = train(model, optimizer, 0)
+    Checkpointer(CheckpointerSettings("buffers", 1, 0, "spec"), store, group).save(tracked.shared(), tracked.of_this_rank(), 2, 1.0)
+    again, fresh, tracked = made(2)
+    Checkpointer(CheckpointerSettings("buffers", 2, 1, "spec"), store, group).restore(tracked.shared(), tracked.put_back_own)
+    restored = [t.reshape(-1).tolist() for t in again.state_dict().values()]
+    return {"saved": saved, "restored": restored, "went on": train(model, optimizer, 2), "resumed": train(again, fresh, 2)}
+
+
 def in_each_process(store: Any, groups: Groups) -> dict[Any, Any]:
     """Everything that the tests ask for, in one of the four processes."""
     said: dict[Any, Any] = {(old, new): across(store, old, new, groups) for old, new in PAIRS}
     rank, two = dist.get_rank(), groups[2]
+    said["by number"] = by_number(store, two, groups[4])
     if two is not None:
+        said["buffers"] = buffers(store, two)
         said["different modules"] = different_modules(store, two)
         said["shapes"] = disagreeing(store, two, "shapes", {"model": nn.Linear(3 + rank, 2)})
         torch.manual_seed(rank)
@@ -171,3 +224,15 @@ def test_weights_and_moments_are_the_same_in_any_layout(gangs: list[dict[Any, An
         assert rank["resumed"] != rank["restored"], "training goes on"
         if old == new:
             assert rank["resumed"] == rank["went on"], "bit for bit as without the restore"
+
+
+def test_a_checkpoint_by_parameter_number_restores_sharded(gangs: list[dict[Any, Any]]) -> None:
+    said = [rank["by number"] for rank in gangs]
+    assert all(rank["restored"] == said[0]["saved"] for rank in said)
+
+
+def test_batch_statistics_of_ddp_are_rank_0s(gangs: list[dict[Any, Any]]) -> None:
+    said = [rank["buffers"] for rank in gangs[:2]]
+    assert said[0]["saved"] != said[1]["saved"], "each rank has statistics of its own samples"
+    assert all(rank["restored"] == said[0]["saved"] for rank in said)
+    assert all(rank["resumed"] == rank["went on"] for rank in said)
