@@ -1,8 +1,8 @@
 """Optimizers of one rank as a part of the training state, by the fully qualified names of their parameters.
 
-Saved are the keys of torch's `get_optimizer_state_dict(..., flatten_optimizer_state_dict=True)`: `state.<parameter>.<name>` and
-`param_groups.<parameter>.<setting>`; `tied.<parameter>` names the parameter under whose name the state of a tied one is. Checkpoints of
-before have the optimizer's own dictionary, by number: there `param_groups` is one entry, a list, and both are read.
+Saved are `state`, `param_groups` and `tied`, each by parameter: joined by dots, the keys are those of torch's `get_optimizer_state_dict`
+with `flatten_optimizer_state_dict=True`; `tied` names the parameter under whose name the state of a tied one is. Checkpoints of before
+have the optimizer's own dictionary, by number: there `param_groups` is a list, and both are read.
 Holds: no optimizer takes a step, so that neither a scaler, a schedule nor a hook moves; torch's own functions take one to make moments.
 A fresh optimizer gets moments that are sharded as its parameters are. A group without parameters keeps its settings.
 """
@@ -30,116 +30,82 @@ class OptimizerState:
         self._names = names
 
     def state_dict(self) -> dict[str, Any]:
-        """Flat: what torch's function gives, but that it takes no step for it."""
-        flat: dict[str, Any] = {}
+        """By parameter; no step is taken for it. Parameters of one group share one dictionary of settings."""
+        saved: dict[str, dict[str, Any]] = {_STATE: {}, _GROUPS: {}, _TIED: {}}
         for optimizer in self._optimizers:
-            own, parameters = optimizer.state_dict(), _parameters(optimizer)
-            for number, state in own[_STATE].items():
-                flat |= {f"{_STATE}.{self._name(parameters[number])}.{key}": value for key, value in state.items()}
+            own = optimizer.state_dict()
+            names = [self._names[parameter] for parameter in _parameters(optimizer)]
+            saved[_STATE] |= {names[number][0]: state for number, state in own[_STATE].items()}
             for group in own[_GROUPS]:
                 settings = {key: value for key, value in group.items() if key not in _OF_GROUP}
-                for number in group["params"]:
-                    flat |= {f"{_GROUPS}.{self._name(parameters[number])}.{key}": value for key, value in settings.items()}
-            for parameter in parameters:
-                flat |= {f"{_TIED}.{alias}": self._name(parameter) for alias in self._names[parameter][1:]}
-        return flat
+                saved[_GROUPS] |= {names[number][0]: settings for number in group["params"]}
+            saved[_TIED] |= {alias: first for first, *aliases in names for alias in aliases}
+        return saved
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads either form."""
         if _by_number(state):
             self._only().load_state_dict(dict(state))
             return
-        saved = _Saved(state)
         for optimizer in self._optimizers:
-            optimizer.load_state_dict(self._numbered(optimizer, saved))
+            names = self._saved_names(optimizer, state)
+            moments = {number: dict(state[_STATE][name]) for number, name in enumerate(names) if name in state[_STATE]}
+            optimizer.load_state_dict({_STATE: moments, _GROUPS: _groups(optimizer, names, state[_GROUPS])})
 
     def targets(self, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """What the parameters of this rank need; moments as their parameters are sharded."""
+        """Chooses the state of this rank's parameters; moments are sharded as these."""
         if _by_number(saved):
             parameters = _parameters(self._only())
             if len(parameters) < sum(len(group["params"]) for group in saved[_GROUPS]):
                 raise InvalidStateError("its optimizer has more parameters than this rank's, and names them by number")
             moments = {n: {k: _like(parameters[n], v) for k, v in state.items()} for n, state in saved[_STATE].items()}
             return {**saved, _STATE: moments}
-        found = _Saved(saved)
-        chosen = {key: value for key, value in saved.items() if key.startswith(f"{_TIED}.")}
+        chosen: dict[str, Any] = {_STATE: {}, _GROUPS: {}, _TIED: saved[_TIED]}
         for optimizer in self._optimizers:
-            names = [found.name_of(self._names[parameter]) for parameter in _parameters(optimizer)]
-            _groups(optimizer, names, found)
+            names = self._saved_names(optimizer, saved)
+            _groups(optimizer, names, saved[_GROUPS])
+            chosen[_GROUPS] |= {name: saved[_GROUPS][name] for name in names}
             for parameter, name in zip(_parameters(optimizer), names, strict=True):
-                chosen |= {f"{_STATE}.{name}.{key}": _like(parameter, value) for key, value in found.state.get(name, {}).items()}
-                chosen |= {f"{_GROUPS}.{name}.{key}": value for key, value in found.settings[name].items()}
+                if name in saved[_STATE]:
+                    chosen[_STATE][name] = {key: _like(parameter, value) for key, value in saved[_STATE][name].items()}
         return chosen
 
     def unsynced(self) -> Collection[str]:
         """None: moments are alike where their parameters are."""
         return ()
 
-    def _name(self, parameter: torch.Tensor) -> str:
-        return self._names[parameter][0]
+    def _saved_names(self, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> list[str]:
+        """Names under which its parameters were saved, in their order. Raises InvalidStateError."""
+        found = []
+        for parameter in _parameters(optimizer):
+            names = self._names[parameter]
+            either = (*names, *(saved[_TIED][name] for name in names if name in saved[_TIED]))
+            known = next((name for name in either if name in saved[_GROUPS]), None)
+            if known is None:
+                raise InvalidStateError(f"its optimizer knows no parameter {names[0]}")
+            found.append(known)
+        return found
 
     def _only(self) -> torch.optim.Optimizer:
         if len(self._optimizers) != 1:
             raise InvalidStateError(f"it holds one optimizer, by parameter number, and this rank has {len(self._optimizers)}")
         return self._optimizers[0]
 
-    def _numbered(self, optimizer: torch.optim.Optimizer, saved: "_Saved") -> dict[str, Any]:
-        """The optimizer's own dictionary of what was saved."""
-        names = [saved.name_of(self._names[parameter]) for parameter in _parameters(optimizer)]
-        state = {number: dict(saved.state[name]) for number, name in enumerate(names) if name in saved.state}
-        return {_STATE: state, _GROUPS: _groups(optimizer, names, saved)}
-
-
-class _Saved:
-    """Flat keys by parameter."""
-
-    def __init__(self, flat: Mapping[str, Any]) -> None:
-        self.state: dict[str, dict[str, Any]] = {}
-        self.settings: dict[str, dict[str, Any]] = {}
-        self._tied: dict[str, str] = {}
-        states: dict[str, Any] = {}
-        for flat_key, value in flat.items():
-            kind, _, rest = flat_key.partition(".")
-            if kind == _TIED:
-                self._tied[rest] = value
-            elif kind == _STATE:
-                states[rest] = value
-            elif kind == _GROUPS:
-                name, _, key = rest.rpartition(".")
-                self.settings.setdefault(name, {})[key] = value
-        for rest, value in states.items():
-            name = self._owner(rest)
-            self.state.setdefault(name, {})[rest.removeprefix(f"{name}.")] = value
-
-    def _owner(self, rest: str) -> str:
-        """The parameter whose state has a key; every parameter has settings."""
-        name = rest.rpartition(".")[0]
-        while name and name not in self.settings:
-            name = name.rpartition(".")[0]
-        return name
-
-    def name_of(self, names: Sequence[str]) -> str:
-        """The name under which a parameter was saved. Raises InvalidStateError."""
-        for name in (*names, *(self._tied[name] for name in names if name in self._tied)):
-            if name in self.settings:
-                return name
-        raise InvalidStateError(f"its optimizer knows no parameter {names[0]}")
-
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _groups(optimizer: torch.optim.Optimizer, names: Sequence[str], saved: _Saved) -> list[dict[str, Any]]:
+def _groups(optimizer: torch.optim.Optimizer, names: Sequence[str], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The optimizer's groups with the settings that were saved. Raises InvalidStateError for one group of unlike settings."""
     groups = []
     for group in optimizer.state_dict()[_GROUPS]:
         of_group = {key: group[key] for key in _OF_GROUP if key in group}
-        members = [names[number] for number in group["params"]]
-        for member in members[1:]:
-            if not _same(saved.settings[member], saved.settings[members[0]]):
-                raise InvalidStateError(f"{members[0]} and {member} are in one group of the optimizer, and were saved with other settings")
-        groups.append({**group, **(saved.settings[members[0]] if members else {}), **of_group})
+        first, *others = [names[number] for number in group["params"]] or [None]
+        for other in others:
+            if not _same(settings[other], settings[first]):
+                raise InvalidStateError(f"{first} and {other} are in one group of the optimizer, and were saved with other settings")
+        groups.append({**group, **(settings[first] if first is not None else {}), **of_group})
     return groups
 
 

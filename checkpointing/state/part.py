@@ -16,7 +16,7 @@ class Part(Protocol):
     strict: bool
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank holds of it."""
+        """Returns the share of this rank."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `targets` asked for."""
