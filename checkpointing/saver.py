@@ -78,8 +78,7 @@ class Saver:
 
     def _stage(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> Staged:
         began = time.perf_counter()
-        apart, packed = self._ranks.each(lambda: (take_apart(values_of(state)), [pack(dict(o), "per_rank_state") for o in own]))
-        agreed = self._agreed(rank_state(apart, unsynced_names(state), sampled=not self._compared))
+        apart, packed, agreed = self._agreed(state, own)
         writer = self._plan_and_copy(apart, agreed.unsynced)
         share = writer.staged
         own_spans = tuple(share.add(content) for content in packed)
@@ -109,15 +108,28 @@ class Saver:
 
         return self._ranks.first(commit)
 
-    def _agreed(self, mine: RankState) -> Union:
-        """The union of all ranks' states; where they are alike only hashes are exchanged. Values are compared by the first save."""
-        if len(set(self._ranks.all(mine.digest))) == 1:
+    def _agreed(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> tuple[TakenApart, list[bytes], Union]:
+        """This rank's tensors and packed own states, and the union of all ranks' states.
+
+        Where these are alike only hashes are exchanged. Values are compared by the first save.
+        """
+        prepared: list[tuple[TakenApart, list[bytes], RankState]] = []
+
+        def prepare() -> bytes:
+            apart = take_apart(values_of(state))
+            mine = rank_state(apart, unsynced_names(state), sampled=not self._compared)
+            prepared.append((apart, [pack(dict(o), "per_rank_state") for o in own], mine))
+            return mine.digest()
+
+        digests = self._ranks.all(prepare)
+        apart, packed, mine = prepared[0]
+        if len(set(digests)) == 1:
             agreed = Union(mine.skeleton, mine.unsynced)
         else:
             states = self._ranks.all(lambda: mine)
             agreed = self._ranks.each(lambda: union(states))
         self._compared = True
-        return agreed
+        return apart, packed, agreed
 
     def _plan_and_copy(self, apart: TakenApart, unsynced: frozenset[str]) -> StagingWriter:
         writer = StagingWriter(self._ranks.rank)

@@ -7,16 +7,20 @@ one dtype and one shape; of plain tensors, which the ranks write in shares, some
 import hashlib
 import pickle  # nosec B403  # to compare, never to read
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.checkpointing.state.state_tree import TakenApart, inner_name, is_mark, pack, unpack
 
 SAMPLES = 16
+TOLERANCE = 0.01
+"""Of the largest element compared: ranks on other devices round otherwise, another tensor under the same name is elsewhere."""
+T = TypeVar("T")
 MAX_NAMED = 8
 
 
@@ -29,7 +33,7 @@ class RankState:
 
     skeleton: bytes
     layouts: dict[str, str]
-    samples: dict[str, bytes]
+    samples: dict[str, tuple[float, ...]]
     unsynced: frozenset[str]
 
     def digest(self) -> bytes:
@@ -54,8 +58,12 @@ def rank_state(apart: TakenApart, unsynced: Collection[str], sampled: bool) -> R
 
 def union(states: Sequence[RankState]) -> Union:
     """Returns the union of the states, by rank. Raises InvalidStateError, naming the keys and ranks that disagree."""
-    for place, of_rank in (("", [s.layouts for s in states]), (": {} holds other values than {}", [s.samples for s in states])):
-        _compare(of_rank, place)
+    for name, (one, other) in _unlike([state.layouts for state in states], str.__eq__).items():
+        layouts = (f"{states[rank].layouts[name]} on rank {rank}" for rank in (one, other))
+        raise InvalidStateError(f"{name}: {', '.join(layouts)}; {_ADVICE}")
+    differ = _unlike([state.samples for state in states], _close)
+    for one, other in list(differ.values())[:1]:
+        raise InvalidStateError(f"{_listed(sorted(differ))}: rank {other} holds other values than rank {one}; {_ADVICE}")
     skeletons = {rank: unpack(packed) for rank, packed in _distinct(states).items()}
     merged: Any = {}
     for rank, skeleton in skeletons.items():
@@ -74,21 +82,21 @@ def _distinct(states: Sequence[RankState]) -> dict[int, bytes]:
     return {rank: skeleton for skeleton, rank in first.items()}
 
 
-def _compare(of_rank: Sequence[Mapping[str, Any]], text: str) -> None:
-    """Raises InvalidStateError for names under which two ranks hold different things."""
+def _unlike(of_rank: Sequence[Mapping[str, T]], alike: Callable[[T, T], bool]) -> dict[str, tuple[int, int]]:
+    """The names under which two ranks hold different things, and the first two such ranks."""
     first: dict[str, int] = {}
-    wrong: dict[str, tuple[int, int]] = {}
+    unlike: dict[str, tuple[int, int]] = {}
     for rank, values in enumerate(of_rank):
         for name, value in values.items():
-            if value != of_rank[first.setdefault(name, rank)][name]:
-                wrong.setdefault(name, (first[name], rank))
-    if not wrong:
-        return
-    one, other = next(iter(wrong.values()))
-    if text:
-        raise InvalidStateError(f"{_listed(sorted(wrong))}{text.format(f'rank {other}', f'rank {one}')}; {_ADVICE}")
-    name = next(iter(wrong))
-    raise InvalidStateError(f"{name}: {of_rank[one][name]} on rank {one}, {of_rank[other][name]} on rank {other}; {_ADVICE}")
+            if not alike(value, of_rank[first.setdefault(name, rank)][name]):
+                unlike.setdefault(name, (first[name], rank))
+    return unlike
+
+
+def _close(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """True for what ranks may compute from the same numbers on other devices."""
+    largest = max(map(abs, one), default=0.0)
+    return one == other or bool(np.allclose(one, other, rtol=0.0, atol=TOLERANCE * largest, equal_nan=True))
 
 
 _ADVICE = (
@@ -163,21 +171,21 @@ def _said(value: Any) -> str:
     return "a tensor" if is_mark(value) else repr(value)[:80]
 
 
-def _samples(plain: Mapping[str, torch.Tensor]) -> dict[str, bytes]:
-    """Some elements of each tensor, as bytes, in one copy from each device."""
+def _samples(plain: Mapping[str, torch.Tensor]) -> dict[str, tuple[float, ...]]:
+    """Some elements of each tensor, in one copy from each device."""
     by_device: dict[torch.device, dict[str, torch.Tensor]] = {}
     for name, tensor in plain.items():
         by_device.setdefault(tensor.device, {})[name] = _some(tensor)
-    found: dict[str, bytes] = {}
+    found: dict[str, tuple[float, ...]] = {}
     for some in by_device.values():
-        content, at = torch.cat(list(some.values())).cpu().numpy().tobytes(), 0
+        numbers, at = torch.cat(list(some.values())).tolist(), 0
         for name, part in some.items():
-            found[name], at = content[at : at + len(part)], at + len(part)
+            found[name], at = tuple(numbers[at : at + len(part)]), at + len(part)
     return found
 
 
 def _some(tensor: torch.Tensor) -> torch.Tensor:
-    """Some elements from all over a tensor, as bytes."""
+    """Some elements from all over a tensor."""
     last = tensor[(0,) * (tensor.dim() - 1)] if tensor.dim() > 1 and not tensor.is_contiguous() else tensor.reshape(-1)
-    some = last[:: max(1, last.numel() // SAMPLES)][:SAMPLES]
-    return some.resolve_conj().resolve_neg().contiguous().view(torch.uint8)
+    some = last[:: max(1, last.numel() // SAMPLES)][:SAMPLES].resolve_conj()
+    return (torch.view_as_real(some).reshape(-1) if some.is_complex() else some).to(torch.float64)

@@ -9,10 +9,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.gloo_gang import Groups, run_gang
-from tests.support.parallel_layouts import Run
+from tests.support.parallel_layouts import Run, whole
 from trainhouse.checkpointing.chain.commits import read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
@@ -133,6 +136,41 @@ def by_number(store: Any, old: dist.ProcessGroup | None, new: dist.ProcessGroup 
     return said
 
 
+class Columns(torch.optim.Optimizer):
+    """Steps by an average of squares for each column, as factored optimizers keep: smaller than the parameter, and whole on each rank."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            squares = parameter.grad.square().mean(0).redistribute(placements=[Replicate()])
+            state = self.state[parameter]
+            state["columns"] = 0.5 * state["columns"] + 0.5 * squares if "columns" in state else squares
+            parameter.sub_(0.1 * parameter.grad / (state["columns"].sqrt() + 1e-3))
+
+
+def factored(store: Any, group: dist.ProcessGroup) -> dict[str, Any]:
+    """FSDP2 with an optimizer whose moments have other shapes than the parameters."""
+
+    def made(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))
+        fully_shard(model, mesh=DeviceMesh.from_group(group, "cpu"))
+        return model, Columns(model.parameters(), {})
+
+    def after_a_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[list[float]]:
+        trained(model, optimizer, 6)
+        return [whole(value) for value in model.state_dict().values()]
+
+    model, optimizer = made(1)
+    after_a_step(model, optimizer)
+    tracked = Tracked(model, optimizer)
+    Checkpointer(CheckpointerSettings("factored", 1, 0, "spec"), store, group).save(tracked.shared(), tracked.of_this_rank(), 1, 1.0)
+    again, fresh = made(2)
+    tracked = Tracked(again, fresh)
+    Checkpointer(CheckpointerSettings("factored", 2, 1, "spec"), store, group).restore(tracked.shared(), tracked.put_back_own)
+    return {"went on": after_a_step(model, optimizer), "resumed": after_a_step(again, fresh)}
+
+
 def buffers(store: Any, group: dist.ProcessGroup) -> dict[str, Any]:
     """DDP with batch statistics, which differ between the ranks until rank 0's are sent to all at the next forward pass."""
 
@@ -166,11 +204,14 @@ def in_each_process(store: Any, groups: Groups) -> dict[Any, Any]:
     said["by number"] = by_number(store, two, groups[4])
     if two is not None:
         said["buffers"] = buffers(store, two)
+        said["factored"] = factored(store, two)
         said["different modules"] = different_modules(store, two)
         said["shapes"] = disagreeing(store, two, "shapes", {"model": nn.Linear(3 + rank, 2)})
         torch.manual_seed(rank)
         said["values"] = disagreeing(store, two, "values", {"model": nn.Linear(3, 2)})
         said["numbers"] = disagreeing(store, two, "numbers", {"w": torch.ones(2), "schedule": {"lrs": [0.1, 0.2 + rank]}})
+        drifted = {"w": torch.tensor([1.0, torch.nan]) + rank * 1e-6, "c": torch.ones(2, 2, dtype=torch.complex64).t()}
+        said["drifted"] = disagreeing(store, two, "drifted", drifted)
         said["kinds"] = disagreeing(store, two, "kinds", {"w": torch.ones(2) if rank else 7})
     return said
 
@@ -199,6 +240,10 @@ def test_ranks_that_track_different_modules_are_saved_whole(gangs: list[dict[Any
 def test_ranks_that_disagree_about_one_key_are_refused_by_name(gangs: list[dict[Any, Any]], scenario: str, says: str) -> None:
     for said in gangs[:2]:
         assert said[scenario].startswith(f"InvalidStateError: {says};"), said[scenario]
+
+
+def test_ranks_on_other_devices_may_round_otherwise(gangs: list[dict[Any, Any]]) -> None:
+    assert [said["drifted"] for said in gangs[:2]] == ["no error", "no error"]
 
 
 def merged(ranks: list[dict[str, list[float]]]) -> dict[str, list[float]]:
@@ -236,3 +281,7 @@ def test_batch_statistics_of_ddp_are_rank_0s(gangs: list[dict[Any, Any]]) -> Non
     assert said[0]["saved"] != said[1]["saved"], "each rank has statistics of its own samples"
     assert all(rank["restored"] == said[0]["saved"] for rank in said)
     assert all(rank["resumed"] == rank["went on"] for rank in said)
+
+
+def test_moments_of_another_shape_than_their_parameter_go_on(gangs: list[dict[Any, Any]]) -> None:
+    assert all(rank["factored"]["resumed"] == rank["factored"]["went on"] for rank in gangs[:2])

@@ -219,6 +219,10 @@ def test_wrapped_models_are_saved_under_their_own_names(tmp_path: Path) -> None:
         plain = nn.ModuleDict({"generator": nn.Linear(2, 2), "critic": nn.Linear(2, 1)})
         restore(objects, Tracked(plain, adam(plain)))
         assert torch.equal(plain["generator"].weight, inner.weight)  # type: ignore[arg-type]
+        before, compiled = MemoryObjectStore(), torch.compile(nn.Linear(2, 2))
+        save(before, {"model": compiled})  # as sessions did before: with the name that compiling puts before
+        restore(before, Tracked(inner, None))
+        assert torch.equal(inner.weight, compiled.weight)
         with pytest.raises(InvalidUseError, match="use torch's fully_shard"):
             Tracked(FullyShardedDataParallel(nn.Linear(2, 2), device_id=torch.device("cpu")))
     finally:
