@@ -7,6 +7,7 @@ each gets its own state back, bit for bit; with another number, `reshard` says w
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, InvalidStateError
 from trainhouse.checkpointing.state import reshard
 from trainhouse.checkpointing.state.dcp_storage import VerifyingReader, dtype_named
+from trainhouse.checkpointing.state.part import Part
 from trainhouse.checkpointing.state.planners import StrictLoadPlanner
-from trainhouse.checkpointing.state.state_tree import put_together, take_apart, tensor_names, unpack, values_of
+from trainhouse.checkpointing.state.state_tree import put_together, stripped, tensor_names, unpack, values_of
 
 PerRankConsumer = Callable[[dict[str, Any]], None]
 
@@ -51,10 +53,17 @@ class Loader:
         if problems:
             return problems
         skeleton, own = opened[0]
-        targets = self._ranks.each(lambda: self._targets(manifest, state, skeleton))
-        problems = self._fill(manifest, targets)
+        wanted: list[_Wanted] = []
+
+        def want() -> list[str]:
+            wanted.append(self._wanted(manifest, state, skeleton))
+            return sorted(wanted[0].targets)
+
+        named = self._ranks.all(want)
+        self._ranks.each(lambda: _check_all_wanted(manifest, state, skeleton, {name for names in named for name in names}))
+        problems = self._fill(manifest, wanted[0].targets)
         if not problems:
-            self._ranks.each(lambda: self._hand_over(state, skeleton, targets, own, consumer))
+            self._ranks.each(lambda: self._hand_over(state, wanted[0], own, consumer))
         return problems
 
     def _open(self, manifest: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -85,20 +94,26 @@ class Loader:
         found: dict[str, Any] = unpack(body[span.offset : span.offset + span.size_bytes])
         return found
 
-    def _targets(self, manifest: Manifest, state: dict[str, Any], skeleton: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """Target of each tensor: the live one if shape and type match, else a new one in host memory."""
+    def _wanted(self, manifest: Manifest, state: dict[str, Any], skeleton: dict[str, Any]) -> "_Wanted":
+        """Chooses what this rank reads, and the target of each tensor: a live one where that fits, else a new one in host memory."""
         absent = sorted(set(state) - set(skeleton))
         if absent:
             raise InvalidStateError(f"the checkpoint of step {manifest.step} holds {sorted(skeleton)}, not {absent}")
-        live = take_apart(values_of(state)).tensors
-        targets = {}
-        for name in tensor_names({k: skeleton[k] for k in state}):
-            record = manifest.tensors[name]
-            dtype, shape = dtype_named(record.dtype), torch.Size(record.shape)
-            found = live.get(name)
-            alike = found is not None and found.dtype == dtype and found.shape == shape
-            targets[name] = found if found is not None and alike else torch.empty(shape, dtype=dtype)
-        return targets
+        shapes = {name: _shape_of(manifest, name) for name in tensor_names({k: skeleton[k] for k in state})}
+        saved = {key: put_together(skeleton[key], shapes) for key in state}
+        parts = {key: part for key, part in state.items() if isinstance(part, Part)}
+        try:
+            chosen = saved | {key: part.targets(saved[key]) for key, part in parts.items()}
+        except InvalidStateError as error:
+            raise InvalidStateError(f"the checkpoint of step {manifest.step} of {manifest.job_id} does not fit: {error}") from error
+        mine, targets = stripped(chosen)
+        live = stripped(values_of({key: value for key, value in state.items() if key not in parts}))[1]
+        for name, target in targets.items():
+            if target.is_meta:
+                found = live.get(name)
+                alike = found is not None and found.dtype == target.dtype and found.shape == target.shape
+                targets[name] = found if found is not None and alike else torch.empty(target.shape, dtype=target.dtype)
+        return _Wanted(mine, targets)
 
     def _fill(self, manifest: Manifest, targets: dict[str, torch.Tensor]) -> list[DamagedError]:
         try:
@@ -119,21 +134,40 @@ class Loader:
             return [c for c in causes if isinstance(c, DamagedError)]
         return []
 
-    def _hand_over(
-        self,
-        state: dict[str, Any],
-        skeleton: dict[str, Any],
-        targets: dict[str, torch.Tensor],
-        own: dict[str, Any],
-        consumer: PerRankConsumer,
-    ) -> None:
+    def _hand_over(self, state: dict[str, Any], wanted: "_Wanted", own: dict[str, Any], consumer: PerRankConsumer) -> None:
         for key, holder in list(state.items()):
-            value = put_together(skeleton[key], targets)
+            value = put_together(wanted.skeleton[key], wanted.targets)
             if isinstance(holder, Stateful):
                 holder.load_state_dict(value)
             else:
                 state[key] = value
         consumer(own)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The part of a checkpoint that one rank reads: its skeleton, and where its tensors go."""
+
+    skeleton: dict[str, Any]
+    targets: dict[str, torch.Tensor]
+
+
+def _shape_of(manifest: Manifest, name: str) -> torch.Tensor:
+    """A tensor without memory, of the saved one's dtype and shape."""
+    record = manifest.tensors[name]
+    return torch.empty(torch.Size(record.shape), dtype=dtype_named(record.dtype), device="meta")
+
+
+def _check_all_wanted(manifest: Manifest, state: dict[str, Any], skeleton: dict[str, Any], wanted: set[str]) -> None:
+    """Raises InvalidStateError for saved tensors of a strict part that no rank holds: it is another model's checkpoint."""
+    strict = {key: skeleton[key] for key, part in state.items() if isinstance(part, Part) and part.strict}
+    left = [name for name in tensor_names(strict) if name not in wanted]
+    if left:
+        more = f" and {len(left) - 8} more" if len(left) > 8 else ""
+        raise InvalidStateError(
+            f"the checkpoint of step {manifest.step} of {manifest.job_id} does not fit: it holds {', '.join(left[:8])}{more}, "
+            "which no rank of this gang has"
+        )
 
 
 def _damage_of(work: Callable[[], object]) -> DamagedError | None:

@@ -19,7 +19,9 @@ from trainhouse.checkpointing.chain.commits import CommitChain, Writer
 from trainhouse.checkpointing.chain.manifest import Chunk, Manifest, Piece, Span, TensorRecord
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, InvalidStateError, SaveFailedError
+from trainhouse.checkpointing.state.agreement import RankState, Union, rank_state, union
 from trainhouse.checkpointing.state.dcp_storage import LocalSpan, PlannedTensor, Share, StagingWriter
+from trainhouse.checkpointing.state.part import unsynced_names
 from trainhouse.checkpointing.state.planners import BalancedSavePlanner
 from trainhouse.checkpointing.state.state_tree import TakenApart, pack, take_apart, values_of
 
@@ -63,6 +65,7 @@ class Saver:
         self._chain = chain
         self._writer = writer
         self._longest_upload_s = longest_upload_s
+        self._compared = False
 
     def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
         """Copies this rank's share of `state`, and its own `per_rank_state`. Collective. Raises InvalidStateError."""
@@ -75,11 +78,11 @@ class Saver:
 
     def _stage(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> Staged:
         began = time.perf_counter()
-        apart, packed = self._ranks.each(lambda: (take_apart(values_of(state)), [pack(dict(o), "per_rank_state") for o in own]))
-        writer = self._plan_and_copy(apart)
+        apart, packed, agreed = self._agreed(state, own)
+        writer = self._plan_and_copy(apart, agreed.unsynced)
         share = writer.staged
         own_spans = tuple(share.add(content) for content in packed)
-        structure_span = share.add(apart.skeleton) if self._ranks.rank == 0 else own_spans[0]
+        structure_span = share.add(agreed.skeleton) if self._ranks.rank == 0 else own_spans[0]
         share.seal()
         return Staged(share, writer.plan, own_spans, structure_span, time.perf_counter() - began)
 
@@ -105,7 +108,30 @@ class Saver:
 
         return self._ranks.first(commit)
 
-    def _plan_and_copy(self, apart: TakenApart) -> StagingWriter:
+    def _agreed(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> tuple[TakenApart, list[bytes], Union]:
+        """This rank's tensors and packed own states, and the union of all ranks' states.
+
+        Where these are alike only hashes are exchanged. Values are compared by the first save.
+        """
+        prepared: list[tuple[TakenApart, list[bytes], RankState]] = []
+
+        def prepare() -> bytes:
+            apart = take_apart(values_of(state))
+            mine = rank_state(apart, unsynced_names(state), sampled=not self._compared)
+            prepared.append((apart, [pack(dict(o), "per_rank_state") for o in own], mine))
+            return mine.digest()
+
+        digests = self._ranks.all(prepare)
+        apart, packed, mine = prepared[0]
+        if len(set(digests)) == 1:
+            agreed = Union(mine.skeleton, mine.unsynced)
+        else:
+            states = self._ranks.all(lambda: mine)
+            agreed = self._ranks.each(lambda: union(states))
+        self._compared = True
+        return apart, packed, agreed
+
+    def _plan_and_copy(self, apart: TakenApart, unsynced: frozenset[str]) -> StagingWriter:
         writer = StagingWriter(self._ranks.rank)
         try:
             with warnings.catch_warnings():
@@ -113,7 +139,7 @@ class Saver:
                 state_dict_saver.save(
                     dict(apart.tensors),
                     storage_writer=writer,
-                    planner=BalancedSavePlanner(self._ranks.world_size),
+                    planner=BalancedSavePlanner(self._ranks.world_size, unsynced),
                     process_group=self._ranks.group,
                     no_dist=self._ranks.alone,
                 )

@@ -1,10 +1,12 @@
 """Save and load planners of each rank, on top of torch's own.
 
 Holds: a plain tensor that all ranks hold (as under DDP) is cut into pieces of rows and the pieces are shared evenly by bytes;
-a sharded tensor (DTensor) is written as it is sharded. All ranks cut alike, since only shape, dtype and world size decide.
+a sharded tensor (DTensor) is written as it is sharded. All ranks cut alike, since only shape, dtype and world size decide. Tensors whose
+values may differ between ranks are written by the lowest rank that has them.
 """
 
 import dataclasses
+from collections.abc import Collection
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
@@ -15,11 +17,12 @@ from trainhouse.checkpointing.state.balance import share, split_rows
 
 
 class BalancedSavePlanner(DefaultSavePlanner):
-    """Saves a flat dictionary of tensors."""
+    """Saves a flat dictionary of tensors. `unsynced`: those whose values may differ between ranks."""
 
-    def __init__(self, world_size: int) -> None:
+    def __init__(self, world_size: int, unsynced: Collection[str] = ()) -> None:
         super().__init__(flatten_state_dict=False)
         self._world_size = world_size
+        self._unsynced = unsynced
 
     def create_local_plan(self) -> SavePlan:
         plan = super().create_local_plan()
@@ -27,7 +30,7 @@ class BalancedSavePlanner(DefaultSavePlanner):
         return self.plan
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
-        return super().create_global_plan(shared_plans(all_plans))
+        return super().create_global_plan(shared_plans(all_plans, self._unsynced))
 
     def lookup_object(self, index: MetadataIndex) -> torch.Tensor:
         """The rows that an index names: pieces of plain tensors are ours, the rest is torch's."""
@@ -57,14 +60,15 @@ class StrictLoadPlanner(DefaultLoadPlanner):
         super().__init__(flatten_state_dict=False, allow_partial_load=False)
 
 
-def shared_plans(plans: list[SavePlan]) -> list[SavePlan]:
-    """The plans without what another rank writes."""
+def shared_plans(plans: list[SavePlan], unsynced: Collection[str] = ()) -> list[SavePlan]:
+    """The plans without what another rank writes; what is `unsynced` is the lowest rank's."""
     items: dict[MetadataIndex, WriteItem] = {}
     holders: dict[MetadataIndex, list[int]] = {}
     for rank, plan in enumerate(plans):
         for item in plan.items:
             items.setdefault(item.index, item)
-            holders.setdefault(item.index, []).append(rank)
+            if item.index not in holders or item.index.fqn not in unsynced:
+                holders.setdefault(item.index, []).append(rank)
     sizes = {index: item.tensor_storage_size() or 0 for index, item in items.items()}
     written_by = share(holders, sizes, {index: (index.fqn, tuple(index.offset or ())) for index in items})
     return [

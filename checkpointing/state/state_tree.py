@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from trainhouse.checkpointing.errors import InvalidStateError
 
 _MARK = "\0tensor"
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,15 @@ def values_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def take_apart(values: Mapping[str, Any]) -> TakenApart:
     """Splits nested values. Raises InvalidStateError, naming the place, for what cannot be saved."""
-    tensors: dict[str, torch.Tensor] = {}
-    skeleton = _strip(values, "", tensors)
-    return TakenApart(tensors, pack(skeleton, "state"))
+    strip = _Strip()
+    skeleton = strip.value(values, "")
+    return TakenApart(strip.tensors, pack(skeleton, "state", plain=strip.leaves <= _PLAIN))
+
+
+def stripped(values: Mapping[str, Any]) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Splits nested values into a skeleton that is not packed, and tensors by name."""
+    strip = _Strip()
+    return strip.value(values, ""), strip.tensors
 
 
 def tensor_names(skeleton: Any) -> list[str]:
@@ -47,7 +54,7 @@ def tensor_names(skeleton: Any) -> list[str]:
     names: list[str] = []
 
     def note(value: Any) -> Any:
-        if _is_mark(value):
+        if is_mark(value):
             names.append(value[1])
             return value
         return _rebuild(value, note)
@@ -60,17 +67,21 @@ def put_together(skeleton: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     """An unpacked skeleton, or a part of one, with its tensors in their places."""
 
     def fill(value: Any) -> Any:
-        return tensors[value[1]] if _is_mark(value) else _rebuild(value, fill)
+        return tensors[value[1]] if is_mark(value) else _rebuild(value, fill)
 
     return fill(skeleton)
 
 
-def pack(value: Any, name: str) -> bytes:
-    """Bytes of a small nested value (numbers, strings, containers, tensors, numpy arrays). Raises InvalidStateError."""
+def pack(value: Any, name: str, plain: bool = False) -> bytes:
+    """Bytes of a small nested value (numbers, strings, containers, tensors, numpy arrays). Raises InvalidStateError.
+
+    `plain`: it is known to hold nothing that could not be loaded, so that this need not be tried.
+    """
     written = io.BytesIO()
     try:
         torch.save(value, written)
-        unpack(written.getvalue())
+        if not plain:
+            unpack(written.getvalue())
     except Exception as error:
         raise InvalidStateError(
             f"{name} holds something that cannot be saved safely ({str(error).strip().splitlines()[0]}); "
@@ -85,18 +96,39 @@ def unpack(content: bytes) -> Any:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
-def _strip(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return _take(value, name, tensors)
-    if isinstance(value, Mapping):
-        kept = {k: _strip(v, _inner(name, k), tensors) for k, v in value.items()}
-        return OrderedDict(kept) if isinstance(value, OrderedDict) else kept
-    if type(value) in (list, tuple):
-        return type(value)(_strip(v, _inner(name, i), tensors) for i, v in enumerate(value))
-    return value
+class _Strip:
+    """One pass over nested values: tensors by name, and the types of what else there is.
+
+    A dictionary without tensors that occurs again, as settings of many parameters, is one in the skeleton too.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.leaves: set[type] = set()
+        self._seen: dict[int, tuple[Any, Any]] = {}
+
+    def value(self, value: Any, name: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            return _take(value, name, self.tensors)
+        if isinstance(value, Mapping):
+            return self._seen[id(value)][1] if id(value) in self._seen else self._mapping(value, name)
+        if type(value) in (list, tuple):
+            return type(value)(self.value(v, inner_name(name, i)) for i, v in enumerate(value))
+        self.leaves.add(type(value))
+        return value
+
+    def _mapping(self, value: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
+        before = len(self.tensors)
+        self.leaves.update(map(type, value))
+        kept: dict[Any, Any] = {k: self.value(v, inner_name(name, k)) for k, v in value.items()}
+        if isinstance(value, OrderedDict):
+            kept = OrderedDict(kept)
+        if len(self.tensors) == before:
+            self._seen[id(value)] = (value, kept)  # held, so that no other gets its id
+        return kept
 
 
-def _inner(name: str, key: object) -> str:
+def inner_name(name: str, key: object) -> str:
     """Name of what lies under a key: unique, since dots in keys are escaped and keys other than strings bracketed."""
     part = re.sub(r"([\\.\[])", r"\\\1", key) if isinstance(key, str) else f"[{key!r}]"
     return f"{name}.{part}" if name else part
@@ -109,7 +141,8 @@ def _take(tensor: torch.Tensor, name: str, tensors: dict[str, torch.Tensor]) -> 
     return (_MARK, name)
 
 
-def _is_mark(value: Any) -> bool:
+def is_mark(value: Any) -> bool:
+    """Returns whether a value of a skeleton stands for a tensor."""
     return type(value) is tuple and len(value) == 2 and value[0] == _MARK
 
 

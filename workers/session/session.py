@@ -46,7 +46,7 @@ from trainhouse.workers.session.process import randomness, recorder
 from trainhouse.workers.session.process.exit_guard import wait_until_let_go
 from trainhouse.workers.session.process_groups import DEFAULT_TIMEOUT_S, Gang
 from trainhouse.workers.session.saving.checkpoint_saver import Saver, open_saver
-from trainhouse.workers.session.saving.tracked_state import Stateful, Tracked
+from trainhouse.workers.session.saving.tracked_state import Modules, Optimizers, Stateful, Statefuls, Tracked
 from trainhouse.workers.session.steps.boundary import Boundary
 from trainhouse.workers.session.steps.liveness import Pulse
 from trainhouse.workers.session.steps.progress import Progress
@@ -79,9 +79,9 @@ class Session:
     def start(
         cls,
         *,
-        model: torch.nn.Module | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
-        schedule: Stateful | None = None,
+        model: Modules | None = None,
+        optimizer: Optimizers | None = None,
+        schedule: Statefuls | None = None,
         loader: Stateful | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         context: Context | None = None,
@@ -120,19 +120,25 @@ class Session:
     def track(
         self,
         *,
-        model: torch.nn.Module | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
-        schedule: Stateful | None = None,
+        model: Modules | None = None,
+        optimizer: Optimizers | None = None,
+        schedule: Statefuls | None = None,
         loader: Stateful | None = None,
+        scaler: Stateful | None = None,
+        ema: Modules | None = None,
+        extra: Mapping[str, Stateful] | None = None,
     ) -> int:
         """Name what checkpoints hold, and put back the newest healthy one if there is one. Returns the step to begin from.
 
-        Call it once, on all ranks, after the model is wrapped and moved to its device. Blocks while it reads. The gang may have another
-        number of ranks than when it saved; a loader goes on then if its state counts for the whole gang and says `"scope": "gang"`.
+        Call it once, on all ranks, after the model is wrapped and moved to its device. Blocks while it reads. `model`: one, or a list of
+        this rank's pipeline stages. `optimizer`, `schedule`: one or a list. `ema`: as AveragedModel. `extra`: anything else with a
+        `state_dict()`, alike on all ranks. The gang may have another number of ranks and another layout (DDP, `fully_shard`,
+        `parallelize_module`, pipeline stages) than when it saved; a loader goes on then if its state counts for the whole gang and says
+        `"scope": "gang"`.
         """
         if self._boundary.tracked:
             raise InvalidUseError("track was called before; name everything in one call")
-        self._boundary.track(Tracked(model, optimizer, schedule, loader))
+        self._boundary.track(Tracked(model, optimizer, schedule, loader, scaler, ema, extra or {}))
         self._step = self._saver.restore(self._boundary.tracked)
         return self._step
 

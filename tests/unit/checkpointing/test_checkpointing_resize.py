@@ -1,16 +1,8 @@
-"""Checkpoints of gangs that come back with another number of ranks, by gloo processes on one store.
-
-Holds: four processes start once; a gang is a group of the first so many of them, and a manager process serves one in-memory store to all.
-"""
+"""Checkpoints of gangs that come back with another number of ranks, by gloo processes on one store."""
 
 from __future__ import annotations
 
-import datetime
-import multiprocessing as mp
 import random
-import traceback
-from collections.abc import Iterator
-from multiprocessing.managers import BaseManager
 from typing import Any
 
 import numpy as np
@@ -20,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.gloo_gang import Groups, run_gang
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.checkpointing.state import rng
@@ -28,39 +20,11 @@ from trainhouse.checkpointing.state.reshard import carried, check
 from trainhouse.workers.examples.text import Windows
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
-WORLD = 4
 SEED = 11
 RESIZES = ((2, 1), (1, 2), (2, 4), (4, 3), (2, 2))
 STEPS_BEFORE, STEPS_AFTER = 3, 2
 # 7 of them do not divide by any gang's rows, so shards are uneven.
 ROWS = 7
-
-
-class Stores(BaseManager):
-    """Serves one store to all processes."""
-
-
-_the_store = MemoryObjectStore()
-
-
-def the_store() -> MemoryObjectStore:
-    """That of the manager's process: the same for all who ask."""
-    return _the_store
-
-
-Stores.register("store", the_store, exposed=("uri", "put", "put_if_absent", "get", "get_range", "stat", "list", "delete"))
-
-
-class SharedStore:
-    """The manager's store, as one process sees it."""
-
-    address = "memory"
-
-    def __init__(self, proxy: Any) -> None:
-        self._proxy = proxy
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._proxy, name)
 
 
 class Training:
@@ -156,46 +120,19 @@ def refused(store: Any, old: dist.ProcessGroup | None, new: dist.ProcessGroup | 
     return said
 
 
-def one_process(rank: int, folder: str, address: Any, results: Any) -> None:
-    """One of the four: everything that the tests ask for, then its answers."""
-    try:
-        torch.set_num_threads(1)
-        timeout = datetime.timedelta(seconds=120)
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD, timeout=timeout)
-        manager = Stores(address=address, authkey=b"resize")
-        manager.connect()
-        store = SharedStore(manager.store())  # type: ignore[attr-defined]
-        groups: dict[int, Any] = {n: dist.new_group(list(range(n)), timeout=timeout) for n in range(1, WORLD + 1)}
-        mine = {n: group if rank < n else None for n, group in groups.items()}
-        said: dict[Any, Any] = {(a, b): resized(store, mine[a], mine[b], f"j{a}-{b}") for a, b in RESIZES}
-        said["plain loader"] = refused(store, mine[2], mine[4], "plain", {"randomness": rng.capture(), "loader": {"position": rank}})
-        said["other places"] = refused(store, mine[4], mine[2], "other", {"loader": {"scope": "gang", "taken": 0 if rank < 3 else 9}})
-        results.put((rank, said))
-        dist.barrier()
-        dist.destroy_process_group()
-    except BaseException:
-        results.put((rank, traceback.format_exc()))
+def in_each_process(store: Any, mine: Groups) -> dict[Any, Any]:
+    """Everything that the tests ask for, in one of the four processes."""
+    rank = dist.get_rank()
+    said: dict[Any, Any] = {(a, b): resized(store, mine[a], mine[b], f"j{a}-{b}") for a, b in RESIZES}
+    said["plain loader"] = refused(store, mine[2], mine[4], "plain", {"randomness": rng.capture(), "loader": {"position": rank}})
+    said["other places"] = refused(store, mine[4], mine[2], "other", {"loader": {"scope": "gang", "taken": 0 if rank < 3 else 9}})
+    return said
 
 
 @pytest.fixture(scope="module")
-def gangs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[Any, Any]]]:
+def gangs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
     """What each of the four processes saw."""
-    folder = tmp_path_factory.mktemp("gangs")
-    start = mp.get_context("forkserver")
-    start.set_forkserver_preload([__name__, "torch.distributed.checkpoint.state_dict_loader"])
-    with Stores(address=str(folder / "manager"), authkey=b"resize", ctx=start) as manager:
-        results = start.Queue()
-        ranks = [start.Process(target=one_process, args=(r, str(folder), manager.address, results), daemon=True) for r in range(WORLD)]
-        for process in ranks:
-            process.start()
-        said: dict[int, Any] = {}
-        for _ in ranks:
-            rank, answer = results.get(timeout=240)
-            assert isinstance(answer, dict), answer
-            said[rank] = answer
-        for process in ranks:
-            process.join(60)
-        yield [said[r] for r in range(WORLD)]
+    return run_gang(in_each_process, tmp_path_factory.mktemp("gangs"), __name__)
 
 
 @pytest.mark.parametrize(("old", "new"), RESIZES)

@@ -23,10 +23,12 @@ KNOWN_BEFORE_THE_STEP = frozenset({("gloo", "cpu")})
 def why_not_survivable(tracked: Tracked) -> str:
     """Empty if each rank holds all of the model and the optimizer, and would know of a failure in time; else what forbids it."""
     model = tracked.model
-    if not isinstance(model, DistributedDataParallel) or tracked.optimizer is None:
+    if not isinstance(model, DistributedDataParallel) or not tracked.optimizers:
         return "no rank has all of the model and the optimizer, as under DistributedDataParallel"
-    if hasattr(tracked.optimizer, "consolidate_state_dict"):
+    if any(hasattr(optimizer, "consolidate_state_dict") for optimizer in tracked.optimizers):
         return "the optimizer's state is sharded over ranks"
+    if tracked.ema is not None or tracked.extra:
+        return "an average of the weights, or a part of the program's own, may have changed since the last step boundary"
     parameters = list(model.parameters())
     if any(type(p) not in (torch.Tensor, torch.nn.Parameter) for p in parameters):
         return "the model has tensors that are sharded over ranks"

@@ -49,7 +49,7 @@ class Survival:
         self._own: OwnStates | None = None
         self._changed = False
         self._step = -1
-        self._schedule: dict[str, Any] | None = None
+        self._counters: dict[str, Any] = {}
         self._was: list[int] = []
         self._warm = False
         self._cost_s = 0.0
@@ -73,8 +73,8 @@ class Survival:
             return
         self._tracked = tracked
         self._own = OwnStates(RankPaths(self._folders[self._rank]).own)
-        if tracked.optimizer is not None:
-            tracked.optimizer.register_step_pre_hook(self._stepping)
+        for optimizer in tracked.optimizers:
+            optimizer.register_step_pre_hook(self._stepping)
 
     def _stepping(self, *_: Any) -> None:
         self._changed = True
@@ -93,8 +93,7 @@ class Survival:
         except OwnStateNotSavedError as why:
             self._give_up(str(why))
             return
-        schedule = self._tracked.schedule
-        self._schedule = dict(schedule.state_dict()) if schedule is not None else None
+        self._counters = {name: dict(part.state_dict()) for name, part in self._tracked.counters().items()}
         self._was = self._versions()
         self._changed = False
         self._step = step
@@ -125,9 +124,7 @@ class Survival:
             if own:
                 _say(f"no save of step {self._step} by the ranks that are left: {own}; training goes on from the newest checkpoint")
             return False
-        state = self._tracked.shared()
-        if self._schedule is not None:
-            state["schedule"] = self._schedule
+        state = self._tracked.shared() | self._counters
         saved = self._save_for_all(state, own, self._step)
         if saved:
             _say(f"a rank is gone; rank {self._rank} saved step {self._step} for all")
@@ -152,8 +149,7 @@ class Survival:
 
     def _versions(self) -> list[int]:
         """Returns the number of writes to each tensor of the model, as torch counts them."""
-        model = self._tracked.model
-        return [t._version for t in (*model.parameters(), *model.buffers())] if model is not None else []
+        return [t._version for model in self._tracked.models for t in (*model.parameters(), *model.buffers())]
 
     def _give_up(self, why: str) -> None:
         _say(f"should a rank die, those that are left cannot save for it: {why}")

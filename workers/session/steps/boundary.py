@@ -71,7 +71,7 @@ class Boundary:
         self.tracked = tracked
         if tracked:
             self.untracked.tracks()
-        self.work.watch(tracked.model)
+        self.work.watch(tracked.models[0] if tracked.models else None)
         if self._saver.saves:
             self._survival.track(tracked)
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.fakes.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.workers import Session
 from trainhouse.workers.session import EXIT_STOPPED, Context, InvalidUseError, Stopped
 from trainhouse.workers.session.logging.sink import open_sink
 from trainhouse.workers.session.process_groups import Gang
-from trainhouse.workers.session.saving.checkpoint_saver import Saver
+from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver, Saver
 from trainhouse.workers.session.saving.peer_state import Elsewhere
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
@@ -206,10 +208,39 @@ def test_sigterm_does_not_interrupt_what_is_done_about_an_exception(tmp_path: Pa
         signal.signal(signal.SIGTERM, before)
 
 
+def test_all_parts_named_in_one_call_are_saved_and_put_back(tmp_path: Path) -> None:
+    objects = MemoryObjectStore()
+
+    def program(epoch: int) -> tuple[Any, ...]:
+        model, folder = torch.nn.Linear(2, 2), tmp_path / str(epoch)
+        folder.mkdir()
+        optimizer = torch.optim.AdamW(model.parameters())
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        scaler, ema = torch.amp.GradScaler("cpu", init_scale=float(2**epoch)), torch.optim.swa_utils.AveragedModel(model)
+        session = session_of(
+            folder, CommitSaver(Checkpointer(CheckpointerSettings("j", epoch, 0, "spec"), objects), 2, None), every_steps=2
+        )
+        extra = {"other": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.ones(1)], lr=0.5 * epoch), 1)}
+        session.track(model=[model], optimizer=[optimizer], schedule=[schedule], scaler=scaler, ema=ema, extra=extra)
+        return session, model, scaler, ema, extra["other"]
+
+    first = program(1)
+    assert list(first[0].steps(3)) == [0, 1, 2]
+    second = program(2)
+    assert list(second[0].steps(4)) == [3]
+    for one, other in zip(first[1:], second[1:], strict=True):
+        mine, theirs = one.state_dict(), other.state_dict()
+        assert all(torch.equal(torch.as_tensor(value), torch.as_tensor(theirs[name])) for name, value in mine.items() if value is not None)
+
+
 def test_tracking_says_what_is_missing(tmp_path: Path) -> None:
     session = session_of(tmp_path, SavedInMemory())
     with pytest.raises(InvalidUseError, match="loader"):
         session.track(loader=iter([1]))  # type: ignore[arg-type]
+    with pytest.raises(InvalidUseError, match=r"extra={'mine': \.\.\.}\): object has no state_dict"):
+        session.track(extra={"mine": object()})  # type: ignore[dict-item]
+    with pytest.raises(InvalidUseError, match="optimizer"):
+        session.track(optimizer=[1])  # type: ignore[list-item]
     session.track(model=torch.nn.Linear(1, 1))
     with pytest.raises(InvalidUseError, match="one call"):
         session.track(model=torch.nn.Linear(1, 1))

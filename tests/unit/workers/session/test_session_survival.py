@@ -218,6 +218,14 @@ def test_where_it_cannot_be_known_it_does_not_and_says_why() -> None:
     assert "a backend without a name" in why(wrapped("cpu"))
 
 
+def test_parts_that_may_have_changed_since_the_boundary_forbid_it() -> None:
+    model = wrapped("cpu", cpu="gloo")
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1)]
+    assert why_not_survivable(Tracked(model, optimizers, scaler=torch.amp.GradScaler("cpu"))) == ""
+    for more in ({"ema": torch.nn.Linear(1, 1)}, {"extra": {"probe": torch.nn.Linear(1, 1)}}):
+        assert "may have changed since the last step boundary" in why_not_survivable(Tracked(model, optimizers, **more))  # type: ignore[arg-type]
+
+
 def test_tensors_on_a_device_are_judged_by_the_backend_that_serves_it() -> None:
     both = Group(cpu="gloo", cuda="nccl")
     assert why_too_late(both, "cpu") == ""

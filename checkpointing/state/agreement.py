@@ -1,0 +1,191 @@
+"""Union of the ranks' states: one skeleton that holds the keys of all of them, or the keys and ranks that disagree.
+
+Holds: what all ranks have alike is in it once, and what only some have (a pipeline stage) is in it too. Under one name there is one value,
+one dtype and one shape; of plain tensors, which the ranks write in shares, some elements are compared. Never: collective.
+"""
+
+import hashlib
+import pickle  # nosec B403  # to compare, never to read
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from trainhouse.checkpointing.errors import InvalidStateError
+from trainhouse.checkpointing.state.state_tree import TakenApart, inner_name, is_mark, pack, unpack
+
+SAMPLES = 16
+TOLERANCE = 0.01
+"""Of the largest element compared: ranks on other devices round otherwise, another tensor under the same name is elsewhere."""
+T = TypeVar("T")
+MAX_NAMED = 8
+
+
+@dataclass(frozen=True)
+class RankState:
+    """State of one rank without its tensors: their layouts by name, and of plain ones some elements.
+
+    `unsynced`: names of tensors whose values may differ between ranks; the lowest rank's are saved.
+    """
+
+    skeleton: bytes
+    layouts: dict[str, str]
+    samples: dict[str, tuple[float, ...]]
+    unsynced: frozenset[str]
+
+    def digest(self) -> bytes:
+        """Returns a hash that is alike for ranks that agree; ranks that agree may have different ones."""
+        return hashlib.sha256(pickle.dumps((self.skeleton, self.layouts, self.samples))).digest()
+
+
+@dataclass(frozen=True)
+class Union:
+    """The skeleton of all ranks, and the names whose values may differ."""
+
+    skeleton: bytes
+    unsynced: frozenset[str]
+
+
+def rank_state(apart: TakenApart, unsynced: Collection[str], sampled: bool) -> RankState:
+    """Returns what the other ranks need to know of a rank's state; without samples unless `sampled`."""
+    plain = {name: t for name, t in apart.tensors.items() if sampled and type(t) is torch.Tensor and t.numel() and name not in unsynced}
+    layouts = {name: f"{t.dtype} {tuple(t.shape)}" for name, t in apart.tensors.items()}
+    return RankState(apart.skeleton, layouts, _samples(plain), frozenset(unsynced))
+
+
+def union(states: Sequence[RankState]) -> Union:
+    """Returns the union of the states, by rank. Raises InvalidStateError, naming the keys and ranks that disagree."""
+    for name, (one, other) in _unlike([state.layouts for state in states], str.__eq__).items():
+        layouts = (f"{states[rank].layouts[name]} on rank {rank}" for rank in (one, other))
+        raise InvalidStateError(f"{name}: {', '.join(layouts)}; {_ADVICE}")
+    differ = _unlike([state.samples for state in states], _close)
+    for one, other in list(differ.values())[:1]:
+        raise InvalidStateError(f"{_listed(sorted(differ))}: rank {other} holds other values than rank {one}; {_ADVICE}")
+    skeletons = {rank: unpack(packed) for rank, packed in _distinct(states).items()}
+    merged: Any = {}
+    for rank, skeleton in skeletons.items():
+        try:
+            merged = _merged(merged, skeleton, ())
+        except _ConflictError as conflict:
+            raise InvalidStateError(_conflict_text(conflict.path, skeletons, rank)) from conflict
+    return Union(pack(merged, "state"), frozenset().union(*(s.unsynced for s in states)))
+
+
+def _distinct(states: Sequence[RankState]) -> dict[int, bytes]:
+    """By the first rank that has it, each different skeleton."""
+    first: dict[bytes, int] = {}
+    for rank, state in enumerate(states):
+        first.setdefault(state.skeleton, rank)
+    return {rank: skeleton for skeleton, rank in first.items()}
+
+
+def _unlike(of_rank: Sequence[Mapping[str, T]], alike: Callable[[T, T], bool]) -> dict[str, tuple[int, int]]:
+    """The names under which two ranks hold different things, and the first two such ranks."""
+    first: dict[str, int] = {}
+    unlike: dict[str, tuple[int, int]] = {}
+    for rank, values in enumerate(of_rank):
+        for name, value in values.items():
+            if not alike(value, of_rank[first.setdefault(name, rank)][name]):
+                unlike.setdefault(name, (first[name], rank))
+    return unlike
+
+
+def _close(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """True for what ranks may compute from the same numbers on other devices."""
+    largest = max(map(abs, one), default=0.0)
+    return one == other or bool(np.allclose(one, other, rtol=0.0, atol=TOLERANCE * largest, equal_nan=True))
+
+
+_ADVICE = (
+    "what is tracked is alike on all ranks, sharded as DTensor, or has a name of its own on each rank, as layers of pipeline stages have"
+)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
+
+
+class _ConflictError(Exception):
+    """Two values under the keys of `path`."""
+
+    def __init__(self, path: tuple[Any, ...]) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+def _merged(one: Any, other: Any, path: tuple[Any, ...]) -> Any:
+    """The union of nested values."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        merged = dict(one)
+        for key, value in other.items():
+            merged[key] = _merged(one[key], value, (*path, key)) if key in one else value
+        return OrderedDict(merged) if isinstance(one, OrderedDict) else merged
+    if type(one) is type(other) and type(one) in (list, tuple) and len(one) == len(other) and not is_mark(one):
+        return type(one)(_merged(a, b, (*path, i)) for i, (a, b) in enumerate(zip(one, other, strict=True)))
+    if not _alike(one, other):
+        raise _ConflictError(path)
+    return one
+
+
+def _conflict_text(path: tuple[Any, ...], skeletons: Mapping[int, Any], rank: int) -> str:
+    """Message that names what `rank` and the first rank before it hold under these keys."""
+    name = ""
+    for key in path:
+        name = inner_name(name, key)
+    before = next(other for other in skeletons if other == rank or _has(skeletons[other], path))
+    values = (f"{_said(_at(skeletons[r], path))} on rank {r}" for r in (before, rank))
+    return f"{name}: {', '.join(values)}; {_ADVICE}"
+
+
+def _has(skeleton: Any, path: tuple[Any, ...]) -> bool:
+    try:
+        _at(skeleton, path)
+    except (KeyError, IndexError, TypeError):
+        return False
+    return True
+
+
+def _at(skeleton: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        skeleton = skeleton[key]
+    return skeleton
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """True for equal values, and for those that are no numbers in the same way."""
+    return (type(one) is type(other) and pickle.dumps(one) == pickle.dumps(other)) or _equal(one, other)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except (ValueError, RuntimeError):  # arrays answer for each element
+        return False
+
+
+def _said(value: Any) -> str:
+    return "a tensor" if is_mark(value) else repr(value)[:80]
+
+
+def _samples(plain: Mapping[str, torch.Tensor]) -> dict[str, tuple[float, ...]]:
+    """Some elements of each tensor, in one copy from each device."""
+    by_device: dict[torch.device, dict[str, torch.Tensor]] = {}
+    for name, tensor in plain.items():
+        by_device.setdefault(tensor.device, {})[name] = _some(tensor)
+    found: dict[str, tuple[float, ...]] = {}
+    for some in by_device.values():
+        numbers, at = torch.cat(list(some.values())).tolist(), 0
+        for name, part in some.items():
+            found[name], at = tuple(numbers[at : at + len(part)]), at + len(part)
+    return found
+
+
+def _some(tensor: torch.Tensor) -> torch.Tensor:
+    """Some elements from all over a tensor."""
+    last = tensor[(0,) * (tensor.dim() - 1)] if tensor.dim() > 1 and not tensor.is_contiguous() else tensor.reshape(-1)
+    some = last[:: max(1, last.numel() // SAMPLES)][:SAMPLES].resolve_conj()
+    return (torch.view_as_real(some).reshape(-1) if some.is_complex() else some).to(torch.float64)

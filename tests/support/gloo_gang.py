@@ -1,0 +1,88 @@
+"""Four gloo processes on one in-memory store: gangs of any size up to that, for tests of checkpoints in other layouts.
+
+Holds: the processes start once, forked from one that has imported the test; a gang is a group of the first so many of them; a manager
+process serves one store to all.
+"""
+
+import datetime
+import multiprocessing as mp
+import traceback
+from collections.abc import Callable
+from multiprocessing.managers import BaseManager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tests.support.fakes.memory_store import MemoryObjectStore
+
+WORLD = 4
+_KEY = b"gloo-gang"
+Groups = dict[int, dist.ProcessGroup | None]
+Work = Callable[[Any, Groups], dict[Any, Any]]
+_the_store = MemoryObjectStore()
+
+
+class Stores(BaseManager):
+    """Server of one store to all processes."""
+
+
+def the_store() -> MemoryObjectStore:
+    """Returns the manager's store: the same for all callers."""
+    return _the_store
+
+
+Stores.register("store", the_store, exposed=("uri", "put", "put_if_absent", "get", "get_range", "stat", "list", "delete"))
+
+
+class SharedStore:
+    """The manager's store, as one process sees it."""
+
+    address = "memory"
+
+    def __init__(self, proxy: Any) -> None:
+        self._proxy = proxy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._proxy, name)
+
+
+def run_gang(work: Work, folder: Path, preload: str) -> list[dict[Any, Any]]:
+    """Runs `work(store, groups)` in all processes and returns its results by rank.
+
+    `groups`: by size, the group of that many ranks; None for a process that is not one of them. `preload`: the module of `work`.
+    """
+    start = mp.get_context("forkserver")
+    start.set_forkserver_preload([preload, "torch.distributed.checkpoint.state_dict_loader"])
+    with Stores(address=str(folder / "manager"), authkey=_KEY, ctx=start) as manager:
+        results = start.Queue()
+        arguments = (work, str(folder), manager.address, results)
+        ranks = [start.Process(target=_one_process, args=(rank, *arguments), daemon=True) for rank in range(WORLD)]
+        for process in ranks:
+            process.start()
+        said: dict[int, Any] = {}
+        for _ in ranks:
+            rank, answer = results.get(timeout=240)
+            assert isinstance(answer, dict), answer
+            said[rank] = answer
+        for process in ranks:
+            process.join(60)
+    return [said[rank] for rank in range(WORLD)]
+
+
+def _one_process(rank: int, work: Work, folder: str, address: Any, results: Any) -> None:
+    """Runs the work in one of the four processes."""
+    try:
+        torch.set_num_threads(1)
+        timeout = datetime.timedelta(seconds=120)
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD, timeout=timeout)
+        manager = Stores(address=address, authkey=_KEY)
+        manager.connect()
+        store = SharedStore(manager.store())  # type: ignore[attr-defined]
+        groups: dict[int, Any] = {n: dist.new_group(list(range(n)), timeout=timeout) for n in range(1, WORLD + 1)}
+        results.put((rank, work(store, {n: group if rank < n else None for n, group in groups.items()})))
+        dist.barrier()
+        dist.destroy_process_group()
+    except BaseException:
+        results.put((rank, traceback.format_exc()))
