@@ -17,8 +17,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.chaos.emulated.processes import MOMENTS, Process, Store, Troubles
-from tests.journal_fakes import EPOCH_MS, FakeBroker, FakeLog, run_virtually
 from tests.support.core_world import admitted
+from tests.support.fakes.journal_fakes import EPOCH_MS, FakeBroker, FakeLog, run_virtually
 from trainhouse.client.kafka.pool_requests import decided, outcome_of
 from trainhouse.events import ChangeJob, Event, MovePool, Order, PoolCreated, decode, envelope_of
 from trainhouse.events.model.decisions import JobRetuned
@@ -138,7 +138,7 @@ class Life:
 def answer_of(entry: Entry, asked: Asked) -> tuple[JobRetuned | None] | None:
     """The outcome of a change as the client finds it in an entry of a journal; None where there is none."""
     decisions = decided(Message(entry), asked.event_id)  # type: ignore[arg-type]
-    return outcome_of(decisions, asked.event_id, JobRetuned, lambda d: d.job_id == JOB, told_elsewhere=False)
+    return outcome_of(decisions, asked.event_id, JobRetuned, lambda d: d.job_id == JOB, reported_elsewhere=False)
 
 
 async def lived(seed: int) -> tuple[list[Asked], list[ScheduleState], list[Event]]:

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support.core_world import admitted
+from tests.support.profiles import examples
 from tests.unit.scheduler.core.handlers.test_core_handover import Partition, move
 from trainhouse.client.kafka.pool_requests import decided, outcome_of
 from trainhouse.events import ChangeJob, Envelope, Event, EventId, Order, PoolCreated
@@ -94,7 +94,8 @@ class Partitions:
         message: Any = Message(record)
         self.retuned += [d.priority for d in record.decisions if isinstance(d, JobRetuned)]
         for n, told in self.told.items():
-            found = outcome_of(decided(message, f"asked-{n}"), f"asked-{n}", JobRetuned, lambda d: d.job_id == JOB, told_elsewhere=False)
+            decisions = decided(message, f"asked-{n}")
+            found = outcome_of(decisions, f"asked-{n}", JobRetuned, lambda d: d.job_id == JOB, reported_elsewhere=False)
             told += [None if retuned is None else retuned.priority for retuned in found or ()]
 
     def settle(self) -> None:
