@@ -2,7 +2,7 @@
 
 Holds: a record's hash is that of its bytes on the wire; encoding is deterministic; inputs travel whole, so a record explains itself. Who
 reads one reads its decisions, in their newest version; an input only where it is asked for.
-Never: says whether a record counts (`scheduler.core.protocol.journal` does).
+Never: folds, or checks the chain of hashes (`scheduler.core.protocol.journal` does, and says which records count for one that folds).
 """
 
 import hashlib
@@ -119,6 +119,20 @@ class JournalRecord:
             raise InvalidRecordError(f"the journal record with seq {head.get('seq')!r} cannot be read: {error}") from error
 
 
+class GreatestSeqs:
+    """Greatest seq by partition of a journal that is read in order from anywhere on: the first record of a seq is the one that counts."""
+
+    def __init__(self) -> None:
+        self._greatest: dict[int, int] = {}
+
+    def counts(self, partition: int, seq: int) -> bool:
+        """Whether the partition's next record, which has this seq, counts."""
+        if seq <= self._greatest.get(partition, 0):
+            return False
+        self._greatest[partition] = seq
+        return True
+
+
 class InvalidRecordError(EventError):
     """Bytes in a journal that are no record of a version that this program knows: a reader halts there."""
 
@@ -214,6 +228,7 @@ __all__ = [
     "MAX_REASON_CHARS",
     "NO_HASH",
     "ClockTicked",
+    "GreatestSeqs",
     "InputRefused",
     "InvalidRecordError",
     "JournalRecord",

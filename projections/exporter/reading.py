@@ -16,7 +16,7 @@ from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.security.signing import signature_of
 from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.events.wire.envelope import Envelope
-from trainhouse.events.wire.journal import InvalidRecordError, record_head
+from trainhouse.events.wire.journal import GreatestSeqs, InvalidRecordError, record_head
 from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.events.wire.topics import CHECKPOINTS, DECISIONS
 from trainhouse.projections.exporter.job_state import Seen
@@ -30,7 +30,7 @@ class Reading:
     def __init__(self, keys: NodeKeys | None = None, emptied: frozenset[str] = frozenset()) -> None:
         self._keys = keys or NodeKeys()
         self._emptied = emptied
-        self._seq: dict[int, int] = {}
+        self._seqs = GreatestSeqs()
 
     def seen_in(self, message: Message) -> list[Seen]:
         """The events of one record; none of what cannot be read: intake, the scheduler and the projector say so. Raises
@@ -64,10 +64,7 @@ class Reading:
             head = record_head(value)
         except InvalidRecordError:
             return
-        if head["seq"] <= self._seq.get(partition, 0):
-            return
-        self._seq[partition] = head["seq"]
-        if is_emptied(value, self._emptied):
+        if not self._seqs.counts(partition, head["seq"]) or is_emptied(value, self._emptied):
             return
         for item in readable_inputs(head):
             try:

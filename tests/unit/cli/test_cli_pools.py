@@ -15,7 +15,7 @@ from trainhouse.cli.main import build
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client import Table, pool_view
 from trainhouse.client.errors import NotReachableError
-from trainhouse.client.kafka.pool_requests import outcome_of
+from trainhouse.client.kafka.journal_answers import outcome_of
 from trainhouse.events import ChangeRefused, JobRejected, JobReviewed, NodeRestricted, SchedulingPolicy
 from trainhouse.events.wire.journal import ClockTicked
 

@@ -5,7 +5,7 @@ Never: sends; joins a consumer group.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -21,16 +21,20 @@ from trainhouse.events.settings import KafkaSettings
 T = TypeVar("T")
 Match = Callable[[Message], T | None]
 POLL_S = 0.2
+NONE_EARLIER: Mapping[str, int] = {}
 
 
 class Outcomes:
-    """Reader of new records on some topics. A context manager; not for two threads. Raises NotReachableError."""
+    """Reader of new records on some topics. A context manager; not for two threads. Raises NotReachableError.
 
-    def __init__(self, settings: KafkaSettings, topics: Sequence[str]) -> None:
+    `earlier`: how many records before the end of each partition of a topic are read as well.
+    """
+
+    def __init__(self, settings: KafkaSettings, topics: Sequence[str], earlier: Mapping[str, int] = NONE_EARLIER) -> None:
         self._settings = settings
         self._reader = consumer(settings, **QUIET)
         try:
-            self._reader.assign([place for topic in topics for place in self._ends(topic)])
+            self._reader.assign([place for topic in topics for place in self._starts(topic, earlier.get(topic, 0))])
         except (KafkaException, BusUnavailableError) as error:
             self._reader.close()
             raise NotReachableError(unreachable(settings.bootstrap, error)) from error
@@ -56,11 +60,12 @@ class Outcomes:
             "are they up? See `trainhouse ps`"
         )
 
-    def _ends(self, topic: str) -> list[TopicPartition]:
+    def _starts(self, topic: str, earlier: int) -> list[TopicPartition]:
         known = self._reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
         if known.error is not None:
             raise NotReachableError(f"{self._settings.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
-        return [TopicPartition(topic, n, watermarks(self._reader, topic, n, METADATA_TIMEOUT_S)[1]) for n in sorted(known.partitions)]
+        bounds = {n: watermarks(self._reader, topic, n, METADATA_TIMEOUT_S) for n in sorted(known.partitions)}
+        return [TopicPartition(topic, n, max(low, high - earlier)) for n, (low, high) in bounds.items()]
 
 
 def event_of(message: Message) -> Event | None:

@@ -3,13 +3,14 @@
 Holds: a request returns when the scheduler has answered it, never before; a refusal is an exception with the scheduler's own words.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import KafkaException, Message
 
 from trainhouse.client.errors import ChangeRefusedError, NotReachableError
+from trainhouse.client.kafka.journal_answers import EARLIER_RECORDS, JournalAnswers, outcome_of
 from trainhouse.client.kafka.outcomes import Outcomes, event_of, key_of
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import (
@@ -20,7 +21,6 @@ from trainhouse.events import (
     DrainNode,
     Event,
     ForgetNodeKey,
-    JobRejected,
     JobReviewed,
     JobState,
     JobStatus,
@@ -37,11 +37,9 @@ from trainhouse.events import (
     UncordonNode,
 )
 from trainhouse.events.bus.kafka import consumer, read_to_end
-from trainhouse.events.model.decisions import JobRetuned, TokenSeen
+from trainhouse.events.model.decisions import JobRetuned
 from trainhouse.events.model.errors import BusUnavailableError
-from trainhouse.events.model.handover import InputRedirected
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.journal import JournalRecord
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, STATUS, VERDICTS
 
 NodeRequest = CordonNode | UncordonNode | DrainNode | QuarantineNode
@@ -162,12 +160,13 @@ class Fleet:
 
     def _ask(self, event: Event, topic: str, kind: type[E], mine: Callable[[E], bool], timeout_s: float, asked: str) -> E | None:
         """Sends a request and waits for what comes of it on `topic`; None: its scheduler handled it, and nothing came of it."""
-        with Outcomes(self.kafka, sorted({topic, DECISIONS, POLICIES, STATUS})) as outcomes:
+        answers = JournalAnswers()
+        with Outcomes(self.kafka, sorted({topic, DECISIONS, POLICIES, STATUS}), {DECISIONS: EARLIER_RECORDS}) as outcomes:
             event_id = self.send(event)
 
             def answer(message: Message) -> tuple[E | None] | None:
                 if message.topic() == DECISIONS:
-                    return outcome_of(decided(message, event_id), event_id, kind, mine, reported_elsewhere=topic != DECISIONS)
+                    return outcome_of(answers.decided(message, event_id), event_id, kind, mine, reported_elsewhere=topic != DECISIONS)
                 refused = refusal(event_id, message)
                 if refused is not None:
                     raise ChangeRefusedError(refused)
@@ -205,52 +204,3 @@ def refusal(event_id: str, message: Message) -> str | None:
     if isinstance(event, JobStatus) and event.state in (JobState.REJECTED, JobState.NEEDS_REVIEW):
         return event.reason
     return None
-
-
-def decided(message: Message, event_id: str) -> tuple[Event, ...] | None:
-    """Returns the decisions of the journal record that handled this event; None of other records."""
-    value = message.value() or b""
-    if message.topic() != DECISIONS or event_id.encode() not in value:
-        return None
-    record = JournalRecord.decode(value)
-    return record.decisions if _handled(record, event_id) else None
-
-
-def _handled(record: JournalRecord, event_id: str) -> bool:
-    """Whether the record says what became of a request; not where it came a second time, or went on to the partition of its pool."""
-    passed_on = {d.offset for d in record.decisions if isinstance(d, InputRedirected)}
-    seen = {(d.partition, d.seq, d.ordinal) for d in record.decisions if isinstance(d, TokenSeen)}
-    for item in record.inputs:
-        if item.event_id != event_id:
-            continue
-        order = item.envelope.order if item.envelope is not None else None
-        if order is not None:
-            place = (order.partition, order.seq, order.ordinal)
-            if place not in seen:
-                continue
-            seen.discard(place)  # the first is the one that counts
-        if item.offset not in passed_on:
-            return True
-    return False
-
-
-def _refuses(decision: Event, event_id: str) -> bool:
-    match decision:
-        case ChangeRefused():
-            return decision.event_id == event_id
-        case JobRejected():
-            return decision.submission_id == event_id
-    return False
-
-
-def outcome_of(
-    decisions: Sequence[Event] | None, event_id: str, kind: type[E], mine: Callable[[E], bool], *, reported_elsewhere: bool
-) -> tuple[E | None] | None:
-    """Returns the outcome in the decisions of the record that handled a request; None: not there, it is reported on its own topic.
-
-    (None,): nothing came of it, all is so already.
-    """
-    if decisions is None or any(_refuses(d, event_id) for d in decisions):
-        return None
-    found = next((d for d in reversed(decisions) if isinstance(d, kind) and mine(d)), None)
-    return None if found is not None and reported_elsewhere else (found,)

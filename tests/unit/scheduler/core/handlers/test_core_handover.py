@@ -23,7 +23,7 @@ from tests.support.core_world import (
     saved,
     started,
 )
-from trainhouse.client.kafka.pool_requests import decided
+from trainhouse.client.kafka.journal_answers import JournalAnswers
 from trainhouse.events import (
     CancelJob,
     ChangeRefused,
@@ -60,7 +60,7 @@ from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.security.vetting import VettingRules
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.journal import InputRefused, JournaledInput, JournalRecord
-from trainhouse.events.wire.topics import CONTROL, DAY_MS, DECISIONS, MAX_INPUT_BYTES, POOLS
+from trainhouse.events.wire.topics import CONTROL, DAY_MS, MAX_INPUT_BYTES, POOLS
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import decisions as decision_rows
 from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
@@ -651,8 +651,8 @@ class _Message:
     def value(self) -> bytes:
         return self._value
 
-    def topic(self) -> str:
-        return DECISIONS
+    def partition(self) -> int:
+        return 0
 
 
 def test_who_asked_hears_from_the_scheduler_that_has_the_pool_and_once() -> None:
@@ -660,13 +660,13 @@ def test_who_asked_hears_from_the_scheduler_that_has_the_pool_and_once() -> None
     asked = Envelope(EventId("c1"), "test", CancelJob.model_validate({"job_id": "waits"}), order=Order(3, 901, 0))
     # Twice in one record, as after a kill of who sent it: the second one says nothing.
     message: Any = _Message([asked, asked], a.feed(asked, asked))
-    assert decided(message, "c1") is None
+    assert JournalAnswers().decided(message, "c1") is None
     message = _Message([asked], a.feed(asked))
-    assert decided(message, "c1") is None
+    assert JournalAnswers().decided(message, "c1") is None
     [sent] = a.sent()
     told = b.feed(sent)
     message = _Message([sent], told)
-    assert decided(message, "c1") == tuple(told)
+    assert JournalAnswers().decided(message, "c1") == tuple(told)
 
 
 def test_a_redirected_input_that_is_refused_says_which_job_it_was_about() -> None:

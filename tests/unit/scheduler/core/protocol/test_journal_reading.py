@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.counting_machine import CountingMachine, Counts, cancel, proposed
 from tests.support.profiles import examples
-from trainhouse.client.kafka.pool_requests import decided
+from trainhouse.client.kafka.journal_answers import JournalAnswers
 from trainhouse.events import Event, InvalidEvent, JobState, JobStatus
 from trainhouse.events.model.base import _registry
 from trainhouse.events.model.bounds import Count
@@ -170,7 +170,7 @@ def test_the_projector_and_exporter_pass_over_one_input_alone() -> None:
 
     message: Any = Message()
     assert [str(seen.envelope.id) for seen in Reading().seen_in(message)] == ["input-1"]
-    assert decided(message, "input-1") is not None and decided(message, "no input") is None
+    assert JournalAnswers().decided(message, "input-1") is not None and JournalAnswers().decided(message, "no input") is None
 
 
 OLD, NEW = "trainhouse.testing.counted.v1", "trainhouse.testing.counted.v2"

@@ -1,0 +1,97 @@
+"""Answers to requests in the scheduler's journal: from records that count, and to each request its own."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainhouse.client.kafka.journal_answers import JournalAnswers, outcome_of
+from trainhouse.events import ChangeJob, Envelope, Event, EventId, Order
+from trainhouse.events.model.decisions import JobRetuned, TokenSeen
+from trainhouse.events.model.handover import RedirectedInput
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import JournaledInput, JournalRecord
+from trainhouse.scheduler.core.schedule import ScheduleMachine
+
+JOB, DIRECTORY = "waits", 2
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record of a journal as a client reads it."""
+
+    record: bytes
+    at: int = 0
+
+    def value(self) -> bytes:
+        return self.record
+
+    def partition(self) -> int:
+        return self.at
+
+
+def change(number: int) -> Envelope:
+    """Request of this number: a change to a priority of the same number."""
+    event = ChangeJob.model_validate({"job_id": JOB, "priority": number})
+    return Envelope(EventId(f"asked-{number}"), "directory", event, order=Order(DIRECTORY, number, 0))
+
+
+def token(number: int, *, by_scheduler: bool = False) -> Event:
+    return TokenSeen(partition=DIRECTORY, seq=number, ordinal=0, by_scheduler=by_scheduler)
+
+
+def retuned(priority: int) -> Event:
+    return JobRetuned.model_validate({"job_id": JOB, "priority": priority, "limits": {}})
+
+
+def record(seq: int, inputs: list[Envelope], decisions: list[Event], owner: str = "me") -> Any:
+    items = tuple(JournaledInput(n, envelope) for n, envelope in enumerate(inputs))
+    made = JournalRecord(seq, owner, 5, len(items), items, tuple(decisions), 0, 11, 9, "0" * 64)
+    return Message(made.encode(ScheduleMachine.since))
+
+
+def outcomes(records: list[Any], number: int) -> list[int | None]:
+    """Every answer to a request that a reader of these records gets."""
+    answers, found = JournalAnswers(), list[int | None]()
+    for message in records:
+        decisions = answers.decided(message, f"asked-{number}")
+        outcome = outcome_of(decisions, f"asked-{number}", JobRetuned, lambda d: d.job_id == JOB, reported_elsewhere=False)
+        found += [None if d is None else d.priority for d in outcome or ()]
+    return found
+
+
+def test_a_record_that_lost_the_race_for_its_seq_is_no_answer() -> None:
+    first, lost = record(7, [], []), record(7, [change(1)], [token(1)], owner="paused")
+    counted = record(8, [change(1)], [token(1), retuned(1)])
+    assert outcomes([first, lost, counted], 1) == [1]
+    assert outcomes([first, lost], 1) == []
+
+
+def test_also_one_behind_another_that_lost_is_none() -> None:
+    first, claim = record(8, [], []), record(7, [], [], owner="paused")
+    lost, counted = record(8, [change(1)], [token(1)], owner="paused"), record(9, [change(1)], [token(1), retuned(1)])
+    assert outcomes([first, claim, lost, counted], 1) == [1]
+
+
+def test_seqs_are_those_of_each_partition() -> None:
+    elsewhere = Message(record(90, [], []).value(), at=1)
+    assert outcomes([elsewhere, record(7, [change(1)], [token(1), retuned(1)])], 1) == [1]
+
+
+def test_each_request_of_one_record_is_answered_by_its_own_decisions() -> None:
+    both = record(7, [change(1), change(2), change(3)], [token(1), retuned(1), token(2), token(3), retuned(3)])
+    assert [outcomes([both], n) for n in (1, 2, 3)] == [[1], [None], [3]]
+
+
+def test_a_request_that_another_scheduler_passed_on_is_told_from_one_of_the_same_place() -> None:
+    redirected = RedirectedInput.model_validate({"pool": "p", "to_partition": 0, "event": {"id": "x"}})
+    relayed = Envelope(EventId("asked-2"), "scheduler", redirected, order=Order(DIRECTORY, 1, 0))
+    both = record(7, [change(1), relayed], [token(1), retuned(1), token(1, by_scheduler=True), retuned(2)])
+    assert (outcomes([both], 1), outcomes([both], 2)) == ([1], [2])
+
+
+def test_a_repeat_in_the_same_record_is_no_second_answer() -> None:
+    assert outcomes([record(7, [change(1), change(1)], [token(1), retuned(1)])], 1) == [1]
+
+
+def test_bytes_that_are_no_record_answer_nothing() -> None:
+    broken: Any = Message(b"\xff" + encode(change(1)))
+    assert outcomes([broken], 1) == []

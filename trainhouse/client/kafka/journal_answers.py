@@ -1,0 +1,80 @@
+"""Answers to requests in the scheduler's journal: the record that handled a request, and its decisions on that request.
+
+Holds: only a record that counts answers; of many requests in one record, each is answered by its own decisions.
+Never: folds state, or checks the chain of hashes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from confluent_kafka import Message
+
+from trainhouse.events import ChangeRefused, Event, JobRejected
+from trainhouse.events.model.decisions import TokenSeen
+from trainhouse.events.model.handover import InputRedirected, RedirectedInput
+from trainhouse.events.wire.journal import GreatestSeqs, InvalidRecordError, JournalRecord, record_head
+
+E = TypeVar("E", bound=Event)
+EARLIER_RECORDS: Final = 32
+"""So many records before the end of each partition are read as well, for the greatest seq up to there. The newest may be ones that lost
+the race for their seq, but at most one of each process: an owner has one append under way, and reads on before it decides again."""
+
+
+class JournalAnswers:
+    """One reader's answers, from the journal's records in the order of each partition, EARLIER_RECORDS before the request included."""
+
+    def __init__(self) -> None:
+        self._seqs = GreatestSeqs()
+
+    def decided(self, message: Message, event_id: str) -> tuple[Event, ...] | None:
+        """Returns the decisions on the request of this id; None of a record that did not handle it or does not count."""
+        value = message.value() or b""
+        try:
+            head = record_head(value)
+        except InvalidRecordError:
+            return None  # its partition halts there
+        if not self._seqs.counts(message.partition() or 0, head["seq"]) or event_id.encode() not in value:
+            return None
+        return _decisions_on(JournalRecord.of_head(head), event_id)
+
+
+def _decisions_on(record: JournalRecord, event_id: str) -> tuple[Event, ...] | None:
+    """The decisions on a request; None where it came a second time, or went on to the partition of its pool."""
+    passed_on = {d.offset for d in record.decisions if isinstance(d, InputRedirected)}
+    begins = {(d.by_scheduler, d.partition, d.seq, d.ordinal): n for n, d in enumerate(record.decisions) if isinstance(d, TokenSeen)}
+    for item in record.inputs:
+        if item.event_id != event_id:
+            continue
+        order, begin, end = item.envelope.order if item.envelope is not None else None, 0, len(record.decisions)
+        if order is not None:
+            by_scheduler = item.type == RedirectedInput.event_type
+            found = begins.pop((by_scheduler, order.partition, order.seq, order.ordinal), None)  # the first is the one that counts
+            if found is None:
+                continue
+            # The next request begins with its token. Reports between the two have none, and decide nothing that answers a request.
+            begin, end = found, min((n for n in begins.values() if n > found), default=end)
+        if item.offset not in passed_on:
+            return record.decisions[begin:end]
+    return None
+
+
+def _refuses(decision: Event, event_id: str) -> bool:
+    match decision:
+        case ChangeRefused():
+            return decision.event_id == event_id
+        case JobRejected():
+            return decision.submission_id == event_id
+    return False
+
+
+def outcome_of(
+    decisions: Sequence[Event] | None, event_id: str, kind: type[E], mine: Callable[[E], bool], *, reported_elsewhere: bool
+) -> tuple[E | None] | None:
+    """Returns the outcome in the decisions on a request; None: not there, it is reported on its own topic.
+
+    (None,): nothing came of it, all is so already.
+    """
+    if decisions is None or any(_refuses(d, event_id) for d in decisions):
+        return None
+    found = next((d for d in decisions if isinstance(d, kind) and mine(d)), None)
+    return None if found is not None and reported_elsewhere else (found,)
