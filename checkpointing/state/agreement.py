@@ -137,7 +137,7 @@ def _conflict_text(path: tuple[Any, ...], skeletons: Mapping[int, Any], rank: in
     for key in path:
         name = inner_name(name, key)
     before = next(other for other in skeletons if other == rank or _has(skeletons[other], path))
-    values = (f"{_said(_at(skeletons[r], path))} on rank {r}" for r in (before, rank))
+    values = (f"{_described(_at(skeletons[r], path))} on rank {r}" for r in (before, rank))
     return f"{name}: {', '.join(values)}; {_ADVICE}"
 
 
@@ -167,7 +167,7 @@ def _equal(one: Any, other: Any) -> bool:
         return False
 
 
-def _said(value: Any) -> str:
+def _described(value: Any) -> str:
     return "a tensor" if is_mark(value) else repr(value)[:80]
 
 

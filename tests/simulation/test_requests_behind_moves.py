@@ -15,7 +15,6 @@ from random import Random
 
 import pytest
 from structlog.testing import capture_logs
-from tests.journal_fakes import EPOCH_MS, FakeBroker, FakeLog, run_virtually
 
 from tests.chaos.emulated.processes import MOMENTS, Process, Store, Troubles
 from tests.support.core_world import admitted
