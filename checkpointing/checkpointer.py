@@ -100,8 +100,9 @@ class Checkpointer:
         reason: str = "",
         metrics: Mapping[str, float] | None = None,
     ) -> SavedCheckpoint:
-        """Saves `state` (Stateful objects, tensors, nested values; alike or sharded over ranks) and each rank's own state.
+        """Saves `state` (Stateful objects, tensors, nested values) and each rank's own state.
 
+        Ranks may hold different keys, and all are saved. Under one key a value is alike on all ranks that have it, or sharded over them.
         Raises StaleEpochError (this attempt must end), ObjectStoreUnavailableError or SaveFailedError (the older checkpoints stand),
         InvalidStateError.
         """

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch.distributed.tensor import DTensor
 
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.checkpointing.state.state_tree import TakenApart, inner_name, is_mark, pack, unpack
@@ -38,7 +39,7 @@ class RankState:
 
     def digest(self) -> bytes:
         """Returns a hash that is alike for ranks that agree; ranks that agree may have different ones."""
-        return hashlib.sha256(pickle.dumps((self.skeleton, self.layouts, self.samples))).digest()
+        return hashlib.sha256(pickle.dumps((self.skeleton, self.layouts, self.samples, sorted(self.unsynced)))).digest()
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Union:
 def rank_state(apart: TakenApart, unsynced: Collection[str], sampled: bool) -> RankState:
     """Returns what the other ranks need to know of a rank's state; without samples unless `sampled`."""
     plain = {name: t for name, t in apart.tensors.items() if sampled and type(t) is torch.Tensor and t.numel() and name not in unsynced}
-    layouts = {name: f"{t.dtype} {tuple(t.shape)}" for name, t in apart.tensors.items()}
+    layouts = {name: f"{t.dtype} {tuple(t.shape)}{' sharded' * isinstance(t, DTensor)}" for name, t in apart.tensors.items()}
     return RankState(apart.skeleton, layouts, _samples(plain), frozenset(unsynced))
 
 

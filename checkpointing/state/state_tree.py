@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from trainhouse.checkpointing.errors import InvalidStateError
 
 _MARK = "\0tensor"
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
+_PLAIN = frozenset({type(None), bool, int, float, str})
 
 
 @dataclass(frozen=True)

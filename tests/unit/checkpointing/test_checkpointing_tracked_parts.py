@@ -207,6 +207,23 @@ def test_a_checkpoint_of_another_model_is_refused_by_name() -> None:
         )
 
 
+def test_schedules_restore_into_another_number_if_they_are_alike() -> None:
+    def schedules(factors: tuple[float, ...]) -> list[Any]:
+        made = [torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.ones(1)], lr=1.0), 1, factor) for factor in factors]
+        for schedule in made:
+            schedule.optimizer.step(), schedule.step()
+        return made
+
+    alike = Tracked(schedule=schedules((0.5, 0.5))).shared()["schedule"].state_dict()
+    one, three = schedules((0.1,)), schedules((0.1, 0.2, 0.3))
+    for restored in (one, three):
+        Tracked(schedule=restored if len(restored) > 1 else restored[0]).shared()["schedule"].load_state_dict(alike)
+        assert [schedule.get_last_lr() for schedule in restored] == [[0.5]] * len(restored)
+    unlike = Tracked(schedule=schedules((0.5, 0.4))).shared()["schedule"].state_dict()
+    with pytest.raises(InvalidStateError, match="it holds 2 schedules that differ, and this rank has 1"):
+        Tracked(schedule=one[0]).shared()["schedule"].load_state_dict(unlike)
+
+
 def test_wrapped_models_are_saved_under_their_own_names(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
