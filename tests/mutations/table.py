@@ -25,6 +25,7 @@ SCORES, DECAY, SILENCE = ("test_queue_score.py",), ("test_queue_decay.py", "test
 BLAME = ("test_blame_corpus.py", "test_blame_parts.py")
 CHAIN = ("test_checkpointing_save_restore.py", "test_checkpointing_resize.py", "test_checkpointing_parts.py")
 RETENTION, LEASE = ("test_checkpointing_retention.py",), ("test_lease_rule.py",)
+REFERENCES = ("test_checkpointing_references.py",)
 ENDS = ("test_core_lost.py", "test_core_making_way.py", "test_core_hangs.py", "test_core_verdicts.py")
 TOMBSTONES, CODEC, SIGNING = ("test_tombstones.py",), ("test_events_codec.py", "test_events_depth.py"), ("test_local_signing.py",)
 GROWTH, ROWS = ("test_elastic_growth.py",), ("test_projection_rows.py", "test_projection_telemetry.py")
@@ -115,6 +116,25 @@ MUTATIONS = (
         "if found.modified_s < older_than_s:",
         RETENTION,
     ),
+    Mutation(
+        SAVED + "chain.retention",
+        "back = references(objects, job_id).kept(manifests) if manifests else frozenset()",
+        "back = set()",
+        REFERENCES,
+    ),
+    Mutation(SAVED + "chain.retention", "if held.of(entry.commit):", "if False:", REFERENCES),
+    Mutation(SAVED + "chain.retention", "elif found is None or found.modified_s >= older_than_s:", "elif found is None:", REFERENCES),
+    Mutation(SAVED + "chain.retention", "if not ended and commit ==", "if commit ==", REFERENCES),
+    Mutation(SAVED + "chain.references", "    if manifest is not None:\n", "    if False:\n", REFERENCES),
+    Mutation(
+        SAVED + "chain.references",
+        "return (*self.by_commit.get(commit, ()), *self.unreadable)",
+        "return self.by_commit.get(commit, ())",
+        REFERENCES,
+    ),
+    Mutation(SAVED + "chain.restore_candidates", "            self._keep(manifest)\n", "            pass\n", REFERENCES),
+    Mutation(SAVED + "chain.restore_candidates", "entry = entry.manifest or entry", "pass", REFERENCES),
+    Mutation(SAVED + "lease.access_rule", ' and found["child"] == lease.job_id', "", LEASE),
     Mutation(SAVED + "lease.access_rule", "epoch_in(key) < lease.epoch", "epoch_in(key) <= lease.epoch", LEASE),
     Mutation(SAVED + "lease.access_rule", "and epoch_in(key) == lease.epoch)", ")", LEASE),
     Mutation(
