@@ -44,6 +44,14 @@ class ChangeRefusedError(ClientError):
     """Intake or the scheduler refused a change of a pool, a policy, a node or a job; all is as it was."""
 
 
+class JobEndedError(ChangeRefusedError):
+    """A job that has ended, and so cannot change. `state`: its final state, where that is known."""
+
+    def __init__(self, job_id: str, state: str = "") -> None:
+        how = f" ({state})" if state else ""
+        super().__init__(f"{job_id} has ended{how}, and nothing of it can change; `trainhouse rerun {job_id}` submits it again")
+
+
 class JournalBrokenError(ClientError):
     """The scheduler's journal does not fold: a record of it was altered or lost."""
 

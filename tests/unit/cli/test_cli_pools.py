@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 from trainhouse.cli.data.replay import moment_of, too_early
 from trainhouse.cli.fleet import node_commands, policies, pool_rows, pools
-from trainhouse.cli.jobs.changes import limits_asked
+from trainhouse.cli.jobs.changes import limits_asked, unchanged
 from trainhouse.cli.main import build
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client import Table, pool_view
-from trainhouse.client.errors import NotReachableError
+from trainhouse.client.errors import JobEndedError, NotReachableError
 from trainhouse.client.kafka.journal_answers import outcome_of
-from trainhouse.events import ChangeRefused, JobRejected, JobReviewed, NodeRestricted, SchedulingPolicy
+from trainhouse.events import ChangeRefused, JobRejected, JobReviewed, JobState, JobStatus, NodeRestricted, SchedulingPolicy
 from trainhouse.events.wire.journal import ClockTicked
 
 GROUPS = {"pool": ("create", "move", "show"), "policy": ("show", "diff", "apply"), "node": ("cordon", "uncordon", "drain", "quarantine")}
@@ -164,3 +164,18 @@ def test_replay_must_be_told_what_to_do() -> None:
 def test_a_pool_without_nodes_is_told_like_any_other() -> None:
     details = dict(pool_rows.details({"pool": "p", "partition": 1} | pool_view.EMPTY))
     assert (details["pool"], details["nodes"], details["policy"]) == ("p, on partition 1", "0", "default, never changed")
+
+
+def test_a_change_without_effect_says_whether_the_job_has_ended_or_has_these_values() -> None:
+    def told(state: str, priority: int | None, **limits: Any) -> str:
+        status = JobStatus.model_validate({"job_id": "j", "status_seq": 1, "state": state, "priority": 7})
+        return unchanged("j", status, priority, limits)
+
+    ended = "j has ended (CANCELLED), and nothing of it can change; `trainhouse rerun j` submits it again"
+    assert told("CANCELLED", 7) == ended == str(JobEndedError("j", JobState.CANCELLED))
+    assert str(JobEndedError("j")) == "j has ended, and nothing of it can change; `trainhouse rerun j` submits it again"
+    assert told("RUNNING", 7) == "j was not changed: it is RUNNING, and has priority 7 already; name another value"
+    assert "has priority 7, 9 restarts, no limit of run time, grace 15 s already;" in told(
+        "PENDING", 7, restarts=9, run_time_s=None, grace_s=15.0
+    )
+    assert "has run time 2h already;" in told("RUNNING", None, run_time_s=7200.0)

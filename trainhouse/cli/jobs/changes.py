@@ -1,13 +1,17 @@
 """`cancel`, `change`, `review` and `rerun`: what a person may ask of a job."""
 
 import sys
-from typing import Annotated, Any, Optional
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from trainhouse.cli.shared import complete
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Timeout
+
+if TYPE_CHECKING:
+    from trainhouse.events import JobStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -70,6 +74,7 @@ def change(
     from trainhouse.cli.jobs.job_status import find
     from trainhouse.cli.shared import output
     from trainhouse.client import ChangeRefusedError, TrainhouseClient
+    from trainhouse.client.errors import JobEndedError
 
     asked = limits_asked(restarts, run_time, grace)
     if priority is None and not asked:
@@ -80,15 +85,39 @@ def change(
         raise CliError(f"{job} is {status.state} already: nothing of it can change", Exit.USAGE)
     try:
         retuned = client.change(job, priority=priority, timeout_s=timeout, **asked)
+    except JobEndedError as ended:
+        raise CliError(str(ended), Exit.USAGE) from ended
     except ChangeRefusedError as refused:
         raise CliError(f"{job} was not changed: {refused}", Exit.REJECTED) from refused
     if retuned is None:
-        raise CliError(f"{job} was not changed: it has these values already, or has ended", Exit.USAGE)
+        raise CliError(unchanged(job, find(client, job), priority, asked), Exit.USAGE)
     if json:
         output.json_lines([{"job_id": job, "priority": retuned.priority, "limits": retuned.limits.model_dump(mode="json")}])
         return
-    run = "no limit of run time" if retuned.limits.run_time_s is None else f"run time {output.duration(retuned.limits.run_time_s)}"
-    sys.stdout.write(f"{job}: priority {retuned.priority}, {retuned.limits.restarts} restarts, {run}, grace {retuned.limits.grace_s:g} s\n")
+    sys.stdout.write(f"{job}: {terms_text(retuned.priority, retuned.limits.model_dump())}\n")
+
+
+def unchanged(job: str, status: "JobStatus", priority: int | None, limits: Mapping[str, Any]) -> str:
+    """The error for a change without effect: the job has ended, or has these values."""
+    from trainhouse.client.errors import JobEndedError
+
+    if status.state.final:
+        return str(JobEndedError(job, status.state))
+    return f"{job} was not changed: it is {status.state}, and has {terms_text(priority, limits)} already; name another value"
+
+
+def terms_text(priority: int | None, limits: Mapping[str, Any]) -> str:
+    """Priority and limits in words, as far as they are named."""
+    from trainhouse.cli.shared.output import duration
+
+    named = [] if priority is None else [f"priority {priority}"]
+    if "restarts" in limits:
+        named.append(f"{limits['restarts']} restarts")
+    if "run_time_s" in limits:
+        named.append("no limit of run time" if limits["run_time_s"] is None else f"run time {duration(limits['run_time_s'])}")
+    if "grace_s" in limits:
+        named.append(f"grace {limits['grace_s']:g} s")
+    return ", ".join(named)
 
 
 def review(

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from trainhouse.client.backend_protocol import Retuned, Submitted
 from trainhouse.client.code_archive import PackedCode
-from trainhouse.client.errors import ChangeRefusedError, NoReplyError, UnknownJobError
+from trainhouse.client.errors import ChangeRefusedError, JobEndedError, NoReplyError, UnknownJobError
 from trainhouse.client.gateway.exchange import Flow, NotFoundError, Request, ask
 from trainhouse.client.gateway.reads import JOBS, events, job_path, of_job, status_of
 from trainhouse.events import CodeArchive, JobId, JobReviewed, JobSpec, Limits, ReviewAction
@@ -93,7 +93,7 @@ def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout
             return wanted
         state = status_of((yield from of_job(job_id, Request("GET", job_path(job_id)))).json()).state
         if state.final:
-            raise ChangeRefusedError(f"{job_id} has ended: it is {state}, nothing of it can change")
+            raise JobEndedError(job_id, state)
     raise NoReplyError(
         f"a change of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainhouse.client.backend_protocol import Happening, Position, Retuned, Row, Sql, Submitted
 from trainhouse.client.code_archive import PackedCode
-from trainhouse.client.errors import ChangeRefusedError, InvalidSpecError, NotReachableError, QueryError, UnknownJobError
+from trainhouse.client.errors import InvalidSpecError, JobEndedError, NotReachableError, QueryError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.kafka.freshness import reached
 from trainhouse.client.kafka.lines import LogReader
@@ -65,9 +65,12 @@ from trainhouse.events.wire.topics import JOBS, POINT_TOPICS, STATUS
 if TYPE_CHECKING:
     import pyarrow
 
+    from trainhouse.scheduler.core.state.records import Job as ScheduledJob
+
 log = logging.getLogger(__name__)
 SOURCE = "trainhouse/client"
 POLL_S = 0.5
+STATUS_LAG_S = 5.0
 PutCode = Callable[[PackedCode], CodeArchive]
 
 
@@ -122,10 +125,13 @@ class ByKafka:
         """Blocks until the job's scheduler answers."""
         state = self.status(job_id).state
         if state.final:
-            raise ChangeRefusedError(f"{job_id} has ended: it is {state}, nothing of it can change")
+            raise JobEndedError(job_id, state)
         whole = self._limits(job_id, limits) if limits else None
         retuned = self.fleet().change(ChangeJob(job_id=job_id, priority=priority, limits=whole), timeout_s)
-        return None if retuned is None else Retuned(retuned.priority, retuned.limits)
+        if retuned is None:
+            self._check_not_ended(job_id, priority)
+            return None
+        return Retuned(retuned.priority, retuned.limits)
 
     def review(self, job_id: JobId, action: ReviewAction, reason: str, timeout_s: float) -> None:
         """Blocks until the job's scheduler answers."""
@@ -271,17 +277,38 @@ class ByKafka:
             raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
         return chosen
 
+    def _check_not_ended(self, job_id: JobId, priority: int | None) -> None:
+        """Raises JobEndedError where a change to this priority, or of limits alone, had no effect because the job has ended."""
+        if priority is None:
+            self._scheduled(job_id)
+            return
+        # Its last status may come a moment after the answer: until then it shows the priority of before.
+        deadline = time.monotonic() + STATUS_LAG_S
+        while time.monotonic() < deadline:
+            status = self.status(job_id)
+            if status.state.final:
+                raise JobEndedError(job_id, status.state)
+            if status.priority == priority:
+                return
+            time.sleep(POLL_S)
+
     def _limits(self, job_id: JobId, named: Mapping[str, Any]) -> Limits:
-        """A job's limits as its scheduler has them, with the named ones changed. Raises UnknownJobError, ChangeRefusedError."""
+        """A job's limits as its scheduler has them, with the named ones changed. Raises UnknownJobError, JobEndedError."""
+        return Limits.model_validate(self._scheduled(job_id).limits.model_dump() | dict(named))
+
+    def _scheduled(self, job_id: JobId) -> "ScheduledJob":
+        """The job as its scheduler has it. Raises UnknownJobError; JobEndedError where no scheduler has it any more."""
         from trainhouse.client.kafka.present import schedule_at
 
-        pool = str(self.status(job_id).pool)
-        partition = self.fleet().pools().get(pool)
-        now = schedule_at(self.kafka, partitions=None if partition is None else [partition])
-        found = next((f.state.jobs[job_id] for f in now.partitions.values() if job_id in f.state.jobs), None)
-        if found is None:
-            raise ChangeRefusedError(f"{job_id} has ended: nothing of it can change")
-        return Limits.model_validate(found.limits.model_dump() | dict(named))
+        partition = self.fleet().pools().get(str(self.status(job_id).pool))
+        # Its pool may be on another partition by now.
+        for partitions in ([partition], None) if partition is not None else (None,):
+            now = schedule_at(self.kafka, partitions=partitions)
+            found = next((f.state.jobs[job_id] for f in now.partitions.values() if job_id in f.state.jobs), None)
+            if found is not None:
+                return found
+        state = self.status(job_id).state
+        raise JobEndedError(job_id, state if state.final else "")
 
     def _newest(self, since: Position | None = None) -> dict[str, JobStatus]:
         """The newest status of every job that has one since then, by job id."""
