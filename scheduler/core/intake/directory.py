@@ -102,6 +102,8 @@ _TAKEN = (
 SETTLES_SINCE: Final = 4
 # The level from which requests to move pools are passed on.
 MOVES_SINCE: Final = 5
+# The level from which a spec may name how many of the best checkpoints stay: programs of before read no such spec.
+BEST_SINCE: Final = 6
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
@@ -116,7 +118,7 @@ class DirectoryMachine(Leveled):
 
     name = "directory"
     decide_version = 8
-    fold_version = 5
+    fold_version = 6
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {JobsSettled.event_type: SETTLES_SINCE, ControlGrown.event_type: SETTLES_SINCE}
@@ -140,8 +142,8 @@ class DirectoryMachine(Leveled):
     def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""
         newer = self.level >= SETTLES_SINCE
-        moves = self.level >= MOVES_SINCE
-        turn = _Turn(state.fork(), now_ms, self.control_partitions, self._settle_at if newer else None, newer, moves)
+        moves, best = self.level >= MOVES_SINCE, self.level >= BEST_SINCE
+        turn = _Turn(state.fork(), now_ms, self.control_partitions, self._settle_at if newer else None, newer, moves, best)
         for item in inputs:
             turn.handle(item.envelope)
         return turn.decisions
@@ -200,6 +202,7 @@ class _Turn:
     settle_at: int | None
     names_records: bool
     moves_pools: bool
+    keeps_best: bool
     decisions: list[Event] = field(default_factory=list)
     settled: bool = False
 
@@ -313,6 +316,11 @@ class _Turn:
             if fields:
                 return f"job {event.job_id} exists with another spec; these fields differ: {', '.join(fields)}. Submit it under a new id"
             return ""
+        if spec.checkpoint.keep_best is not None and not self.keeps_best:
+            return (
+                "spec.checkpoint.keep_best: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
+                "and submit again"
+            )
         if spec.pool not in state.pools:
             return f"spec.pool: {self.unknown_pool(spec.pool)}, then submit again"
         try:

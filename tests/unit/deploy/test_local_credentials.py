@@ -71,4 +71,5 @@ def test_no_password_is_in_the_supervisors_file_or_in_an_argument(tmp_path: Path
     text = render(folder, listed) + repr(listed)
     hidden = [*client_config.passwords(folder).values(), password(folder, "kafka", "broker"), client_config.keys_of(folder).secret_key]
     assert not any(each in text for each in hidden)
-    assert all(part.environment["TRAINHOUSE_CONFIG"].endswith(f"parts/{part.name}.toml") for part in listed if part.group != "servers")
+    of = {part.name: Path(part.environment["TRAINHOUSE_CONFIG"]).name for part in listed if part.group != "servers"}
+    assert of == {name: f"{name}.toml" for name in of} | {"sweep": "expire.toml"}, "a sweep needs what expire needs, and no more"

@@ -156,6 +156,16 @@ def test_a_move_to_a_partition_that_is_not_there_or_before_an_update_is_finished
     assert "trainhouse upgrade finish" in refused(d.feed(request("move")))
 
 
+def test_a_spec_that_programs_of_before_cannot_read_waits_for_the_end_of_an_update() -> None:
+    d = Directory().with_pools()
+    job = submit("j", pool="big", checkpoint={"keep_best": 2})
+    d.machine = (now := d.machine).at(5)
+    assert "spec.checkpoint.keep_best: an update is not finished; leave it out, or run `trainhouse upgrade finish" in refused(d.feed(job))
+    d.machine = now
+    [admitted] = d.feed(submit("k", pool="big", checkpoint={"keep_best": 2}))
+    assert admitted.event.spec.checkpoint.keep_best == 2
+
+
 def test_a_request_about_a_job_says_which_pool_the_job_is_in() -> None:
     d = Directory().with_pools()
     d.feed(cancel("early"))
