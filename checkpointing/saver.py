@@ -25,6 +25,9 @@ from trainhouse.checkpointing.state.part import unsynced_names
 from trainhouse.checkpointing.state.planners import BalancedSavePlanner
 from trainhouse.checkpointing.state.state_tree import TakenApart, pack, take_apart, values_of
 
+MAX_WARNED = 100
+"""Keys of which a rank is warned: those of a large model may all have numbers that differ."""
+
 
 @dataclass(frozen=True)
 class About:
@@ -66,6 +69,7 @@ class Saver:
         self._writer = writer
         self._longest_upload_s = longest_upload_s
         self._compared = False
+        self._warned: set[str] = set()
 
     def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
         """Copies this rank's share of `state`, and its own `per_rank_state`. Collective. Raises InvalidStateError."""
@@ -127,9 +131,17 @@ class Saver:
             agreed = Union(mine.skeleton, mine.unsynced)
         else:
             states = self._ranks.all(lambda: mine)
-            agreed = self._ranks.each(lambda: union(states))
+            agreed = self._ranks.each(lambda: union(dict(enumerate(states))))
+            self._warn(agreed.unlike)
         self._compared = True
         return apart, packed, agreed
+
+    def _warn(self, unlike: Mapping[str, str]) -> None:
+        """Warns once about each key, on rank 0 alone: all ranks know the same."""
+        for name in [name for name in unlike if name not in self._warned][: MAX_WARNED - len(self._warned)]:
+            self._warned.add(name)
+            if self._ranks.rank == 0:
+                warnings.warn(unlike[name], stacklevel=2)
 
     def _plan_and_copy(self, apart: TakenApart, unsynced: frozenset[str]) -> StagingWriter:
         writer = StagingWriter(self._ranks.rank)
