@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle  # to count bytes
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate
@@ -17,10 +20,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.gloo_gang import Groups, run_gang
 from tests.support.parallel_layouts import Run, whole
-from trainhouse.checkpointing.chain.commits import read_entry
+from trainhouse.checkpointing.chain.chunks import ChunkStore
+from trainhouse.checkpointing.chain.commits import CommitChain, Writer, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError
+from trainhouse.checkpointing.saver import Saver
+from trainhouse.checkpointing.state.agreement import rank_state
+from trainhouse.checkpointing.state.state_tree import take_apart, tensor_names, unpack
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
 Layout = tuple[str, int]
@@ -110,6 +118,32 @@ def own_losses(store: Any, group: dist.ProcessGroup) -> dict[str, Any]:
     report = at.restore(tracked.shared(), tracked.put_back_own)
     said = [str(warning.message) for warning in caught if "rank" in str(warning.message)]
     return {"warnings": said, "best": again.best, "step": report.step}
+
+
+def exchanged(store: Any, group: dist.ProcessGroup) -> dict[str, int]:
+    """Bytes that reach a rank in collectives while four ranks of two pipeline stages agree, and those of one rank's state."""
+    rank, taken = dist.get_rank(group), [0]
+
+    def counted(collective: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+            taken[0] += tensor.numel() * tensor.element_size()
+            return collective(tensor, *arguments, **named)
+
+        return call
+
+    def agree(state: dict[str, Any]) -> dict[str, int]:
+        chain = CommitChain(store, Writer("exchanged", 1, 0, "w"))
+        saver = Saver(Ranks(group), ChunkStore(store, "exchanged"), chain, Writer("exchanged", 1, 0, "w"), 60.0)
+        size = len(pickle.dumps(rank_state(take_apart(state), (), sampled=True)))
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("all_gather_single", "broadcast"):
+                patch.setattr(distributed_c10d, name, counted(getattr(distributed_c10d, name)))
+            taken[0] = 0
+            _, _, agreed = saver._agreed(state, [{}])
+        assert len(tensor_names(unpack(agreed.skeleton))) == 2000
+        return {"bytes": taken[0], "of one rank": size}
+
+    return agree({f"stage{rank // 2}.layer{n}": torch.ones(1) for n in range(1000)})
 
 
 def across(store: Any, old: Layout, new: Layout, groups: Groups) -> dict[str, Any]:
@@ -237,6 +271,7 @@ def in_each_process(store: Any, groups: Groups) -> dict[Any, Any]:
         drifted = {"w": torch.tensor([1.0, torch.nan]) + rank * 1e-6, "c": torch.ones(2, 2, dtype=torch.complex64).t()}
         said["drifted"] = disagreeing(store, two, "drifted", drifted)
         said["kinds"] = disagreeing(store, two, "kinds", {"w": torch.ones(2) if rank else 7})
+    said["exchanged"] = exchanged(store, dist.group.WORLD)  # type: ignore[arg-type]
     return said
 
 
@@ -272,6 +307,11 @@ def test_a_number_of_each_ranks_own_does_not_end_training(gangs: list[dict[Any, 
     (warning,) = lowest["warnings"]
     assert warning.startswith("schedule.best: 0.7 on rank 0, 0.701 on rank 1; rank 0's is saved"), "once, for the first of two such saves"
     assert other["warnings"] == []
+
+
+def test_ranks_exchange_one_state_for_each_that_differs(gangs: list[dict[Any, Any]]) -> None:
+    for said in (rank["exchanged"] for rank in gangs):
+        assert 2 * said["of one rank"] < said["bytes"] < 2.1 * said["of one rank"], "two stages, four ranks"
 
 
 def test_ranks_on_other_devices_may_round_otherwise(gangs: list[dict[Any, Any]]) -> None:
