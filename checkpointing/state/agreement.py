@@ -9,6 +9,7 @@ import hashlib
 import pickle  # nosec B403  # to compare, never to read
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -205,7 +206,8 @@ def _samples(plain: Mapping[str, torch.Tensor]) -> dict[str, tuple[float, ...]]:
     """Some elements of each tensor, in one copy from each device."""
     by_device: dict[torch.device, dict[str, torch.Tensor]] = {}
     for name, tensor in plain.items():
-        by_device.setdefault(tensor.device, {})[name] = _some(tensor)
+        with suppress(NotImplementedError):  # dtypes of packed bits (float4, int4) convert to no other
+            by_device.setdefault(tensor.device, {})[name] = _some(tensor)
     found: dict[str, tuple[float, ...]] = {}
     for some in by_device.values():
         numbers, at = torch.cat(list(some.values())).tolist(), 0
@@ -215,7 +217,12 @@ def _samples(plain: Mapping[str, torch.Tensor]) -> dict[str, tuple[float, ...]]:
 
 
 def _some(tensor: torch.Tensor) -> torch.Tensor:
-    """Some elements from all over a tensor."""
-    last = tensor[(0,) * (tensor.dim() - 1)] if tensor.dim() > 1 and not tensor.is_contiguous() else tensor.reshape(-1)
-    some = last[:: max(1, last.numel() // SAMPLES)][:SAMPLES].resolve_conj()
+    """Some elements from all over a tensor: the same in each memory order. Raises NotImplementedError for dtypes without numbers."""
+    every = max(1, tensor.numel() // SAMPLES)
+    if tensor.is_contiguous():
+        some = tensor.reshape(-1)[::every][:SAMPLES]
+    else:
+        at = torch.arange(0, tensor.numel(), every, device=tensor.device)[:SAMPLES]
+        some = tensor[torch.unravel_index(at, tensor.shape)]
+    some = some.resolve_conj()
     return (torch.view_as_real(some).reshape(-1) if some.is_complex() else some).to(torch.float64)

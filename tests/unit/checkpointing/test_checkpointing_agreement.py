@@ -1,4 +1,4 @@
-"""Agreement of ranks about one state: numbers that differ, and structures that must not."""
+"""Agreement of ranks about one state: numbers that differ, structures that must not, and which elements of tensors are compared."""
 
 from __future__ import annotations
 
@@ -76,3 +76,21 @@ def test_a_number_that_only_some_ranks_have_is_the_lowest_of_theirs() -> None:
 def test_another_structure_under_one_name_is_refused(lowest: Any, other: Any, says: str) -> None:
     with pytest.raises(InvalidStateError, match=f"^{says};"):
         agreed({"part": lowest}, {"part": other})
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (8, 64), (4, 3), (3, 5, 7), (2, 1, 40)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.bool, torch.float8_e4m3fn])
+def test_equal_tensors_in_another_memory_order_agree(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    rows = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    order = tuple(reversed(range(rows.dim())))
+    columns = rows.permute(order).contiguous().permute(order)
+    assert agreed({"w": rows}, {"w": columns}).unlike == {}
+    assert state_of({"w": rows}).samples == state_of({"w": columns}).samples
+
+
+@pytest.mark.parametrize("name", ["float4_e2m1fn_x2", "bits8", "uint4"])
+def test_tensors_of_a_dtype_without_numbers_are_not_compared(name: str) -> None:
+    packed = torch.ones(4, 4, dtype=torch.uint8).view(getattr(torch, name))
+    for tensor in (packed, packed.t()):
+        state = state_of({"w": tensor, "v": torch.ones(1)})
+        assert state.samples == {"v": (1.0,)} and "w" in state.layouts
