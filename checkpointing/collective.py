@@ -4,8 +4,8 @@ Holds: if a step fails on one rank, every rank raises, and the same kind of erro
 Never: makes a process group; its timeout is its maker's. All methods are collective and block.
 """
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
@@ -48,7 +48,7 @@ class Ranks:
         if not self.alone:
             results = [mine] * self.world_size
             dist.all_gather_object(results, mine, group=self.group)
-        return _values(results)
+        return list(_values(dict(enumerate(results)), self.world_size).values())
 
     def each(self, work: Callable[[], T]) -> T:
         """Runs `work` on every rank; each gets its own result, which need not be picklable."""
@@ -58,12 +58,19 @@ class Ranks:
 
     def first(self, work: Callable[[], T]) -> T:
         """Runs `work` on rank 0; everybody gets its result."""
-        outcomes = [_attempt(work) if self.rank == 0 else None]
-        if not self.alone:
-            dist.broadcast_object_list(outcomes, group=self.group, group_src=0)
-        outcome = outcomes[0]
-        assert outcome is not None
-        return _values([outcome])[0]
+        return self.some([0], work)[0]
+
+    def some(self, ranks: Sequence[int], work: Callable[[], T]) -> dict[int, T]:
+        """Runs `work` on these ranks; everybody gets their results. Unlike `all`, it moves these results and no more: gathering
+        pads what each rank has to the largest."""
+        outcomes: dict[int, _Outcome] = {}
+        for rank in ranks:
+            sent = [_attempt(work) if self.rank == rank else None]
+            if not self.alone:
+                dist.broadcast_object_list(sent, group=self.group, group_src=rank)
+            assert sent[0] is not None
+            outcomes[rank] = sent[0]
+        return _values(outcomes, self.world_size)
 
 
 class Alone(Ranks):
@@ -96,11 +103,12 @@ def _attempt(work: Callable[[], T]) -> _Outcome:
         return _Outcome(error=failed)
 
 
-def _values(outcomes: list[_Outcome]) -> list[T]:
-    failed = {rank: o.error for rank, o in enumerate(outcomes) if o.error is not None}
+def _values(outcomes: Mapping[int, _Outcome], world_size: int) -> dict[int, Any]:
+    """The results by rank. Raises the most telling error."""
+    failed = {rank: o.error for rank, o in outcomes.items() if o.error is not None}
     for kind in _PRECEDENCE:
         for rank, error in failed.items():
             if isinstance(error, kind):
-                error.add_note(f"(on rank {rank} of {len(outcomes)})")
+                error.add_note(f"(on rank {rank} of {world_size})")
                 raise error
-    return [o.value for o in outcomes]  # type: ignore[misc]
+    return {rank: o.value for rank, o in outcomes.items()}

@@ -25,6 +25,11 @@ from trainhouse.checkpointing.state.part import unsynced_names
 from trainhouse.checkpointing.state.planners import BalancedSavePlanner
 from trainhouse.checkpointing.state.state_tree import TakenApart, pack, take_apart, values_of
 
+MAX_BROADCASTS = 64
+"""States that are sent one after the other; more go in one step, whose bytes grow with the ranks instead."""
+MAX_WARNED = 100
+"""Keys of which a rank is warned: those of a large model may all have numbers that differ."""
+
 
 @dataclass(frozen=True)
 class About:
@@ -66,6 +71,7 @@ class Saver:
         self._writer = writer
         self._longest_upload_s = longest_upload_s
         self._compared = False
+        self._warned: set[str] = set()
 
     def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
         """Copies this rank's share of `state`, and its own `per_rank_state`. Collective. Raises InvalidStateError."""
@@ -111,7 +117,7 @@ class Saver:
     def _agreed(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> tuple[TakenApart, list[bytes], Union]:
         """This rank's tensors and packed own states, and the union of all ranks' states.
 
-        Where these are alike only hashes are exchanged. Values are compared by the first save.
+        Of those that are alike one is exchanged, and only hashes where all are. Values are compared by the first save.
         """
         prepared: list[tuple[TakenApart, list[bytes], RankState]] = []
 
@@ -126,10 +132,26 @@ class Saver:
         if len(set(digests)) == 1:
             agreed = Union(mine.skeleton, mine.unsynced)
         else:
-            states = self._ranks.all(lambda: mine)
+            states = self._different(digests, mine)
             agreed = self._ranks.each(lambda: union(states))
+            self._warn(agreed.unlike)
         self._compared = True
         return apart, packed, agreed
+
+    def _different(self, digests: Sequence[bytes], mine: RankState) -> dict[int, RankState]:
+        """By the first rank that has it, each different state. Collective."""
+        first = sorted({digest: rank for rank, digest in reversed(list(enumerate(digests)))}.values())
+        if len(first) <= MAX_BROADCASTS:
+            return self._ranks.some(first, lambda: mine)
+        states = self._ranks.all(lambda: mine if self._ranks.rank in first else None)
+        return {rank: state for rank, state in enumerate(states) if state is not None}
+
+    def _warn(self, unlike: Mapping[str, str]) -> None:
+        """Warns once about each key, on rank 0 alone: all ranks know the same."""
+        for name in [name for name in unlike if name not in self._warned][: MAX_WARNED - len(self._warned)]:
+            self._warned.add(name)
+            if self._ranks.rank == 0:
+                warnings.warn(unlike[name], stacklevel=2)
 
     def _plan_and_copy(self, apart: TakenApart, unsynced: frozenset[str]) -> StagingWriter:
         writer = StagingWriter(self._ranks.rank)

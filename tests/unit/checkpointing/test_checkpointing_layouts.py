@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle  # to count bytes
+import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate
@@ -16,10 +20,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.gloo_gang import Groups, run_gang
 from tests.support.parallel_layouts import Run, whole
-from trainhouse.checkpointing.chain.commits import read_entry
+from trainhouse.checkpointing.chain.chunks import ChunkStore
+from trainhouse.checkpointing.chain.commits import CommitChain, Writer, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError
+from trainhouse.checkpointing.saver import Saver
+from trainhouse.checkpointing.state.agreement import rank_state
+from trainhouse.checkpointing.state.state_tree import take_apart, tensor_names, unpack
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
 Layout = tuple[str, int]
@@ -86,6 +95,55 @@ def disagreeing(store: Any, group: dist.ProcessGroup, job: str, state: dict[str,
     except CheckpointError as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
+
+
+def own_losses(store: Any, group: dist.ProcessGroup) -> dict[str, Any]:
+    """Three saves of ranks that each step a schedule with a loss of their own, and the warnings of it."""
+
+    def made(job_epoch: int) -> tuple[Any, Checkpointer, Tracked]:
+        model = nn.Linear(2, 1)
+        nn.init.ones_(model.weight), nn.init.zeros_(model.bias)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        at = Checkpointer(CheckpointerSettings("losses", job_epoch, job_epoch - 1, "spec"), store, group)
+        return schedule, at, Tracked(model, optimizer, schedule)
+
+    schedule, at, tracked = made(1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(3):
+            at.save(tracked.shared(), tracked.of_this_rank(), step, 1.0)
+            schedule.step(0.7 - step / 100 + dist.get_rank(group) / 1000)
+    again, at, tracked = made(2)
+    report = at.restore(tracked.shared(), tracked.put_back_own)
+    said = [str(warning.message) for warning in caught if "rank" in str(warning.message)]
+    return {"warnings": said, "best": again.best, "step": report.step}
+
+
+def exchanged(store: Any, group: dist.ProcessGroup) -> dict[str, int]:
+    """Bytes that reach a rank in collectives while four ranks of two pipeline stages agree, and those of one rank's state."""
+    rank, taken = dist.get_rank(group), [0]
+
+    def counted(collective: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+            taken[0] += tensor.numel() * tensor.element_size()
+            return collective(tensor, *arguments, **named)
+
+        return call
+
+    def agree(state: dict[str, Any]) -> dict[str, int]:
+        chain = CommitChain(store, Writer("exchanged", 1, 0, "w"))
+        saver = Saver(Ranks(group), ChunkStore(store, "exchanged"), chain, Writer("exchanged", 1, 0, "w"), 60.0)
+        size = len(pickle.dumps(rank_state(take_apart(state), (), sampled=True)))
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("all_gather_single", "broadcast"):
+                patch.setattr(distributed_c10d, name, counted(getattr(distributed_c10d, name)))
+            taken[0] = 0
+            _, _, agreed = saver._agreed(state, [{}])
+        assert len(tensor_names(unpack(agreed.skeleton))) == 2000
+        return {"bytes": taken[0], "of one rank": size}
+
+    return agree({f"stage{rank // 2}.layer{n}": torch.ones(1) for n in range(1000)})
 
 
 def across(store: Any, old: Layout, new: Layout, groups: Groups) -> dict[str, Any]:
@@ -209,10 +267,11 @@ def in_each_process(store: Any, groups: Groups) -> dict[Any, Any]:
         said["shapes"] = disagreeing(store, two, "shapes", {"model": nn.Linear(3 + rank, 2)})
         torch.manual_seed(rank)
         said["values"] = disagreeing(store, two, "values", {"model": nn.Linear(3, 2)})
-        said["numbers"] = disagreeing(store, two, "numbers", {"w": torch.ones(2), "schedule": {"lrs": [0.1, 0.2 + rank]}})
+        said["own losses"] = own_losses(store, two)
         drifted = {"w": torch.tensor([1.0, torch.nan]) + rank * 1e-6, "c": torch.ones(2, 2, dtype=torch.complex64).t()}
         said["drifted"] = disagreeing(store, two, "drifted", drifted)
         said["kinds"] = disagreeing(store, two, "kinds", {"w": torch.ones(2) if rank else 7})
+    said["exchanged"] = exchanged(store, dist.group.WORLD)  # type: ignore[arg-type]
     return said
 
 
@@ -233,13 +292,26 @@ def test_ranks_that_track_different_modules_are_saved_whole(gangs: list[dict[Any
     [
         ("shapes", "model.weight: torch.float32 (2, 3) on rank 0, torch.float32 (2, 4) on rank 1"),
         ("values", "model.bias, model.weight: rank 1 holds other values than rank 0"),
-        ("numbers", "schedule.lrs.[1]: 0.2 on rank 0, 1.2 on rank 1"),
         ("kinds", "w: 7 on rank 0, a tensor on rank 1"),
     ],
 )
 def test_ranks_that_disagree_about_one_key_are_refused_by_name(gangs: list[dict[Any, Any]], scenario: str, says: str) -> None:
     for said in gangs[:2]:
         assert said[scenario].startswith(f"InvalidStateError: {says};"), said[scenario]
+
+
+def test_a_number_of_each_ranks_own_does_not_end_training(gangs: list[dict[Any, Any]]) -> None:
+    lowest, other = (said["own losses"] for said in gangs[:2])
+    assert [said["step"] for said in (lowest, other)] == [2, 2]
+    assert [said["best"] for said in (lowest, other)] == [0.69, 0.69], "rank 0's of the last save"
+    (warning,) = lowest["warnings"]
+    assert warning.startswith("schedule.best: 0.7 on rank 0, 0.701 on rank 1; rank 0's is saved"), "once, for the first of two such saves"
+    assert other["warnings"] == []
+
+
+def test_ranks_exchange_one_state_for_each_that_differs(gangs: list[dict[Any, Any]]) -> None:
+    for said in (rank["exchanged"] for rank in gangs):
+        assert 2 * said["of one rank"] < said["bytes"] < 2.1 * said["of one rank"], "two stages, four ranks"
 
 
 def test_ranks_on_other_devices_may_round_otherwise(gangs: list[dict[Any, Any]]) -> None:

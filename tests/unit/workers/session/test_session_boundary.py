@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.support.fakes.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.workers import Session
@@ -218,7 +219,7 @@ def test_all_parts_named_in_one_call_are_saved_and_put_back(tmp_path: Path) -> N
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
         scaler, ema = torch.amp.GradScaler("cpu", init_scale=float(2**epoch)), torch.optim.swa_utils.AveragedModel(model)
         session = session_of(
-            folder, CommitSaver(Checkpointer(CheckpointerSettings("j", epoch, 0, "spec"), objects), 2, None), every_steps=2
+            folder, CommitSaver(Checkpointer(CheckpointerSettings("j", epoch, 0, "spec"), objects), RetentionPolicy(2), None), every_steps=2
         )
         extra = {"other": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.ones(1)], lr=0.5 * epoch), 1)}
         session.track(model=[model], optimizer=[optimizer], schedule=[schedule], scaler=scaler, ema=ema, extra=extra)
