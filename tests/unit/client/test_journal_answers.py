@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
+from trainhouse.client.errors import ChangeRefusedError
 from trainhouse.client.kafka.journal_answers import JournalAnswers, outcome_of
 from trainhouse.events import ChangeJob, Envelope, Event, EventId, Order
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
 from trainhouse.events.model.handover import RedirectedInput
 from trainhouse.events.wire.codec import encode
-from trainhouse.events.wire.journal import JournaledInput, JournalRecord
+from trainhouse.events.wire.journal import InputRefused, JournaledInput, JournalRecord
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 JOB, DIRECTORY = "waits", 2
@@ -95,3 +98,13 @@ def test_a_repeat_in_the_same_record_is_no_second_answer() -> None:
 def test_bytes_that_are_no_record_answer_nothing() -> None:
     broken: Any = Message(b"\xff" + encode(change(1)))
     assert outcomes([broken], 1) == []
+
+
+def test_a_request_on_which_handling_raised_is_refused_at_once_and_no_other_is() -> None:
+    refused = InputRefused(offset=0, reason="handling it failed: X", event_id="asked-1")
+    raw = JournaledInput(0, None, encode(change(1)))
+    message: Any = Message(JournalRecord(7, "me", 5, 1, (raw,), (refused,), 0, 11, 9, "0" * 64).encode(ScheduleMachine.since))
+    assert outcomes([message], 2) == []
+    with pytest.raises(ChangeRefusedError, match="handling it failed: X"):
+        outcomes([message], 1)
+    assert outcomes([record(7, [], []), message], 1) == [], "the record lost the race for its seq"

@@ -9,10 +9,11 @@ from typing import Final, TypeVar
 
 from confluent_kafka import Message
 
+from trainhouse.client.errors import ChangeRefusedError
 from trainhouse.events import ChangeRefused, Event, JobRejected
 from trainhouse.events.model.decisions import TokenSeen
 from trainhouse.events.model.handover import InputRedirected, RedirectedInput
-from trainhouse.events.wire.journal import GreatestSeqs, InvalidRecordError, JournalRecord, record_head
+from trainhouse.events.wire.journal import GreatestSeqs, InputRefused, InvalidRecordError, JournalRecord, record_head
 
 E = TypeVar("E", bound=Event)
 EARLIER_RECORDS: Final = 32
@@ -39,7 +40,10 @@ class JournalAnswers:
 
 
 def _decisions_on(record: JournalRecord, event_id: str) -> tuple[Event, ...] | None:
-    """The decisions on a request; None where it came a second time, or went on to the partition of its pool."""
+    """The decisions on a request; None where it came a second time, or went on to the partition of its pool.
+
+    Of one that could not be handled the record has its bytes only, and its id in the refusal.
+    """
     passed_on = {d.offset for d in record.decisions if isinstance(d, InputRedirected)}
     begins = {(d.by_scheduler, d.partition, d.seq, d.ordinal): n for n, d in enumerate(record.decisions) if isinstance(d, TokenSeen)}
     for item in record.inputs:
@@ -55,7 +59,7 @@ def _decisions_on(record: JournalRecord, event_id: str) -> tuple[Event, ...] | N
             begin, end = found, min((n for n in begins.values() if n > found), default=end)
         if item.offset not in passed_on:
             return record.decisions[begin:end]
-    return None
+    return tuple(d for d in record.decisions if isinstance(d, InputRefused) and d.event_id == event_id) or None
 
 
 def _refuses(decision: Event, event_id: str) -> bool:
@@ -67,13 +71,21 @@ def _refuses(decision: Event, event_id: str) -> bool:
     return False
 
 
+def check_handled(decisions: Sequence[Event] | None, event_id: str) -> None:
+    """Raises ChangeRefusedError where the request could not be handled: of one about no job nothing else is published."""
+    for decision in decisions or ():
+        if isinstance(decision, InputRefused) and decision.event_id == event_id:
+            raise ChangeRefusedError(decision.reason)
+
+
 def outcome_of(
     decisions: Sequence[Event] | None, event_id: str, kind: type[E], mine: Callable[[E], bool], *, reported_elsewhere: bool
 ) -> tuple[E | None] | None:
     """Returns the outcome in the decisions on a request; None: not there, it is reported on its own topic.
 
-    (None,): nothing came of it, all is so already.
+    (None,): nothing came of it, all is so already. Raises ChangeRefusedError where it could not be handled.
     """
+    check_handled(decisions, event_id)
     if decisions is None or any(_refuses(d, event_id) for d in decisions):
         return None
     found = next((d for d in decisions if isinstance(d, kind) and mine(d)), None)

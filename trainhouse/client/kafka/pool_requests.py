@@ -10,7 +10,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaException, Message
 
 from trainhouse.client.errors import ChangeRefusedError, NotReachableError
-from trainhouse.client.kafka.journal_answers import EARLIER_RECORDS, JournalAnswers, outcome_of
+from trainhouse.client.kafka.journal_answers import EARLIER_RECORDS, JournalAnswers, check_handled, outcome_of
 from trainhouse.client.kafka.outcomes import Outcomes, event_of, key_of
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import (
@@ -107,10 +107,14 @@ class Fleet:
 
     def move(self, event: MovePool, timeout_s: float) -> PoolCreated:
         """Moves a pool to another partition. Blocks until the scheduler of that one has it. Raises ChangeRefusedError, NoReplyError."""
-        with Outcomes(self.kafka, [POOLS, POLICIES, STATUS]) as outcomes:
+        answers = JournalAnswers()
+        with Outcomes(self.kafka, [POOLS, DECISIONS, POLICIES, STATUS], {DECISIONS: EARLIER_RECORDS}) as outcomes:
             event_id = self.send(event)
 
             def answer(message: Message) -> PoolCreated | None:
+                if message.topic() == DECISIONS:
+                    check_handled(answers.decided(message, event_id), event_id)
+                    return None
                 refused = refusal(event_id, message)
                 if refused is not None:
                     raise ChangeRefusedError(refused)
