@@ -108,3 +108,10 @@ def test_a_request_on_which_handling_raised_is_refused_at_once_and_no_other_is()
     with pytest.raises(ChangeRefusedError, match="handling it failed: X"):
         outcomes([message], 1)
     assert outcomes([record(7, [], []), message], 1) == [], "the record lost the race for its seq"
+
+
+def test_a_record_with_a_seq_far_ahead_neither_answers_nor_hides_those_that_count() -> None:
+    stray, again = record(900, [change(1)], [token(1)]), record(901, [change(1)], [token(1)])
+    counted = record(7, [change(1)], [token(1), retuned(1)])
+    assert outcomes([record(5, [], []), stray, record(6, [], []), again, counted], 1) == [1]
+    assert outcomes([record(5, [], []), stray, record(6, [], [])], 1) == []
