@@ -14,6 +14,7 @@ from trainhouse.events import ChangeRefused, Event, JobRejected
 from trainhouse.events.model.decisions import TokenSeen
 from trainhouse.events.model.handover import InputRedirected, RedirectedInput
 from trainhouse.events.wire.journal import GreatestSeqs, InputRefused, InvalidRecordError, JournalRecord, record_head
+from trainhouse.events.wire.repairs import NO_REPAIRS, is_emptied
 
 E = TypeVar("E", bound=Event)
 EARLIER_RECORDS: Final = 32
@@ -22,13 +23,18 @@ the race for their seq, but at most one of each process: an owner has one append
 
 
 class JournalAnswers:
-    """One reader's answers, from the journal's records in the order of each partition, EARLIER_RECORDS before the request included."""
+    """One reader's answers, from the journal's records in the order of each partition, EARLIER_RECORDS before the request included.
 
-    def __init__(self) -> None:
+    `repairs` reads the hashes of records that count as empty. It is called for a record with the request alone: whatever empties that comes
+    later than the request.
+    """
+
+    def __init__(self, repairs: Callable[[], frozenset[str]] = lambda: NO_REPAIRS) -> None:
         self._seqs = GreatestSeqs()
+        self._repairs = repairs
 
     def decided(self, message: Message, event_id: str) -> tuple[Event, ...] | None:
-        """Returns the decisions on the request of this id; None of a record that did not handle it or does not count."""
+        """Returns the decisions on the request of this id; None of a record that did not handle it, does not count, or counts as empty."""
         value = message.value() or b""
         try:
             head = record_head(value)
@@ -36,7 +42,12 @@ class JournalAnswers:
             return None  # its partition halts there
         if not self._seqs.counts(message.partition() or 0, head["seq"]) or event_id.encode() not in value:
             return None
-        return _decisions_on(JournalRecord.of_head(head), event_id)
+        if is_emptied(value, self._repairs()):
+            return None
+        try:
+            return _decisions_on(JournalRecord.of_head(head), event_id)
+        except InvalidRecordError:
+            return None  # a newer program's: its own topic may have the outcome
 
 
 def _decisions_on(record: JournalRecord, event_id: str) -> tuple[Event, ...] | None:
