@@ -120,16 +120,26 @@ class JournalRecord:
 
 
 class GreatestSeqs:
-    """Greatest seq by partition of a journal that is read in order from anywhere on: the first record of a seq is the one that counts."""
+    """Greatest seq by partition of a journal read in order from anywhere on: as in a fold, the record of the seq that is due counts.
+
+    A fold halts where seqs are missing; a reader (of a topic that was trimmed meanwhile, say) goes on behind them with the second of two
+    records in a row. One alone may be a stray, which must neither count nor hide the records after it.
+    """
 
     def __init__(self) -> None:
         self._greatest: dict[int, int] = {}
+        self._ahead: dict[int, int] = {}
 
     def counts(self, partition: int, seq: int) -> bool:
         """Whether the partition's next record, which has this seq, counts."""
-        if seq <= self._greatest.get(partition, 0):
+        greatest = self._greatest.get(partition, max(seq - 1, 0))
+        if seq <= greatest:
+            return False
+        if seq > greatest + 1 and seq - 1 != self._ahead.get(partition):
+            self._ahead[partition] = seq
             return False
         self._greatest[partition] = seq
+        self._ahead.pop(partition, None)
         return True
 
 

@@ -52,6 +52,7 @@ class Limits:
 class Pending:
     """An input that waits. `refusal` says why it cannot even be read; `forged`: in whose name it came without their signature.
 
+    `event_id`: of one that could be read, came in its own name and is refused all the same, so that its sender is answered.
     `first`: where it stands for a whole batch that was not unpacked, the first offset of that. `value`: its bytes as they came, or their
     beginning where there are more than a journal keeps.
     """
@@ -61,6 +62,7 @@ class Pending:
     item: JournaledInput
     refusal: str = ""
     forged: str = ""
+    event_id: str = ""
     first: int | None = None
     value: bytes | None = None
 
@@ -226,7 +228,7 @@ class Proposer(Generic[S]):
         if tick:
             items += (JournaledInput(None, _tick(folded, now_ms)),)
         inputs = readable(items)
-        refusals = [InputRefused(offset=p.offset, reason=p.refusal, forged=p.forged) for p in batch if p.refusal]
+        refusals = [InputRefused(offset=p.offset, reason=p.refusal, event_id=p.event_id, forged=p.forged) for p in batch if p.refusal]
         decisions = self.machine.at(self.level(folded)).decide(folded.state, now_ms, inputs) if inputs else []
         return self._record(folded, now_ms, items, (*decisions, *refusals), published_up_to)
 
@@ -237,7 +239,7 @@ class Proposer(Generic[S]):
         refusal = InputRefused(
             offset=poison.offset,
             reason=poison.refusal or _error_reason("handling it failed", error),
-            event_id=str(poison.item.envelope.id) if poison.item.envelope else "",
+            event_id=str(poison.item.envelope.id) if poison.item.envelope else poison.event_id,
             forged=poison.forged,
             job_id=str(getattr(about, "job_id", None) or ""),
             refused_type=about.event_type if about is not None else "",

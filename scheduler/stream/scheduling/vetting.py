@@ -126,7 +126,7 @@ def _one(rules: VettingRules, keys: _Keys, topic: str, entry: Entry, item: Pendi
     why = refusal(rules, known, topic, value, signature, event)
     if not why and isinstance(event, MovePool) and rules.required and not rules.platform_key:
         why = "this scheduler has no key to sign a pool's state with, and signatures are required; set TRAINHOUSE_SCHEDULER_SIGNING_KEY"
-        return replace(item, item=JournaledInput(item.offset, None, value), refusal=why)
+        return replace(item, item=JournaledInput(item.offset, None, value), refusal=why, event_id=str(envelope.id))
     if why:
         claimed = f"node {node_id}" if node_id else f"job {job_id}" if job_id else "platform"
         return replace(item, item=JournaledInput(item.offset, None, value), refusal=why[:MAX_REASON_CHARS], forged=claimed)

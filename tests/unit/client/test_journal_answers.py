@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
+from trainhouse.client.errors import ChangeRefusedError
 from trainhouse.client.kafka.journal_answers import JournalAnswers, outcome_of
 from trainhouse.events import ChangeJob, Envelope, Event, EventId, Order
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
 from trainhouse.events.model.handover import RedirectedInput
 from trainhouse.events.wire.codec import encode
-from trainhouse.events.wire.journal import JournaledInput, JournalRecord
+from trainhouse.events.wire.journal import InputRefused, JournaledInput, JournalRecord, record_hash
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 JOB, DIRECTORY = "waits", 2
@@ -95,3 +98,45 @@ def test_a_repeat_in_the_same_record_is_no_second_answer() -> None:
 def test_bytes_that_are_no_record_answer_nothing() -> None:
     broken: Any = Message(b"\xff" + encode(change(1)))
     assert outcomes([broken], 1) == []
+
+
+def test_a_request_on_which_handling_raised_is_refused_at_once_and_no_other_is() -> None:
+    refused = InputRefused(offset=0, reason="handling it failed: X", event_id="asked-1")
+    raw = JournaledInput(0, None, encode(change(1)))
+    message: Any = Message(JournalRecord(7, "me", 5, 1, (raw,), (refused,), 0, 11, 9, "0" * 64).encode(ScheduleMachine.since))
+    assert outcomes([message], 2) == []
+    with pytest.raises(ChangeRefusedError, match="handling it failed: X"):
+        outcomes([message], 1)
+    assert outcomes([record(7, [], []), message], 1) == [], "the record lost the race for its seq"
+
+
+def test_a_record_with_a_seq_far_ahead_neither_answers_nor_hides_those_that_count() -> None:
+    stray, again = record(900, [change(1)], [token(1)]), record(901, [change(1)], [token(1)])
+    counted = record(7, [change(1)], [token(1), retuned(1)])
+    assert outcomes([record(5, [], []), stray, record(6, [], []), again, counted], 1) == [1]
+    assert outcomes([record(5, [], []), stray, record(6, [], [])], 1) == []
+
+
+def test_a_record_that_a_repair_emptied_is_no_answer_and_takes_its_seq() -> None:
+    emptied, again = record(7, [change(1)], [token(1), retuned(1)]), record(8, [change(1)], [token(1), retuned(1)], owner="later")
+    repairs = list[frozenset[str]]()
+    answers = JournalAnswers(lambda: repairs[-1])
+    repairs.append(frozenset({record_hash(emptied.value())}))
+    assert answers.decided(emptied, "asked-1") is None
+    assert answers.decided(again, "asked-1") == (token(1), retuned(1))
+
+
+def test_repairs_are_looked_up_for_a_record_with_the_request_alone() -> None:
+    looked = list[int]()
+    answers = JournalAnswers(lambda: frozenset({str(looked.append(1))}))
+    for message in (record(7, [], []), record(8, [change(2)], [token(2)]), record(8, [change(1)], [token(1)], owner="paused")):
+        assert answers.decided(message, "asked-1") is None
+    assert not looked
+    assert answers.decided(record(9, [change(1)], [token(1)]), "asked-1") == (token(1),) and looked == [1]
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+def test_a_record_of_the_request_that_this_program_cannot_read_is_no_answer(emptied: bool) -> None:
+    value = record(7, [change(1)], [token(1)]).value().replace(TokenSeen.event_type.encode(), b"trainhouse.newer.v1")
+    answers, message = JournalAnswers(lambda: frozenset({record_hash(value)} if emptied else ())), Message(value)
+    assert answers.decided(message, "asked-1") is None  # type: ignore[arg-type]

@@ -9,10 +9,12 @@ from typing import Final, TypeVar
 
 from confluent_kafka import Message
 
+from trainhouse.client.errors import ChangeRefusedError
 from trainhouse.events import ChangeRefused, Event, JobRejected
 from trainhouse.events.model.decisions import TokenSeen
 from trainhouse.events.model.handover import InputRedirected, RedirectedInput
-from trainhouse.events.wire.journal import GreatestSeqs, InvalidRecordError, JournalRecord, record_head
+from trainhouse.events.wire.journal import GreatestSeqs, InputRefused, InvalidRecordError, JournalRecord, record_head
+from trainhouse.events.wire.repairs import NO_REPAIRS, is_emptied
 
 E = TypeVar("E", bound=Event)
 EARLIER_RECORDS: Final = 32
@@ -21,13 +23,18 @@ the race for their seq, but at most one of each process: an owner has one append
 
 
 class JournalAnswers:
-    """One reader's answers, from the journal's records in the order of each partition, EARLIER_RECORDS before the request included."""
+    """One reader's answers, from the journal's records in the order of each partition, EARLIER_RECORDS before the request included.
 
-    def __init__(self) -> None:
+    `repairs` reads the hashes of records that count as empty. It is called for a record with the request alone: whatever empties that comes
+    later than the request.
+    """
+
+    def __init__(self, repairs: Callable[[], frozenset[str]] = lambda: NO_REPAIRS) -> None:
         self._seqs = GreatestSeqs()
+        self._repairs = repairs
 
     def decided(self, message: Message, event_id: str) -> tuple[Event, ...] | None:
-        """Returns the decisions on the request of this id; None of a record that did not handle it or does not count."""
+        """Returns the decisions on the request of this id; None of a record that did not handle it, does not count, or counts as empty."""
         value = message.value() or b""
         try:
             head = record_head(value)
@@ -35,11 +42,19 @@ class JournalAnswers:
             return None  # its partition halts there
         if not self._seqs.counts(message.partition() or 0, head["seq"]) or event_id.encode() not in value:
             return None
-        return _decisions_on(JournalRecord.of_head(head), event_id)
+        if is_emptied(value, self._repairs()):
+            return None
+        try:
+            return _decisions_on(JournalRecord.of_head(head), event_id)
+        except InvalidRecordError:
+            return None  # a newer program's: its own topic may have the outcome
 
 
 def _decisions_on(record: JournalRecord, event_id: str) -> tuple[Event, ...] | None:
-    """The decisions on a request; None where it came a second time, or went on to the partition of its pool."""
+    """The decisions on a request; None where it came a second time, or went on to the partition of its pool.
+
+    Of one that could not be handled the record has its bytes only, and its id in the refusal.
+    """
     passed_on = {d.offset for d in record.decisions if isinstance(d, InputRedirected)}
     begins = {(d.by_scheduler, d.partition, d.seq, d.ordinal): n for n, d in enumerate(record.decisions) if isinstance(d, TokenSeen)}
     for item in record.inputs:
@@ -55,7 +70,7 @@ def _decisions_on(record: JournalRecord, event_id: str) -> tuple[Event, ...] | N
             begin, end = found, min((n for n in begins.values() if n > found), default=end)
         if item.offset not in passed_on:
             return record.decisions[begin:end]
-    return None
+    return tuple(d for d in record.decisions if isinstance(d, InputRefused) and d.event_id == event_id) or None
 
 
 def _refuses(decision: Event, event_id: str) -> bool:
@@ -67,13 +82,21 @@ def _refuses(decision: Event, event_id: str) -> bool:
     return False
 
 
+def check_handled(decisions: Sequence[Event] | None, event_id: str) -> None:
+    """Raises ChangeRefusedError where the request could not be handled: of one about no job nothing else is published."""
+    for decision in decisions or ():
+        if isinstance(decision, InputRefused) and decision.event_id == event_id:
+            raise ChangeRefusedError(decision.reason)
+
+
 def outcome_of(
     decisions: Sequence[Event] | None, event_id: str, kind: type[E], mine: Callable[[E], bool], *, reported_elsewhere: bool
 ) -> tuple[E | None] | None:
     """Returns the outcome in the decisions on a request; None: not there, it is reported on its own topic.
 
-    (None,): nothing came of it, all is so already.
+    (None,): nothing came of it, all is so already. Raises ChangeRefusedError where it could not be handled.
     """
+    check_handled(decisions, event_id)
     if decisions is None or any(_refuses(d, event_id) for d in decisions):
         return None
     found = next((d for d in decisions if isinstance(d, kind) and mine(d)), None)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaException, Message
 
 from trainhouse.client.errors import ChangeRefusedError, NotReachableError
-from trainhouse.client.kafka.journal_answers import EARLIER_RECORDS, JournalAnswers, outcome_of
+from trainhouse.client.kafka.journal_answers import EARLIER_RECORDS, JournalAnswers, check_handled, outcome_of
 from trainhouse.client.kafka.outcomes import Outcomes, event_of, key_of
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import (
@@ -37,6 +37,7 @@ from trainhouse.events import (
     UncordonNode,
 )
 from trainhouse.events.bus.kafka import consumer, read_to_end
+from trainhouse.events.bus.repair_log import emptied_records
 from trainhouse.events.model.decisions import JobRetuned
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
@@ -107,10 +108,14 @@ class Fleet:
 
     def move(self, event: MovePool, timeout_s: float) -> PoolCreated:
         """Moves a pool to another partition. Blocks until the scheduler of that one has it. Raises ChangeRefusedError, NoReplyError."""
-        with Outcomes(self.kafka, [POOLS, POLICIES, STATUS]) as outcomes:
+        answers = JournalAnswers(self._repairs)
+        with Outcomes(self.kafka, [POOLS, DECISIONS, POLICIES, STATUS], {DECISIONS: EARLIER_RECORDS}) as outcomes:
             event_id = self.send(event)
 
             def answer(message: Message) -> PoolCreated | None:
+                if message.topic() == DECISIONS:
+                    check_handled(answers.decided(message, event_id), event_id)
+                    return None
                 refused = refusal(event_id, message)
                 if refused is not None:
                     raise ChangeRefusedError(refused)
@@ -160,7 +165,7 @@ class Fleet:
 
     def _ask(self, event: Event, topic: str, kind: type[E], mine: Callable[[E], bool], timeout_s: float, asked: str) -> E | None:
         """Sends a request and waits for what comes of it on `topic`; None: its scheduler handled it, and nothing came of it."""
-        answers = JournalAnswers()
+        answers = JournalAnswers(self._repairs)
         with Outcomes(self.kafka, sorted({topic, DECISIONS, POLICIES, STATUS}), {DECISIONS: EARLIER_RECORDS}) as outcomes:
             event_id = self.send(event)
 
@@ -174,6 +179,13 @@ class Fleet:
                 return (published,) if isinstance(published, kind) and mine(published) else None
 
             return outcomes.first(answer, timeout_s, asked)[0]
+
+    def _repairs(self) -> frozenset[str]:
+        """The hashes of the journal's records that count as empty. Blocks."""
+        try:
+            return emptied_records(self.kafka, DECISIONS)
+        except BusUnavailableError as error:
+            raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
 
     def _newest(self, topic: str, kind: type[E]) -> list[E]:
         """The newest event of each key of a compacted topic that are of one kind."""

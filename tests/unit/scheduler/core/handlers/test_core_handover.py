@@ -439,10 +439,14 @@ def _entry(event: Event, key: SigningKey | None) -> Entry:
     return Entry(0, 0, 1, None, value, (*HEADERS, *([key.header(CONTROL, value)] if key else [])))
 
 
-def _refusal(state: ScheduleState, event: Event, key: SigningKey | None, rules: VettingRules | None = None) -> str:
+def _vetted(state: ScheduleState, event: Event, key: SigningKey | None, rules: VettingRules | None = None) -> Pending:
     entry = _entry(event, key)
     (found,) = vetted(rules or VettingRules(), CONTROL, state, [entry], [pending(0, entry.value, entry.headers, Limits())])
-    return found.refusal
+    return found
+
+
+def _refusal(state: ScheduleState, event: Event, key: SigningKey | None, rules: VettingRules | None = None) -> str:
+    return _vetted(state, event, key, rules).refusal
 
 
 def test_reports_that_still_come_to_the_former_partition_are_vetted_by_the_keys_that_went_along() -> None:
@@ -648,6 +652,12 @@ class _Message:
         numbered = [d.model_copy(update={"offset": 0}) if isinstance(d, InputRedirected) else d for d in decisions]
         self._value = JournalRecord(1, "me", 5, 9, items, tuple(numbered), 0, 11, 9, "0" * 64).encode(ScheduleMachine.since)
 
+    @classmethod
+    def of(cls, record: JournalRecord) -> _Message:
+        made = cls([], [])
+        made._value = record.encode(ScheduleMachine.since)
+        return made
+
     def value(self) -> bytes:
         return self._value
 
@@ -678,6 +688,15 @@ def test_a_redirected_input_that_is_refused_says_which_job_it_was_about() -> Non
     [refused] = [d for d in record.decisions if isinstance(d, InputRefused)]
     assert (refused.job_id, refused.event_id, refused.refused_type) == ("runs", "c1", CancelJob.event_type)
     assert "is for partition 7, not 1" in refused.reason
+
+
+def test_a_move_for_which_the_scheduler_has_no_key_is_answered_and_one_in_another_name_is_not() -> None:
+    machine, (a, _) = ScheduleMachine(), two()
+    for rules, answered in ((VettingRules(True), True), (VettingRules(True, SigningKey.made().public_key), False)):
+        record = _proposed(machine, replace(begin(machine, 0), state=a.state), [_vetted(a.state, move().event, None, rules)])
+        [refused] = [d for d in record.decisions if isinstance(d, InputRefused)]
+        message: Any = _Message.of(record)
+        assert JournalAnswers().decided(message, "r") == ((refused,) if answered else None), refused.reason
 
 
 def test_a_part_of_a_time_that_no_clock_has_moves_no_journal_time() -> None:
