@@ -123,7 +123,11 @@ MUTATIONS = (
         REFERENCES,
     ),
     Mutation(SAVED + "chain.retention", "if held.of(entry.commit):", "if False:", REFERENCES),
-    Mutation(SAVED + "chain.retention", "elif found is None or found.modified_s >= older_than_s:", "elif found is None:", REFERENCES),
+    Mutation(SAVED + "chain.retention", "elif found is None or found.modified_s >= older_than_s or", "elif found is None or", REFERENCES),
+    Mutation(SAVED + "chain.retention", " >= older_than_s or job_id in unclear:", " >= older_than_s:", RETENTION),
+    Mutation(SAVED + "chain.retention", 'path[2:3] == ["chunks"] and path[1] not in unclear', 'path[2:3] == ["chunks"]', RETENTION),
+    Mutation(SAVED + "chain.commits", "(found.job_id, found.commit) != (job_id, commit)", "found.commit != commit", RETENTION),
+    Mutation(SAVED + "chain.commits", "(entry, entry.manifest if isinstance(entry, Pruned) else None)", "(entry,)", RETENTION),
     Mutation(SAVED + "chain.retention", "if not ended and commit ==", "if commit ==", REFERENCES),
     Mutation(SAVED + "chain.references", "    if manifest is not None:\n", "    if False:\n", REFERENCES),
     Mutation(

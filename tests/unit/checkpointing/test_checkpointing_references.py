@@ -344,9 +344,12 @@ def test_one_who_began_from_a_checkpoint_as_retention_was_killed_begins_from_it_
     world.check_nothing_else_is_left()
 
 
-def test_an_unreadable_reference_keeps_all_of_its_job() -> None:
+@pytest.mark.parametrize(
+    "content", [b"nothing", b"[" * 2000, *(b'{"commit":%s}' % n for n in (b"1e999", b"1e30", b'"9"', b"1.9", b"-5", b"true"))]
+)
+def test_an_unreadable_reference_keeps_all_of_its_job(content: bytes) -> None:
     world = World()
-    world.objects.put(used_by_key("a", "c"), b"nothing")
+    world.objects.put(used_by_key("a", "c"), content)
     world.prune("a")
     world.wait(9)
     sweep(world.objects, GRACE_S)
