@@ -68,19 +68,21 @@ class SweepResult:
 
 def to_prune(live: Mapping[int, Manifest], tagged: frozenset[int], policy: RetentionPolicy, damaged: frozenset[int]) -> list[int]:
     """Commits to give up, oldest first. Damaged (or passed-over) ones do not count among the last N, and are kept only by a tag. Pure."""
+    keep = _kept_by_policy(live, policy, damaged) | tagged
+    newest = max(set(live) - damaged, default=-1)
+    # A damaged one that is newer than every healthy one stays for whoever looks into it, until something newer is safe.
+    return sorted(n for n in live if n not in keep and n < newest)
+
+
+def _kept_by_policy(live: Mapping[int, Manifest], policy: RetentionPolicy, damaged: frozenset[int]) -> frozenset[int]:
     healthy = sorted(set(live) - damaged)
-    keep = set(healthy[-max(1, policy.keep_last) :]) | set(tagged)
     scored = [(m.metrics[policy.metric], -n) for n, m in live.items() if policy.metric in m.metrics and n not in damaged]
     ranked = sorted(scored if policy.best == "min" else [(-score, n) for score, n in scored])
-    keep |= {-n for _, n in ranked[: policy.keep_best]}
-    if not healthy:
-        return []
-    # A damaged one that is newer than every healthy one stays for whoever looks into it, until something newer is safe.
-    return sorted(n for n in live if n not in keep and n < healthy[-1])
+    return frozenset(healthy[-max(1, policy.keep_last) :]) | {-n for _, n in ranked[: policy.keep_best]}
 
 
 class Pruner:
-    """Prunes one job's chain; remembers what it has seen, so that only new entries are read. Blocks."""
+    """Prunes one job's chain; remembers what it has seen, so that of the old entries only those are read that decide. Blocks."""
 
     def __init__(self, objects: ObjectStore, job_id: str) -> None:
         self._objects = objects
@@ -95,9 +97,17 @@ class Pruner:
 
     def prune(self, policy: RetentionPolicy, keep: frozenset[int] = frozenset()) -> PruneResult:
         """Puts tombstones, but not on `keep`. An interruption leaves some for the next time."""
-        self._look()
+        sure = self._look()
         kept = keep | references(self._objects, self._job_id).kept(self._live)
-        due = to_prune(self._live, kept, policy, frozenset(self._damaged))
+        while due := self._due(policy, kept):
+            unsure = sorted((_kept_by_policy(self._live, policy, frozenset(self._damaged)) | set(due)) - sure)
+            if not unsure:
+                break
+            # What was deleted meanwhile must take no other's place among the last or the best, nor get another tombstone.
+            for commit, entry in zip(unsure, in_threads(self._read, unsure, THREADS), strict=True):
+                if not isinstance(entry, Manifest):
+                    del self._live[commit]
+            sure.update(unsure)
         pruned = _give_up(self._objects, self._job_id, {n: self._live[n] for n in due})
         for commit in pruned:
             del self._live[commit]
@@ -106,7 +116,11 @@ class Pruner:
         unmeasured = policy.keep_best > 0 and not any(policy.metric in m.metrics for m in self._live.values())
         return PruneResult(tuple(pruned), sum(freed.values()), unmeasured)
 
-    def _look(self) -> None:
+    def _due(self, policy: RetentionPolicy, kept: frozenset[int]) -> list[int]:
+        return to_prune(self._live, kept, policy, frozenset(self._damaged))
+
+    def _look(self) -> set[int]:
+        """Reads new entries; returns their numbers."""
         newest = head(self._objects, self._job_id, self._seen)
         unseen = range(self._seen + 1, newest + 1)
         for commit, entry in zip(unseen, in_threads(self._read, unseen, THREADS), strict=True):
@@ -115,6 +129,7 @@ class Pruner:
             elif isinstance(entry, Claim) and entry.restore_at_most is not None:
                 self._damaged.update(n for n in self._live if n > entry.restore_at_most)
         self._seen = newest
+        return set(unseen)
 
     def _read(self, commit: int) -> object:
         try:

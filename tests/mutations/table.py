@@ -109,7 +109,7 @@ MUTATIONS = (
     Mutation(SAVED + "chain.chunks", "found.age_s < self._fresh_s", "found.age_s < 4 * self._fresh_s", (*CHAIN, *RETENTION)),
     Mutation(SAVED + "chain.manifest", "    if found != checksum:", "    if False:", ("test_checkpointing_manifest.py",)),
     Mutation(SAVED + "chain.retention", "healthy[-max(1, policy.keep_last) :]", "healthy[-policy.keep_last :]", RETENTION),
-    Mutation(SAVED + "chain.retention", "and n < healthy[-1])", ")", RETENTION),
+    Mutation(SAVED + "chain.retention", "and n < newest)", ")", RETENTION),
     Mutation(
         SAVED + "chain.retention",
         "if found.modified_s < older_than_s and found.key not in named:",
@@ -128,6 +128,14 @@ MUTATIONS = (
     Mutation(SAVED + "chain.retention", 'path[2:3] == ["chunks"] and path[1] not in unclear', 'path[2:3] == ["chunks"]', RETENTION),
     Mutation(SAVED + "chain.commits", "(found.job_id, found.commit) != (job_id, commit)", "found.commit != commit", RETENTION),
     Mutation(SAVED + "chain.commits", "(entry, entry.manifest if isinstance(entry, Pruned) else None)", "(entry,)", RETENTION),
+    Mutation(SAVED + "chain.retention", "                    del self._live[commit]\n", "                    pass\n", REFERENCES),
+    Mutation(SAVED + "chain.retention", "| set(due)) - sure)", ") - sure)", REFERENCES),
+    Mutation(
+        SAVED + "chain.retention",
+        "(_kept_by_policy(self._live, policy, frozenset(self._damaged)) | set(due)) - sure",
+        "set(due) - sure",
+        REFERENCES,
+    ),
     Mutation(SAVED + "chain.retention", "if not ended and commit ==", "if commit ==", REFERENCES),
     Mutation(SAVED + "chain.references", "    if manifest is not None:\n", "    if False:\n", REFERENCES),
     Mutation(
