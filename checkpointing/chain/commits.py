@@ -30,7 +30,14 @@ def commit_key(job_id: str, commit: int) -> str:
 def commit_of_key(key: str) -> int | None:
     """The number in a key of `commit_key`, None for other keys."""
     name = key.rpartition("/")[2]
-    return int(name) if len(name) == 10 and name.isdigit() else None
+    return int(name) if len(name) == 10 and name.isascii() and name.isdigit() else None
+
+
+def place_of_key(key: str) -> tuple[str, int] | None:
+    """The job and the number in a key of `commit_key`, None for other keys."""
+    commit = commit_of_key(key)
+    job_id = key.removeprefix("jobs/").partition("/")[0]
+    return (job_id, commit) if commit is not None and key == commit_key(job_id, commit) else None
 
 
 def head(objects: ObjectStore, job_id: str, known: int = -1) -> int:
@@ -41,10 +48,17 @@ def head(objects: ObjectStore, job_id: str, known: int = -1) -> int:
 
 
 def read_entry(objects: ObjectStore, job_id: str, commit: int) -> AnyEntry | None:
-    """An entry, None if there is none. Raises DamagedError or UnknownFormatError."""
+    """An entry, None if there is none. Raises DamagedError, also for one that says it is another, or UnknownFormatError."""
     key = commit_key(job_id, commit)
     content = get_or_none(objects, key)
-    return None if content is None else decode(content, objects.uri(key))
+    if content is None:
+        return None
+    entry = decode(content, objects.uri(key))
+    # Ranks write their own job's entries: what one says of another job, or of another commit, is nothing to act on.
+    for found in (entry, entry.manifest if isinstance(entry, Pruned) else None):
+        if found is not None and (found.job_id, found.commit) != (job_id, commit):
+            raise DamagedError(f"{objects.uri(key)}: it says that it is {found.job_id}@{found.commit}")
+    return entry
 
 
 def entries_newest_first(objects: ObjectStore, job_id: str) -> Iterator[tuple[int, AnyEntry | DamagedError]]:

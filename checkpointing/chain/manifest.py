@@ -131,9 +131,9 @@ def decode(content: bytes, name: str) -> AnyEntry:
     try:
         outer = orjson.loads(content)
         checksum, inner = outer["sha256"], outer["entry"]
+        found = hashlib.sha256(_canonical(inner)).hexdigest()
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise DamagedError(f"{name}: no readable commit entry ({type(error).__name__})") from error
-    found = hashlib.sha256(_canonical(inner)).hexdigest()
     if found != checksum:
         raise DamagedError(f"{name}: its checksum is {found[:12]}…, it says {str(checksum)[:12]}…")
     try:

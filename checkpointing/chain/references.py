@@ -113,6 +113,7 @@ def _record(commit: int) -> bytes:
 
 def _commit_in(content: bytes) -> int | None:
     try:
-        return int(orjson.loads(content)["commit"])
+        commit = orjson.loads(content)["commit"]
     except (ValueError, KeyError, TypeError):
         return None
+    return commit if type(commit) is int and commit >= 0 else None

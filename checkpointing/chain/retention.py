@@ -3,29 +3,30 @@
 Holds: the newest checkpoint of a job is never given up, nor is one that `references` names. Giving one up replaces its manifest by a
 tombstone that holds it, so the chain stays dense and fenced, and one that was referred to at the same moment is put back. Bytes go later,
 by `sweep`: only chunks that neither a manifest names nor a tombstone younger than the grace, and that were older than the grace when the
-sweep began, by the store's clock. A save that relies on such a chunk has sent it again within half the grace (see chunks).
+sweep began, by the store's clock. A save that relies on such a chunk has sent it again within half the grace (see chunks). A job with an
+entry that cannot be read keeps all its bytes; those of other jobs go.
 """
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Literal
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S, SHARED_PREFIX, chunk_key, in_threads, prefix_of
 from trainhouse.checkpointing.chain.commits import (
     commit_key,
-    commit_of_key,
     entries_newest_first,
     head,
     not_passed_over,
+    place_of_key,
     read_entry,
     tombstone,
 )
-from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, Pruned, decode, encode
+from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, Pruned, encode
 from trainhouse.checkpointing.chain.references import given_up, references
-from trainhouse.checkpointing.errors import DamagedError, HeldError, NoCheckpointError
-from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
+from trainhouse.checkpointing.errors import DamagedError, HeldError, NoCheckpointError, UnknownFormatError
+from trainhouse.checkpointing.stores.object_store import ObjectStore
 
 THREADS = 4
 
@@ -54,28 +55,34 @@ class PruneResult:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Result of a sweep: removed objects, and damaged manifests (they protect nothing, as nothing can be restored of them)."""
+    """Result of a sweep: removed objects, and keys of entries that keep all bytes of their job, as it is not known which they need.
+
+    `unknown`: intact entries that this program is too old to read.
+    """
 
     chunks: int = 0
     bytes_freed: int = 0
-    damaged: tuple[str, ...] = field(default=())
+    damaged: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def to_prune(live: Mapping[int, Manifest], tagged: frozenset[int], policy: RetentionPolicy, damaged: frozenset[int]) -> list[int]:
     """Commits to give up, oldest first. Damaged (or passed-over) ones do not count among the last N, and are kept only by a tag. Pure."""
+    keep = _kept_by_policy(live, policy, damaged) | tagged
+    newest = max(set(live) - damaged, default=-1)
+    # A damaged one that is newer than every healthy one stays for whoever looks into it, until something newer is safe.
+    return sorted(n for n in live if n not in keep and n < newest)
+
+
+def _kept_by_policy(live: Mapping[int, Manifest], policy: RetentionPolicy, damaged: frozenset[int]) -> frozenset[int]:
     healthy = sorted(set(live) - damaged)
-    keep = set(healthy[-max(1, policy.keep_last) :]) | set(tagged)
     scored = [(m.metrics[policy.metric], -n) for n, m in live.items() if policy.metric in m.metrics and n not in damaged]
     ranked = sorted(scored if policy.best == "min" else [(-score, n) for score, n in scored])
-    keep |= {-n for _, n in ranked[: policy.keep_best]}
-    if not healthy:
-        return []
-    # A damaged one that is newer than every healthy one stays for whoever looks into it, until something newer is safe.
-    return sorted(n for n in live if n not in keep and n < healthy[-1])
+    return frozenset(healthy[-max(1, policy.keep_last) :]) | {-n for _, n in ranked[: policy.keep_best]}
 
 
 class Pruner:
-    """Prunes one job's chain; remembers what it has seen, so that only new entries are read. Blocks."""
+    """Prunes one job's chain; remembers what it has seen, so that of the old entries only those are read that decide. Blocks."""
 
     def __init__(self, objects: ObjectStore, job_id: str) -> None:
         self._objects = objects
@@ -90,9 +97,17 @@ class Pruner:
 
     def prune(self, policy: RetentionPolicy, keep: frozenset[int] = frozenset()) -> PruneResult:
         """Puts tombstones, but not on `keep`. An interruption leaves some for the next time."""
-        self._look()
+        sure = self._look()
         kept = keep | references(self._objects, self._job_id).kept(self._live)
-        due = to_prune(self._live, kept, policy, frozenset(self._damaged))
+        while due := self._due(policy, kept):
+            unsure = sorted((_kept_by_policy(self._live, policy, frozenset(self._damaged)) | set(due)) - sure)
+            if not unsure:
+                break
+            # What was deleted meanwhile must take no other's place among the last or the best, nor get another tombstone.
+            for commit, entry in zip(unsure, in_threads(self._read, unsure, THREADS), strict=True):
+                if not isinstance(entry, Manifest):
+                    del self._live[commit]
+            sure.update(unsure)
         pruned = _give_up(self._objects, self._job_id, {n: self._live[n] for n in due})
         for commit in pruned:
             del self._live[commit]
@@ -101,7 +116,11 @@ class Pruner:
         unmeasured = policy.keep_best > 0 and not any(policy.metric in m.metrics for m in self._live.values())
         return PruneResult(tuple(pruned), sum(freed.values()), unmeasured)
 
-    def _look(self) -> None:
+    def _due(self, policy: RetentionPolicy, kept: frozenset[int]) -> list[int]:
+        return to_prune(self._live, kept, policy, frozenset(self._damaged))
+
+    def _look(self) -> set[int]:
+        """Reads new entries; returns their numbers."""
         newest = head(self._objects, self._job_id, self._seen)
         unseen = range(self._seen + 1, newest + 1)
         for commit, entry in zip(unseen, in_threads(self._read, unseen, THREADS), strict=True):
@@ -110,6 +129,7 @@ class Pruner:
             elif isinstance(entry, Claim) and entry.restore_at_most is not None:
                 self._damaged.update(n for n in self._live if n > entry.restore_at_most)
         self._seen = newest
+        return set(unseen)
 
     def _read(self, commit: int) -> object:
         try:
@@ -155,33 +175,35 @@ def _give_up(objects: ObjectStore, job_id: str, manifests: Mapping[int, Manifest
 
 
 def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
-    """Removes chunks that nobody needs. For an operator, or a timer; one at a time is enough, two do no harm. Blocks long.
-
-    Raises UnknownFormatError, and removes nothing, if there is a manifest that this program is too old to read.
-    """
+    """Removes chunks that nobody needs. For an operator, or a timer; one at a time is enough, two do no harm. Blocks long."""
     began_s = _store_now(objects)
     named: set[str] = set()
-    damaged = []
+    unreadable: dict[type[Exception], list[str]] = {DamagedError: [], UnknownFormatError: []}
+    unclear: set[str] = set()
     tombstones: list[Pruned] = []
-    commits = [found.key for found in objects.list("jobs/") if "/commits/" in found.key and commit_of_key(found.key) is not None]
-    for key, entry in zip(commits, in_threads(lambda key: _entry_or_damage(objects, key), commits, THREADS), strict=True):
+    places = [place for found in objects.list("jobs/") if (place := place_of_key(found.key)) is not None]
+    for (job_id, commit), entry in zip(places, in_threads(lambda place: _entry_or_error(objects, *place), places, THREADS), strict=True):
         if isinstance(entry, Manifest):
             named.update(_chunk_keys(entry))
         elif isinstance(entry, Pruned):
             tombstones += [entry] if entry.manifest is not None else []
-        elif isinstance(entry, DamagedError):
-            damaged.append(key)
-    for manifest in _empty_tombstones(objects, tombstones, began_s - grace_s):
+        elif isinstance(entry, Exception):
+            unreadable[type(entry)].append(commit_key(job_id, commit))
+            unclear.add(job_id)
+    for manifest in _empty_tombstones(objects, tombstones, began_s - grace_s, unclear):
         named.update(_chunk_keys(manifest))
     count = freed = 0
-    for key, size_bytes in _old_chunks(objects, began_s - grace_s, named):
+    for key, size_bytes in _old_chunks(objects, began_s - grace_s, named, unclear):
         objects.delete(key)
         count, freed = count + 1, freed + size_bytes
-    return SweepResult(count, freed, tuple(damaged))
+    return SweepResult(count, freed, tuple(unreadable[DamagedError]), tuple(unreadable[UnknownFormatError]))
 
 
-def _empty_tombstones(objects: ObjectStore, tombstones: list[Pruned], older_than_s: float) -> Iterator[Manifest]:
-    """Takes the manifests out of old tombstones, and puts those back that something refers to. Yields those whose chunks stay."""
+def _empty_tombstones(objects: ObjectStore, tombstones: list[Pruned], older_than_s: float, unclear: set[str]) -> Iterator[Manifest]:
+    """Takes the manifests out of old tombstones, and puts those back that something refers to. Yields those whose chunks stay.
+
+    `unclear`: jobs of which nothing may go.
+    """
     for job_id, of_job in groupby(tombstones, key=lambda entry: entry.job_id):
         held = references(objects, job_id)
         for entry in of_job:
@@ -192,7 +214,7 @@ def _empty_tombstones(objects: ObjectStore, tombstones: list[Pruned], older_than
             if held.of(entry.commit):
                 objects.put(key, encode(manifest))
                 yield manifest
-            elif found is None or found.modified_s >= older_than_s:
+            elif found is None or found.modified_s >= older_than_s or job_id in unclear:
                 yield manifest
             else:
                 objects.put(key, encode(entry.model_copy(update={"manifest": None})))
@@ -202,8 +224,9 @@ def _chunk_keys(manifest: Manifest) -> Iterator[str]:
     return (chunk_key(c.sha256, prefix_of(manifest)) for c in manifest.chunks)
 
 
-def _old_chunks(objects: ObjectStore, older_than_s: float, named: set[str]) -> Iterator[tuple[str, int]]:
-    of_jobs = (found for found in objects.list("jobs/") if found.key.split("/")[2:3] == ["chunks"])
+def _old_chunks(objects: ObjectStore, older_than_s: float, named: set[str], unclear: set[str]) -> Iterator[tuple[str, int]]:
+    paths = ((found, found.key.split("/")) for found in objects.list("jobs/"))
+    of_jobs = (found for found, path in paths if path[2:3] == ["chunks"] and path[1] not in unclear)
     for found in chain(objects.list(SHARED_PREFIX), of_jobs):
         if found.modified_s < older_than_s and found.key not in named:
             # Looked at again: a save may have sent it anew since the page was listed.
@@ -212,13 +235,10 @@ def _old_chunks(objects: ObjectStore, older_than_s: float, named: set[str]) -> I
                 yield found.key, found.size_bytes
 
 
-def _entry_or_damage(objects: ObjectStore, key: str) -> object:
-    content = get_or_none(objects, key)
-    if content is None:
-        return None
+def _entry_or_error(objects: ObjectStore, job_id: str, commit: int) -> object:
     try:
-        return decode(content, objects.uri(key))
-    except DamagedError as error:
+        return read_entry(objects, job_id, commit)
+    except (DamagedError, UnknownFormatError) as error:
         return error
 
 

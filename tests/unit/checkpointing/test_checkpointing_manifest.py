@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.memory_store import MemoryObjectStore
-from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key, commit_of_key, entries_newest_first, head
+from trainhouse.checkpointing.chain.commits import (
+    CommitChain,
+    Writer,
+    commit_key,
+    commit_of_key,
+    entries_newest_first,
+    head,
+    read_entry,
+    tombstone,
+)
 from trainhouse.checkpointing.chain.manifest import Chunk, Claim, Manifest, Piece, Span, TensorRecord, decode, encode
 from trainhouse.checkpointing.errors import (
     ChainConflictError,
@@ -136,3 +145,17 @@ def test_lost_races_for_the_claim_are_bounded() -> None:
     with pytest.raises(ObjectStoreUnavailableError, match="lost 64 races"):
         CommitChain(objects, who(1)).claim(0.0)
     assert objects.tries == 64
+
+
+def test_an_entry_that_says_it_is_another_is_damaged() -> None:
+    objects = MemoryObjectStore()
+    for commit, (entry, of) in enumerate(
+        (
+            (manifest(0, job_id="k"), "k@0"),
+            (manifest(0), "j@0"),
+            (tombstone(manifest(2, job_id="k")).model_copy(update={"job_id": JobId("j")}), "k@2"),
+        )
+    ):
+        objects.put(commit_key("j", commit), encode(entry))
+        with pytest.raises(DamagedError, match=f"says that it is {of}"):
+            read_entry(objects, "j", commit)

@@ -344,9 +344,12 @@ def test_one_who_began_from_a_checkpoint_as_retention_was_killed_begins_from_it_
     world.check_nothing_else_is_left()
 
 
-def test_an_unreadable_reference_keeps_all_of_its_job() -> None:
+@pytest.mark.parametrize(
+    "content", [b"nothing", b"[" * 2000, *(b'{"commit":%s}' % n for n in (b"1e999", b"1e30", b'"9"', b"1.9", b"-5", b"true"))]
+)
+def test_an_unreadable_reference_keeps_all_of_its_job(content: bytes) -> None:
     world = World()
-    world.objects.put(used_by_key("a", "c"), b"nothing")
+    world.objects.put(used_by_key("a", "c"), content)
     world.prune("a")
     world.wait(9)
     sweep(world.objects, GRACE_S)
@@ -370,6 +373,51 @@ def test_what_is_referred_to_is_not_deleted_nor_what_a_restart_begins_from() -> 
     world.wait(2)
     assert sweep(world.objects, GRACE_S).chunks == 2
     world.check()
+
+
+def live(world: World, job: str = "a") -> list[int]:
+    """Commits of a job that are checkpoints now, oldest first."""
+    return [n for n in range(head(world.objects, job) + 1) if isinstance(read_entry(world.objects, job, n), Manifest)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "then_saved", "stay", "stay_later"),
+    [
+        (RetentionPolicy(keep_last=3), 9, [2, 3, 5], [3, 5, 6]),
+        (RetentionPolicy(keep_last=1, keep_best=3), 4, [1, 2, 3, 5], [1, 3, 5, 6]),
+        (RetentionPolicy(keep_last=1, keep_best=3), 0, [2, 3, 5], [3, 5, 6]),
+    ],
+)
+def test_a_deleted_checkpoint_takes_no_place_of_another(
+    policy: RetentionPolicy, then_saved: int, stay: list[int], stay_later: list[int]
+) -> None:
+    """Losses by commit: 3, 1, 2, 0 and what is saved then."""
+    world = World()
+    world.save("a", 0)
+    pruner = world.trainers["a"].pruner
+    pruner.prune(RetentionPolicy(keep_last=4))
+    delete(world.objects, "a", 4, ended=True)
+    world.save("a", then_saved)
+    pruner.prune(policy)
+    assert live(world) == stay
+    delete(world.objects, "a", 2, ended=False)
+    world.save("a", 8)
+    pruner.prune(policy)
+    assert live(world) == stay_later
+
+
+def test_a_deleted_checkpoint_is_not_given_up_again() -> None:
+    """Its bytes may be gone since: a new tombstone with a manifest could be put back without them."""
+    world = World()
+    pruner = world.trainers["a"].pruner
+    pruner.prune(RetentionPolicy(keep_last=3))
+    delete(world.objects, "a", 1, ended=False)
+    world.wait(2)
+    sweep(world.objects, GRACE_S)
+    world.save("a", 4)
+    assert pruner.prune(RetentionPolicy(keep_last=1)).commits == (2, 3)
+    emptied = read_entry(world.objects, "a", 1)
+    assert isinstance(emptied, Pruned) and emptied.manifest is None
 
 
 def test_a_tombstone_keeps_its_bytes_for_the_grace_even_if_they_are_old() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,13 @@ import torch
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, chunks_prefix
-from trainhouse.checkpointing.chain.commits import commit_key
-from trainhouse.checkpointing.chain.manifest import Manifest, Span
+from trainhouse.checkpointing.chain.commits import commit_key, tombstone
+from trainhouse.checkpointing.chain.manifest import Manifest, Span, decode, encode
+from trainhouse.checkpointing.chain.references import tag
 from trainhouse.checkpointing.chain.retention import RetentionPolicy, sweep, to_prune
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.checkpointing.errors import UnknownFormatError
 from trainhouse.checkpointing.stores.object_store import Body
+from trainhouse.events.model.ids import JobId
 
 HOUR_S = 3600.0
 SPAN = Span(chunk=0, offset=0, size_bytes=0)
@@ -140,20 +142,67 @@ def test_an_old_chunk_is_trusted_only_if_a_live_manifest_of_ours_names_it() -> N
     assert store.send([b"body"], frozenset({sha}))[0].new, "too short to be it"
 
 
-def test_a_damaged_manifest_protects_nothing_but_an_unknown_one_stops_the_sweep() -> None:
+def intact(body: bytes) -> bytes:
+    """An entry of any content, with the checksum that a rank can give it as well as we."""
+    return b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","entry":' + body + b"}"
+
+
+UNREADABLE = {
+    "cut": b'{"sha256":"',
+    "of the future": intact(b'{"format":9,"kind":"delta"}'),
+    "no kind": intact(b'{"kind":[]}'),
+    "deep": b'{"sha256":"","entry":' + b"[" * 400 + b"]" * 400 + b"}",
+    "of another job": encode(entry(1).model_copy(update={"job_id": JobId("b")})),
+    "of another commit": encode(entry(2).model_copy(update={"job_id": JobId("a")})),
+    "of another job, given up": encode(tombstone(entry(1).model_copy(update={"job_id": JobId("b")}))),
+    "of two jobs, given up": encode(
+        tombstone(entry(1).model_copy(update={"job_id": JobId("b")})).model_copy(update={"job_id": JobId("a")})
+    ),
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_unreadable_entry_keeps_all_of_its_own_job_and_nothing_of_others(content: bytes) -> None:
     clock = Clock()
     objects = MemoryObjectStore(clock)
-    saved(objects, "a", 1.0)
+    for job in ("a", "b"):
+        saved(objects, job, 1.0, 3.0, 2.0).prune(RetentionPolicy(keep_last=1))
     clock.now_s += 2 * HOUR_S
-    content = objects.get(commit_key("a", 1))
-    objects.put(commit_key("a", 1), content[:-9])
-    assert sweep(objects, HOUR_S).damaged == (commit_key("a", 1),) and not chunks(objects)
-    saved(objects, "b", 1.0)
-    import hashlib
+    objects.put(commit_key("a", 1), content)
+    given_up = objects.get(commit_key("a", 2))
+    of_a = {key for key in chunks(objects) if key.startswith(chunks_prefix("a"))}
+    result = sweep(objects, HOUR_S)
+    assert (*result.damaged, *result.unknown) == (commit_key("a", 1),)
+    assert objects.get(commit_key("a", 2)) == given_up != objects.get(commit_key("b", 2))
+    assert result.chunks >= 1 and of_a < chunks(objects) and restored(objects, "b") == 2.0 and restored(objects, "a") == 2.0
 
-    future = b'{"format":9,"kind":"delta"}'
-    objects.put(commit_key("c", 0), b'{"sha256":"' + hashlib.sha256(future).hexdigest().encode() + b'","entry":' + future + b"}")
+
+def test_a_tombstone_under_another_jobs_key_neither_frees_nor_forges_a_checkpoint() -> None:
+    clock = Clock()
+    objects = MemoryObjectStore(clock)
+    saved(objects, "victim", 1.0)
+    there = objects.get(commit_key("victim", 1))
+    forged = decode(there, "victim").model_copy(update={"step": 99})
+    assert isinstance(forged, Manifest)
+    for tagged in (False, True):
+        if tagged:
+            tag(objects, "victim", "paper", 1)
+        for n, body in enumerate((tombstone(forged), tombstone(forged).model_copy(update={"job_id": "own"}))):
+            objects.put(commit_key("own", n), encode(body))
+        for _ in range(2):
+            clock.now_s += 2 * HOUR_S
+            assert sweep(objects, HOUR_S).damaged == (commit_key("own", 0), commit_key("own", 1))
+        assert objects.get(commit_key("victim", 1)) == there and restored(objects, "victim", 2 + tagged) == 1.0
+
+
+@pytest.mark.parametrize(
+    "key", ["jobs/a/x/commits/0000000001", "jobs/a/commits/x/0000000001", "jobs/a/commits/00000000²1", "jobs/commits/0000000001"]
+)
+def test_a_sweep_passes_over_keys_that_are_no_entrys(key: str) -> None:
+    clock = Clock()
+    objects = MemoryObjectStore(clock)
+    saved(objects, "a", 1.0, 2.0).prune(RetentionPolicy(keep_last=1))
+    objects.put(key, encode(tombstone(entry(1))))
     clock.now_s += 2 * HOUR_S
-    with pytest.raises(UnknownFormatError):
-        sweep(objects, HOUR_S)
-    assert chunks(objects)
+    result = sweep(objects, HOUR_S)
+    assert result.chunks >= 1 and result.damaged == () and restored(objects, "a") == 2.0

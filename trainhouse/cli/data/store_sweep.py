@@ -38,11 +38,16 @@ def sweep(json: Json = False, data_dir: DataDir = None) -> None:
     found = sweep_chunks(objects)
     left = sweep_left(objects)
     if json:
-        output.json_lines([{"chunks": found.chunks, "bytes_freed": found.bytes_freed, "left_by_ranks": left, "damaged": found.damaged}])
+        counts = {"chunks": found.chunks, "bytes_freed": found.bytes_freed, "left_by_ranks": left}
+        output.json_lines([{**counts, "damaged": found.damaged, "unknown": found.unknown}])
         return
     print(f"{found.chunks} chunks of {found.bytes_freed / 2**20:.1f} MiB and {left} objects that ranks of broken gangs left are removed")
     for key in found.damaged:
-        output.remark(f"the manifest {key} is damaged: nothing can be restored of it, and its bytes were not kept for it")
+        output.remark(
+            f"the entry {key} is damaged: all bytes of its job stay for it; to free them, remove it from the store once the job ended"
+        )
+    for key in found.unknown:
+        output.remark(f"the entry {key} is of a newer program: all bytes of its job stay for it; sweep with that program to free others")
 
 
 def own(
