@@ -134,3 +134,11 @@ def test_the_help_of_every_command_begins_with_an_imperative() -> None:
     assert len(helps) > 80
     others = [f"{command}: {word}" for command, word in helps if not IMPERATIVES.fullmatch(word.rstrip(":,"))]
     assert not others, f"begin with what the command does, as List or Show; a new verb goes into IMPERATIVES: {', '.join(others)}"
+
+
+def test_modules_that_the_documentation_names_are_there() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    texts = {page: page.read_text("utf-8") for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]}
+    named = {(page.name, name) for page, text in texts.items() for name in re.findall(r"`([a-z_]+/[a-z_0-9/]+\.py)`", text)}
+    assert len(named) > 20
+    assert not {(page, name) for page, name in named if not any(f"/{path}".endswith(f"/{name}") for path in listed)}
