@@ -102,7 +102,8 @@ class Checkpointer:
     ) -> SavedCheckpoint:
         """Saves `state` (Stateful objects, tensors, nested values) and each rank's own state.
 
-        Ranks may hold different keys, and all are saved. Under one key a value is alike on all ranks that have it, or sharded over them.
+        Ranks may hold different keys, and all are saved. Under one key a tensor is alike on all ranks that have it, or sharded over them;
+        numbers that differ are the lowest rank's, with a warning.
         Raises StaleEpochError (this attempt must end), ObjectStoreUnavailableError or SaveFailedError (the older checkpoints stand),
         InvalidStateError.
         """

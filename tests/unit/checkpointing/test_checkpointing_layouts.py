@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.gloo_gang import Groups, run_gang
 from tests.support.parallel_layouts import Run, whole
+from trainhouse.checkpointing import saver as saver_module
 from trainhouse.checkpointing.chain.chunks import ChunkStore
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
@@ -120,7 +121,7 @@ def own_losses(store: Any, group: dist.ProcessGroup) -> dict[str, Any]:
     return {"warnings": said, "best": again.best, "step": report.step}
 
 
-def exchanged(store: Any, group: dist.ProcessGroup) -> dict[str, int]:
+def exchanged(store: Any, group: dist.ProcessGroup) -> dict[str, Any]:
     """Bytes that reach a rank in collectives while four ranks of two pipeline stages agree, and those of one rank's state."""
     rank, taken = dist.get_rank(group), [0]
 
@@ -131,7 +132,7 @@ def exchanged(store: Any, group: dist.ProcessGroup) -> dict[str, int]:
 
         return call
 
-    def agree(state: dict[str, Any]) -> dict[str, int]:
+    def agree(state: dict[str, Any]) -> dict[str, Any]:
         chain = CommitChain(store, Writer("exchanged", 1, 0, "w"))
         saver = Saver(Ranks(group), ChunkStore(store, "exchanged"), chain, Writer("exchanged", 1, 0, "w"), 60.0)
         size = len(pickle.dumps(rank_state(take_apart(state), (), sampled=True)))
@@ -140,8 +141,11 @@ def exchanged(store: Any, group: dist.ProcessGroup) -> dict[str, int]:
                 patch.setattr(distributed_c10d, name, counted(getattr(distributed_c10d, name)))
             taken[0] = 0
             _, _, agreed = saver._agreed(state, [{}])
+            received = taken[0]
+            patch.setattr(saver_module, "MAX_BROADCASTS", 1)
+            _, _, gathered = saver._agreed(state, [{}])
         assert len(tensor_names(unpack(agreed.skeleton))) == 2000
-        return {"bytes": taken[0], "of one rank": size}
+        return {"bytes": received, "of one rank": size, "gathered alike": gathered == agreed}
 
     return agree({f"stage{rank // 2}.layer{n}": torch.ones(1) for n in range(1000)})
 
@@ -312,6 +316,7 @@ def test_a_number_of_each_ranks_own_does_not_end_training(gangs: list[dict[Any, 
 def test_ranks_exchange_one_state_for_each_that_differs(gangs: list[dict[Any, Any]]) -> None:
     for said in (rank["exchanged"] for rank in gangs):
         assert 2 * said["of one rank"] < said["bytes"] < 2.1 * said["of one rank"], "two stages, four ranks"
+        assert said["gathered alike"], "as where too many differ to be sent one after the other"
 
 
 def test_ranks_on_other_devices_may_round_otherwise(gangs: list[dict[Any, Any]]) -> None:
