@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Literal
 
-from trainhouse.checkpointing.chain.chunks import GRACE_S, SHARED_PREFIX, chunk_key, in_threads, prefix_of
+from trainhouse.checkpointing.chain.chunks import GRACE_S, SHARED_PREFIX, THREADS, chunk_key, in_threads, prefix_of
 from trainhouse.checkpointing.chain.commits import (
     commit_key,
     entries_newest_first,
@@ -24,11 +24,9 @@ from trainhouse.checkpointing.chain.commits import (
     tombstone,
 )
 from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, Pruned, encode
-from trainhouse.checkpointing.chain.references import given_up, references
+from trainhouse.checkpointing.chain.references import ReferenceReader, given_up, references
 from trainhouse.checkpointing.errors import DamagedError, HeldError, NoCheckpointError, UnknownFormatError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-
-THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,7 @@ class Pruner:
     def __init__(self, objects: ObjectStore, job_id: str) -> None:
         self._objects = objects
         self._job_id = job_id
+        self._references = ReferenceReader(objects, job_id)
         self._seen = -1
         self._live: dict[int, Manifest] = {}
         self._damaged: set[int] = set()
@@ -98,7 +97,7 @@ class Pruner:
     def prune(self, policy: RetentionPolicy, keep: frozenset[int] = frozenset()) -> PruneResult:
         """Puts tombstones, but not on `keep`. An interruption leaves some for the next time."""
         sure = self._look()
-        kept = keep | references(self._objects, self._job_id).kept(self._live)
+        kept = keep | self._references.read().kept(self._live)
         while due := self._due(policy, kept):
             unsure = sorted((_kept_by_policy(self._live, policy, frozenset(self._damaged)) | set(due)) - sure)
             if not unsure:
@@ -108,7 +107,7 @@ class Pruner:
                 if not isinstance(entry, Manifest):
                     del self._live[commit]
             sure.update(unsure)
-        pruned = _give_up(self._objects, self._job_id, {n: self._live[n] for n in due})
+        pruned = _give_up(self._objects, self._job_id, {n: self._live[n] for n in due}, self._references)
         for commit in pruned:
             del self._live[commit]
         named = {c.sha256 for m in self._live.values() for c in m.chunks}
@@ -148,9 +147,10 @@ def delete(objects: ObjectStore, job_id: str, commit: int, ended: bool) -> Manif
         raise NoCheckpointError(f"{job_id}@{commit}: no such checkpoint; `trainhouse checkpoints {job_id}` lists them")
     if not ended and commit == _restart_point(objects, job_id):
         raise HeldError(f"{job_id}@{commit}: a restart of the job would begin from it; end the job first (`trainhouse cancel {job_id}`)")
-    names = references(objects, job_id).of(commit)
-    if not names and not _give_up(objects, job_id, {commit: manifest}):
-        names = references(objects, job_id).of(commit)
+    reader = ReferenceReader(objects, job_id)
+    names = reader.read().of(commit)
+    if not names and not _give_up(objects, job_id, {commit: manifest}, reader):
+        names = reader.read().of(commit)
     if names:
         raise HeldError(
             f"{job_id}@{commit}: kept by {', '.join(names)}; without any of them it can be deleted: "
@@ -164,11 +164,11 @@ def _restart_point(objects: ObjectStore, job_id: str) -> int | None:
     return next((commit for commit, entry in entries if isinstance(entry, Manifest)), None)
 
 
-def _give_up(objects: ObjectStore, job_id: str, manifests: Mapping[int, Manifest]) -> dict[int, Manifest]:
+def _give_up(objects: ObjectStore, job_id: str, manifests: Mapping[int, Manifest], reader: ReferenceReader) -> dict[int, Manifest]:
     """Puts tombstones on commits that nothing referred to just now. Returns them, without those that something refers to since."""
     for commit, manifest in manifests.items():
         objects.put(commit_key(job_id, commit), encode(tombstone(manifest)))
-    back = references(objects, job_id).kept(manifests) if manifests else frozenset()
+    back = reader.read().kept(manifests) if manifests else frozenset()
     for commit in back:
         objects.put(commit_key(job_id, commit), encode(manifests[commit]))
     return {n: m for n, m in manifests.items() if n not in back}

@@ -118,7 +118,7 @@ MUTATIONS = (
     ),
     Mutation(
         SAVED + "chain.retention",
-        "back = references(objects, job_id).kept(manifests) if manifests else frozenset()",
+        "back = reader.read().kept(manifests) if manifests else frozenset()",
         "back = set()",
         REFERENCES,
     ),
@@ -137,6 +137,7 @@ MUTATIONS = (
         REFERENCES,
     ),
     Mutation(SAVED + "chain.retention", "if not ended and commit ==", "if commit ==", REFERENCES),
+    Mutation(SAVED + "chain.references", "if found.age_s > MIN_REMEMBERED_AGE_S:", "if True:", REFERENCES),
     Mutation(SAVED + "chain.references", "    if manifest is not None:\n", "    if False:\n", REFERENCES),
     Mutation(
         SAVED + "chain.references",

@@ -16,7 +16,7 @@ from tests.support.profiles import examples
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, prefix_of
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, head, read_entry
 from trainhouse.checkpointing.chain.manifest import LOSS, Manifest, Pruned, Span
-from trainhouse.checkpointing.chain.references import USED_BY, References, given_up, references, tag, untag, used_by_key
+from trainhouse.checkpointing.chain.references import USED_BY, ReferenceReader, References, given_up, references, tag, untag, used_by_key
 from trainhouse.checkpointing.chain.restore_candidates import Candidates
 from trainhouse.checkpointing.chain.retention import Pruner, RetentionPolicy, delete, sweep
 from trainhouse.checkpointing.errors import HeldError, InvalidStateError, NoCheckpointError
@@ -356,6 +356,63 @@ def test_an_unreadable_reference_keeps_all_of_its_job(content: bytes) -> None:
     assert all(isinstance(read_entry(world.objects, "a", n), Manifest) for n in (1, 2, 3))
     with pytest.raises(HeldError, match="untag a used-by:c"):
         delete(world.objects, "a", 1, ended=True)
+
+
+class CountingStore(MemoryObjectStore):
+    """Notes reads of references."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.read: list[str] = []
+
+    def get(self, key: str) -> bytes:
+        if "/tags/" in key:
+            self.read.append(key)
+        return super().get(key)
+
+
+def test_a_reference_is_read_again_only_if_it_may_have_changed() -> None:
+    clock = Clock()
+    objects = CountingStore(clock)
+    reader = ReferenceReader(objects, "a")
+    for n in range(20):
+        objects.put(used_by_key("a", f"c{n:02}"), b'{"commit":%d}' % n)
+    young = reader.read()
+    objects.put(used_by_key("a", "c00"), b'{"commit":40}')
+    again = reader.read()
+    assert young.of(0) and again.of(40) and not again.of(0) and len(objects.read) == 40, "written in one second of the store's clock"
+    clock.now_s += 100
+    first = reader.read()
+    objects.read.clear()
+    assert reader.read() == first == references(objects, "a") and len(objects.read) == 20
+    objects.read.clear()
+    objects.put(used_by_key("a", "c01"), b'{"commit":41}')
+    objects.delete(used_by_key("a", "c02"))
+    changed = reader.read()
+    assert objects.read == [used_by_key("a", "c01")]
+    assert changed.of(41) and not changed.of(1) and not changed.of(2) and changed.of(3)
+
+
+def test_a_long_reference_is_unreadable_and_not_read() -> None:
+    objects = CountingStore(Clock())
+    objects.put(used_by_key("a", "c"), b'{"commit":1}' + b" " * 1012)
+    objects.put(used_by_key("a", "d"), b'{"commit":1}' + b" " * 1013)
+    assert references(objects, "a") == References({1: (f"{USED_BY}c",)}, (f"{USED_BY}d",))
+    assert objects.read == [used_by_key("a", "c")]
+
+
+def test_a_prune_reads_old_references_once() -> None:
+    world = World()
+    objects = CountingStore(world.clock)
+    trainer = Trainer(objects, "a", 1)  # type: ignore[arg-type]
+    for value in range(4):
+        trainer.save(value)
+    for n in range(20):
+        objects.put(used_by_key("a", f"c{n}"), b'{"commit":2}')
+    world.wait(1)
+    assert trainer.pruner.prune(POLICY).commits == (3,) and len(objects.read) == 20
+    trainer.save(9)
+    assert trainer.pruner.prune(POLICY).commits == (4,) and len(objects.read) == 20
 
 
 def test_what_is_referred_to_is_not_deleted_nor_what_a_restart_begins_from() -> None:
