@@ -23,6 +23,7 @@ from trainhouse.checkpointing.stores.object_store import Body, ObjectStore
 SHARED_PREFIX = "chunks/"
 GRACE_S = 24 * 3600.0
 SECOND_LOOK_S = 0.2
+THREADS = 4
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -53,7 +54,7 @@ class Sent:
 class ChunkStore:
     """Writes one job's chunks, and reads those of any. `grace_s` must be the one that retention sweeps with."""
 
-    def __init__(self, objects: ObjectStore, job_id: str, grace_s: float = GRACE_S, threads: int = 4) -> None:
+    def __init__(self, objects: ObjectStore, job_id: str, grace_s: float = GRACE_S, threads: int = THREADS) -> None:
         self._objects = objects
         self._own_prefix = chunks_prefix(job_id)
         self._fresh_s = grace_s / 2

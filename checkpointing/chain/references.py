@@ -12,12 +12,17 @@ from dataclasses import dataclass
 
 import orjson
 
+from trainhouse.checkpointing.chain.chunks import THREADS, in_threads
 from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import AnyEntry, Manifest, Pruned, encode
 from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError
-from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
+from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore, get_or_none
 
 USED_BY = "used-by:"
+MAX_REFERENCE_BYTES = 1024
+MIN_REMEMBERED_AGE_S = 60.0
+ObjectVersion = tuple[str, float]
+"""Key and time of the last write."""
 TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -37,20 +42,48 @@ class References:
         return frozenset(n for n in commits if self.of(n))
 
 
+class ReferenceReader:
+    """Reads one job's references; remembers old ones, so that a job that saves often reads those of many children once. Blocks."""
+
+    def __init__(self, objects: ObjectStore, job_id: str) -> None:
+        self._objects = objects
+        self._prefix = tags_prefix(job_id)
+        self._known: dict[ObjectVersion, int | None] = {}
+
+    def read(self) -> References:
+        """All references as they are now."""
+        by_commit: dict[int, tuple[str, ...]] = {}
+        unreadable = []
+        known: dict[ObjectVersion, int | None] = {}
+        listed = list(self._objects.list(self._prefix))
+        for found, (is_there, commit) in zip(listed, in_threads(self._commit_of, listed, THREADS), strict=True):
+            if not is_there:
+                continue
+            # A younger one may be written once more within the second that the store's times count.
+            if found.age_s > MIN_REMEMBERED_AGE_S:
+                known[found.key, found.modified_s] = commit
+            name = found.key.removeprefix(self._prefix)
+            if commit is None:
+                unreadable.append(name)
+            else:
+                by_commit[commit] = (*by_commit.get(commit, ()), name)
+        self._known = known
+        return References(by_commit, tuple(unreadable))
+
+    def _commit_of(self, found: ObjectStat) -> tuple[bool, int | None]:
+        """Returns whether the reference is still there, and its commit, None for an unreadable one."""
+        version = (found.key, found.modified_s)
+        if version in self._known:
+            return True, self._known[version]
+        if found.size_bytes > MAX_REFERENCE_BYTES:
+            return True, None
+        content = get_or_none(self._objects, found.key)
+        return content is not None, None if content is None else _commit_in(content)
+
+
 def references(objects: ObjectStore, job_id: str) -> References:
     """Reads all references of a job."""
-    by_commit: dict[int, tuple[str, ...]] = {}
-    unreadable = []
-    for found in objects.list(tags_prefix(job_id)):
-        content = get_or_none(objects, found.key)
-        if content is None:
-            continue
-        name, commit = found.key.removeprefix(tags_prefix(job_id)), _commit_in(content)
-        if commit is None:
-            unreadable.append(name)
-        else:
-            by_commit[commit] = (*by_commit.get(commit, ()), name)
-    return References(by_commit, tuple(unreadable))
+    return ReferenceReader(objects, job_id).read()
 
 
 def tag(objects: ObjectStore, job_id: str, name: str, commit: int) -> None:

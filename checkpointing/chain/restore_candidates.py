@@ -68,7 +68,8 @@ class Candidates:
                 isinstance(entry, Pruned)
                 and wanted is not None
                 and wanted.exact
-                and begun_from(self._objects, job_id, self._job_id) == commit
+                and wanted.step in (None, entry.step)
+                and self._began_from(job_id, commit)
             ):
                 # Given up in the instant in which an earlier attempt began from it: a sweep puts it back.
                 entry = entry.manifest or entry
@@ -78,6 +79,12 @@ class Candidates:
                 yield entry
                 if wanted is not None and wanted.exact:
                     return
+
+    def _began_from(self, job_id: str, commit: int) -> bool:
+        try:
+            return begun_from(self._objects, job_id, self._job_id) == commit
+        except ObjectStoreRefusedError:
+            return False  # of an agent from before, which notes nothing
 
     def _best(self, job_id: str) -> Iterator[Manifest]:
         """The one with the lowest loss, of equals the newest."""

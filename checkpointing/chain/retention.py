@@ -10,10 +10,10 @@ entry that cannot be read keeps all its bytes; those of other jobs go.
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from typing import Literal
 
-from trainhouse.checkpointing.chain.chunks import GRACE_S, SHARED_PREFIX, chunk_key, in_threads, prefix_of
+from trainhouse.checkpointing.chain.chunks import GRACE_S, SHARED_PREFIX, THREADS, chunk_key, in_threads, prefix_of
 from trainhouse.checkpointing.chain.commits import (
     commit_key,
     entries_newest_first,
@@ -24,11 +24,9 @@ from trainhouse.checkpointing.chain.commits import (
     tombstone,
 )
 from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, Pruned, encode
-from trainhouse.checkpointing.chain.references import given_up, references
+from trainhouse.checkpointing.chain.references import ReferenceReader, given_up, references
 from trainhouse.checkpointing.errors import DamagedError, HeldError, NoCheckpointError, UnknownFormatError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-
-THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,7 @@ class Pruner:
     def __init__(self, objects: ObjectStore, job_id: str) -> None:
         self._objects = objects
         self._job_id = job_id
+        self._references = ReferenceReader(objects, job_id)
         self._seen = -1
         self._live: dict[int, Manifest] = {}
         self._damaged: set[int] = set()
@@ -98,7 +97,7 @@ class Pruner:
     def prune(self, policy: RetentionPolicy, keep: frozenset[int] = frozenset()) -> PruneResult:
         """Puts tombstones, but not on `keep`. An interruption leaves some for the next time."""
         sure = self._look()
-        kept = keep | references(self._objects, self._job_id).kept(self._live)
+        kept = keep | self._references.read().kept(self._live)
         while due := self._due(policy, kept):
             unsure = sorted((_kept_by_policy(self._live, policy, frozenset(self._damaged)) | set(due)) - sure)
             if not unsure:
@@ -108,7 +107,7 @@ class Pruner:
                 if not isinstance(entry, Manifest):
                     del self._live[commit]
             sure.update(unsure)
-        pruned = _give_up(self._objects, self._job_id, {n: self._live[n] for n in due})
+        pruned = _give_up(self._objects, self._job_id, {n: self._live[n] for n in due}, self._references, self._seen)
         for commit in pruned:
             del self._live[commit]
         named = {c.sha256 for m in self._live.values() for c in m.chunks}
@@ -139,39 +138,65 @@ class Pruner:
 
 
 def delete(objects: ObjectStore, job_id: str, commit: int, ended: bool) -> Manifest:
-    """Gives up one checkpoint; returns its manifest. `ended`: the job is over, so that its newest may go, too.
+    """Gives up one checkpoint; returns its manifest. `ended`: the job is over, so that its newest two may go, too.
 
-    Raises NoCheckpointError, HeldError (referenced, or what a restart would begin from), DamagedError.
+    Raises NoCheckpointError, HeldError (referenced, or what a restart may begin from), DamagedError.
     """
+    seen = head(objects, job_id)
     manifest = read_entry(objects, job_id, commit)
     if not isinstance(manifest, Manifest):
         raise NoCheckpointError(f"{job_id}@{commit}: no such checkpoint; `trainhouse checkpoints {job_id}` lists them")
-    if not ended and commit == _restart_point(objects, job_id):
-        raise HeldError(f"{job_id}@{commit}: a restart of the job would begin from it; end the job first (`trainhouse cancel {job_id}`)")
-    names = references(objects, job_id).of(commit)
-    if not names and not _give_up(objects, job_id, {commit: manifest}):
-        names = references(objects, job_id).of(commit)
-    if names:
-        raise HeldError(
-            f"{job_id}@{commit}: kept by {', '.join(names)}; without any of them it can be deleted: "
-            + "; ".join(f"`trainhouse checkpoint untag {job_id} {name}`" for name in names)
-        )
-    return manifest
+    restarts = HeldError(
+        f"{job_id}@{commit}: a restart of the job may begin from it: the newest two of a job that has not ended stay, as the newest may "
+        f"turn out damaged or diverged; end the job first (`trainhouse cancel {job_id}`)"
+    )
+    if not ended and commit in _restart_points(objects, job_id):
+        raise restarts
+    reader = ReferenceReader(objects, job_id)
+    names = reader.read().of(commit)
+    if not names and _give_up(objects, job_id, {commit: manifest}, reader, seen):
+        return manifest
+    names = names or reader.read().of(commit)
+    if not names:
+        raise restarts
+    raise HeldError(
+        f"{job_id}@{commit}: kept by {', '.join(names)}; without any of them it can be deleted: "
+        + "; ".join(f"`trainhouse checkpoint untag {job_id} {name}`" for name in names)
+    )
 
 
-def _restart_point(objects: ObjectStore, job_id: str) -> int | None:
+def _restart_points(objects: ObjectStore, job_id: str) -> list[int]:
     entries = not_passed_over(entries_newest_first(objects, job_id))
-    return next((commit for commit, entry in entries if isinstance(entry, Manifest)), None)
+    return list(islice((commit for commit, entry in entries if isinstance(entry, Manifest)), 2))
 
 
-def _give_up(objects: ObjectStore, job_id: str, manifests: Mapping[int, Manifest]) -> dict[int, Manifest]:
-    """Puts tombstones on commits that nothing referred to just now. Returns them, without those that something refers to since."""
+def _give_up(
+    objects: ObjectStore, job_id: str, manifests: Mapping[int, Manifest], reader: ReferenceReader, seen: int
+) -> dict[int, Manifest]:
+    """Puts tombstones on commits that nothing referred to just now. Returns them, without those that something refers to since.
+
+    Puts all back if a claim newer than `seen` went back in the chain: one of them may be what it begins from.
+    """
+    if not manifests:
+        return {}
     for commit, manifest in manifests.items():
         objects.put(commit_key(job_id, commit), encode(tombstone(manifest)))
-    back = references(objects, job_id).kept(manifests) if manifests else frozenset()
+    back = frozenset(manifests) if _is_rewound(objects, job_id, seen) else reader.read().kept(manifests)
     for commit in back:
         objects.put(commit_key(job_id, commit), encode(manifests[commit]))
     return {n: m for n, m in manifests.items() if n not in back}
+
+
+def _is_rewound(objects: ObjectStore, job_id: str, seen: int) -> bool:
+    """Returns whether an entry newer than `seen` is, or may be, a claim that passes others over."""
+    for commit in range(seen + 1, head(objects, job_id, seen) + 1):
+        try:
+            entry = read_entry(objects, job_id, commit)
+        except (DamagedError, UnknownFormatError):
+            return True
+        if isinstance(entry, Claim) and entry.restore_at_most is not None:
+            return True
+    return False
 
 
 def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:

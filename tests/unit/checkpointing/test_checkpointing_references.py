@@ -14,12 +14,12 @@ from hypothesis.strategies import DrawFn
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, prefix_of
-from trainhouse.checkpointing.chain.commits import CommitChain, Writer, head, read_entry
-from trainhouse.checkpointing.chain.manifest import LOSS, Manifest, Pruned, Span
-from trainhouse.checkpointing.chain.references import USED_BY, References, given_up, references, tag, untag, used_by_key
+from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key, head, read_entry, tombstone
+from trainhouse.checkpointing.chain.manifest import LOSS, Manifest, Pruned, Span, encode
+from trainhouse.checkpointing.chain.references import USED_BY, ReferenceReader, References, given_up, references, tag, untag, used_by_key
 from trainhouse.checkpointing.chain.restore_candidates import Candidates
 from trainhouse.checkpointing.chain.retention import Pruner, RetentionPolicy, delete, sweep
-from trainhouse.checkpointing.errors import HeldError, InvalidStateError, NoCheckpointError
+from trainhouse.checkpointing.errors import HeldError, InvalidStateError, NoCheckpointError, ObjectStoreRefusedError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 from trainhouse.events.model.resume_ref import ResumeFrom
@@ -92,14 +92,14 @@ class WatchedStore(MemoryObjectStore):
 class Trainer:
     """One attempt of a job, with a chain, chunks and retention as a checkpointer has them, and without torch."""
 
-    def __init__(self, objects: WatchedStore, job_id: str, epoch: int) -> None:
+    def __init__(self, objects: MemoryObjectStore, job_id: str, epoch: int, restore_at_most: int | None = None) -> None:
         self.job_id = job_id
         self._writer = Writer(JobId(job_id), Epoch(epoch), AttemptNumber(epoch), f"{job_id}/{epoch}")
         self._chain = CommitChain(objects, self._writer)
         self._chunks = ChunkStore(objects, job_id, GRACE_S, threads=1)
         self.pruner = Pruner(objects, job_id)
         self._named: frozenset[str] = frozenset()
-        self._chain.claim(0.0)
+        self._chain.claim(0.0, restore_at_most)
 
     def save(self, value: int) -> None:
         sent = self._chunks.send([b"state %d" % value, b"own"], self._named)
@@ -140,9 +140,9 @@ class World:
         for value in (3, 1, 2):
             self.save("a", value)
 
-    def _attempt(self, job: str) -> Trainer:
+    def _attempt(self, job: str, restore_at_most: int | None = None) -> Trainer:
         self._epochs += 1
-        return Trainer(self.objects, job, self._epochs)
+        return Trainer(self.objects, job, self._epochs, restore_at_most)
 
     def act(self, action: Action, meanwhile: dict[int, Action | Literal["kill"]]) -> None:
         """Does one thing; before some of its calls of the store it is killed, or another process does something else."""
@@ -358,6 +358,63 @@ def test_an_unreadable_reference_keeps_all_of_its_job(content: bytes) -> None:
         delete(world.objects, "a", 1, ended=True)
 
 
+class CountingStore(MemoryObjectStore):
+    """Notes reads of references."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.read: list[str] = []
+
+    def get(self, key: str) -> bytes:
+        if "/tags/" in key:
+            self.read.append(key)
+        return super().get(key)
+
+
+def test_a_reference_is_read_again_only_if_it_may_have_changed() -> None:
+    clock = Clock()
+    objects = CountingStore(clock)
+    reader = ReferenceReader(objects, "a")
+    for n in range(20):
+        objects.put(used_by_key("a", f"c{n:02}"), b'{"commit":%d}' % n)
+    young = reader.read()
+    objects.put(used_by_key("a", "c00"), b'{"commit":40}')
+    again = reader.read()
+    assert young.of(0) and again.of(40) and not again.of(0) and len(objects.read) == 40, "written in one second of the store's clock"
+    clock.now_s += 100
+    first = reader.read()
+    objects.read.clear()
+    assert reader.read() == first == references(objects, "a") and len(objects.read) == 20
+    objects.read.clear()
+    objects.put(used_by_key("a", "c01"), b'{"commit":41}')
+    objects.delete(used_by_key("a", "c02"))
+    changed = reader.read()
+    assert objects.read == [used_by_key("a", "c01")]
+    assert changed.of(41) and not changed.of(1) and not changed.of(2) and changed.of(3)
+
+
+def test_a_long_reference_is_unreadable_and_not_read() -> None:
+    objects = CountingStore(Clock())
+    objects.put(used_by_key("a", "c"), b'{"commit":1}' + b" " * 1012)
+    objects.put(used_by_key("a", "d"), b'{"commit":1}' + b" " * 1013)
+    assert references(objects, "a") == References({1: (f"{USED_BY}c",)}, (f"{USED_BY}d",))
+    assert objects.read == [used_by_key("a", "c")]
+
+
+def test_a_prune_reads_old_references_once() -> None:
+    world = World()
+    objects = CountingStore(world.clock)
+    trainer = Trainer(objects, "a", 1)
+    for value in range(4):
+        trainer.save(value)
+    for n in range(20):
+        objects.put(used_by_key("a", f"c{n}"), b'{"commit":2}')
+    world.wait(1)
+    assert trainer.pruner.prune(POLICY).commits == (3,) and len(objects.read) == 20
+    trainer.save(9)
+    assert trainer.pruner.prune(POLICY).commits == (4,) and len(objects.read) == 20
+
+
 def test_what_is_referred_to_is_not_deleted_nor_what_a_restart_begins_from() -> None:
     world = World()
     tag(world.objects, "a", "paper", 1)
@@ -404,6 +461,72 @@ def test_a_deleted_checkpoint_takes_no_place_of_another(
     world.save("a", 8)
     pruner.prune(policy)
     assert live(world) == stay_later
+
+
+def test_of_a_running_job_the_newest_two_that_a_restart_may_begin_from_are_not_deleted() -> None:
+    """The newest may turn out damaged, or to have diverged."""
+    world = World()
+    world.save("a", 4)
+    world.trainers["a"] = world._attempt("a", restore_at_most=3)
+    for commit in (2, 3):
+        with pytest.raises(HeldError, match=f"a@{commit}: .* the newest two .*trainhouse cancel a"):
+            delete(world.objects, "a", commit, ended=False)
+    assert delete(world.objects, "a", 4, ended=False).commit == 4, "passed over"
+    assert delete(world.objects, "a", 1, ended=False).commit == 1
+    assert delete(world.objects, "a", 3, ended=True).commit == 3
+
+
+def test_a_prune_that_was_overtaken_by_a_claim_gives_up_no_restart_point() -> None:
+    """A claim that goes back in the chain lands at any moment of a prune, or of a deletion."""
+    for call in range(14):
+        for does in ("prune", "delete"):
+            world = World()
+            for value in (4, 5):
+                world.save("a", value)
+            old = world.trainers["a"].pruner
+
+            points: list[int] = []
+
+            def claim(world: World = world, points: list[int] = points) -> None:
+                points.append(max((n for n in live(world) if n <= 3), default=-1))
+                world._attempt("a", restore_at_most=3)
+
+            world.objects.before_calls({call: claim})
+            try:
+                if does == "prune":
+                    old.prune(RetentionPolicy(keep_last=2))
+                else:
+                    delete(world.objects, "a", 3, ended=False)
+            except HeldError as error:
+                assert does == "delete" and "restart" in str(error)
+            world.objects.before_calls({})
+            if points and points[0] >= 0:
+                chosen = Candidates(world.objects, "a", None).next()
+                assert chosen is not None and chosen.commit >= points[0], (does, call)
+
+
+class OldAgentsStore(MemoryObjectStore):
+    """Refuses references, as the lease of an agent from before them does."""
+
+    def get(self, key: str) -> bytes:
+        if "/tags/" in key:
+            raise ObjectStoreRefusedError(f"get of {key} is not among the rights")
+        return super().get(key)
+
+
+def test_a_step_is_found_behind_tombstones_without_a_right_to_references() -> None:
+    world = World()
+    sound = read_entry(world.objects, "a", 3)
+    assert isinstance(sound, Manifest)
+    refusing = OldAgentsStore(world.clock)
+    for found in world.objects.list("jobs/a/"):
+        refusing.put(found.key, world.objects.get(found.key))
+    for commit, step in ((4, sound.step), (5, 9)):
+        refusing.put(commit_key("a", commit), encode(tombstone(sound.model_copy(update={"commit": commit, "step": step}))))
+    with pytest.warns(UserWarning, match="is not kept"):
+        assert Candidates(refusing, "c", ResumeFrom(JobId("a"), step=sound.step)).next() == sound
+    with pytest.raises(NoCheckpointError):
+        Candidates(refusing, "c", ResumeFrom(JobId("a"), 4)).next()
 
 
 def test_a_deleted_checkpoint_is_not_given_up_again() -> None:

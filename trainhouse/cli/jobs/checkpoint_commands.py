@@ -117,7 +117,7 @@ def verify(checkpoint: OneOrAll, json: Json = False, data_dir: KafkaDir = None) 
 
 
 def delete(checkpoint: One, data_dir: KafkaDir = None) -> None:
-    """Delete a checkpoint. Refused while a tag or another job keeps it, and for what a restart of its job would begin from.
+    """Delete a checkpoint. Refused while a tag or another job keeps it, and for the newest two of a job that has not ended.
 
     \b
     trainhouse checkpoint delete gpt-1k7x3m9qp2f8d@41
