@@ -149,8 +149,7 @@ class Checkpointer:
 
         Another number of ranks than saved may restore it; generators of ranks that are new then follow from the settings' `seed`.
         `state` stays as it is when there is none. Raises StaleEpochError, NoCheckpointError (of `resume_from`), InvalidStateError (it
-        does not
-        fit), ObjectStoreUnavailableError; a store that is away never makes an older checkpoint the choice.
+        does not fit), ObjectStoreUnavailableError; a store that is away never makes an older checkpoint the choice.
         """
         began = time.perf_counter()
         wanted = self._ranks.each(lambda: resume_from_of(resume_from) if resume_from else None)

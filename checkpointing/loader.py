@@ -23,7 +23,7 @@ from trainhouse.checkpointing.state import reshard
 from trainhouse.checkpointing.state.dcp_storage import VerifyingReader, dtype_named
 from trainhouse.checkpointing.state.part import Part
 from trainhouse.checkpointing.state.planners import StrictLoadPlanner
-from trainhouse.checkpointing.state.state_tree import put_together, stripped, tensor_names, unpack, values_of
+from trainhouse.checkpointing.state.state_tree import put_together, some_of, stripped, tensor_names, unpack, values_of
 
 PerRankConsumer = Callable[[dict[str, Any]], None]
 
@@ -163,9 +163,8 @@ def _check_all_wanted(manifest: Manifest, state: dict[str, Any], skeleton: dict[
     strict = {key: skeleton[key] for key, part in state.items() if isinstance(part, Part) and part.strict}
     left = [name for name in tensor_names(strict) if name not in wanted]
     if left:
-        more = f" and {len(left) - 8} more" if len(left) > 8 else ""
         raise InvalidStateError(
-            f"the checkpoint of step {manifest.step} of {manifest.job_id} does not fit: it holds {', '.join(left[:8])}{more}, "
+            f"the checkpoint of step {manifest.step} of {manifest.job_id} does not fit: it holds {some_of(left)}, "
             "which no rank of this gang has"
         )
 

@@ -24,7 +24,7 @@ from trainhouse.checkpointing.chain.commits import (
     tombstone,
 )
 from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, Pruned, encode
-from trainhouse.checkpointing.chain.references import ReferenceReader, given_up, references
+from trainhouse.checkpointing.chain.references import ReferenceReader, references
 from trainhouse.checkpointing.errors import DamagedError, HeldError, NoCheckpointError, UnknownFormatError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 
@@ -205,13 +205,13 @@ def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
     named: set[str] = set()
     unreadable: dict[type[Exception], list[str]] = {DamagedError: [], UnknownFormatError: []}
     unclear: set[str] = set()
-    tombstones: list[Pruned] = []
+    tombstones: list[tuple[Pruned, Manifest]] = []
     places = [place for found in objects.list("jobs/") if (place := place_of_key(found.key)) is not None]
     for (job_id, commit), entry in zip(places, in_threads(lambda place: _entry_or_error(objects, *place), places, THREADS), strict=True):
         if isinstance(entry, Manifest):
             named.update(_chunk_keys(entry))
         elif isinstance(entry, Pruned):
-            tombstones += [entry] if entry.manifest is not None else []
+            tombstones += [(entry, entry.manifest)] if entry.manifest is not None else []
         elif isinstance(entry, Exception):
             unreadable[type(entry)].append(commit_key(job_id, commit))
             unclear.add(job_id)
@@ -224,16 +224,17 @@ def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
     return SweepResult(count, freed, tuple(unreadable[DamagedError]), tuple(unreadable[UnknownFormatError]))
 
 
-def _empty_tombstones(objects: ObjectStore, tombstones: list[Pruned], older_than_s: float, unclear: set[str]) -> Iterator[Manifest]:
+def _empty_tombstones(
+    objects: ObjectStore, tombstones: list[tuple[Pruned, Manifest]], older_than_s: float, unclear: set[str]
+) -> Iterator[Manifest]:
     """Takes the manifests out of old tombstones, and puts those back that something refers to. Yields those whose chunks stay.
 
     `unclear`: jobs of which nothing may go.
     """
-    for job_id, of_job in groupby(tombstones, key=lambda entry: entry.job_id):
+    for job_id, of_job in groupby(tombstones, key=lambda pair: pair[0].job_id):
         held = references(objects, job_id)
-        for entry in of_job:
-            manifest, key = given_up(entry), commit_key(job_id, entry.commit)
-            assert manifest is not None
+        for entry, manifest in of_job:
+            key = commit_key(job_id, entry.commit)
             # Looked at after it was read: it may have become a tombstone since it was listed.
             found = objects.stat(key)
             if held.of(entry.commit):

@@ -8,7 +8,7 @@ those of a rank's own do: the lowest rank's are in it. Never: collective.
 import hashlib
 import pickle  # nosec B403  # to compare, never to read
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,14 +18,13 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from trainhouse.checkpointing.errors import InvalidStateError
-from trainhouse.checkpointing.state.state_tree import TakenApart, inner_name, is_mark, pack, unpack
+from trainhouse.checkpointing.state.state_tree import TakenApart, inner_name, is_mark, pack, some_of, unpack
 
 SAMPLES = 16
 TOLERANCE = 0.01
 """Of the largest element compared: ranks on other devices round otherwise, another tensor under the same name is elsewhere."""
 T = TypeVar("T")
 _Path = tuple[Any, ...]
-MAX_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def union(states: Mapping[int, RankState]) -> Union:
         raise InvalidStateError(f"{name}: {', '.join(layouts)}; {_ADVICE}")
     differ = _unlike({rank: state.samples for rank, state in states.items()}, _close)
     for one, other in list(differ.values())[:1]:
-        raise InvalidStateError(f"{_listed(sorted(differ))}: rank {other} holds other values than rank {one}; {_ADVICE}")
+        raise InvalidStateError(f"{some_of(sorted(differ))}: rank {other} holds other values than rank {one}; {_ADVICE}")
     skeletons = {rank: unpack(packed) for rank, packed in _distinct(states).items()}
     merged: Any = {}
     unlike: dict[_Path, int] = {}
@@ -116,11 +115,6 @@ def _close(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 _ADVICE = (
     "what is tracked is alike on all ranks, sharded as DTensor, or has a name of its own on each rank, as layers of pipeline stages have"
 )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 class _ConflictError(Exception):

@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.checkpointing.state.parameter_names import COMPILED, clean_names
+from trainhouse.checkpointing.state.state_tree import some_of
 
 
 class ModelState:
@@ -49,7 +50,7 @@ class ModelState:
         live = self.state_dict()
         missing = sorted(live.keys() - names.keys())
         if missing:
-            raise InvalidStateError(f"it holds no {', '.join(missing[:8])}" + (f" and {len(missing) - 8} more" if len(missing) > 8 else ""))
+            raise InvalidStateError(f"it holds no {some_of(missing)}")
         return {names[name]: _target(name, value, saved[names[name]]) for name, value in live.items()}
 
     def unsynced(self) -> Collection[str]:

@@ -8,7 +8,7 @@ Mappings other than OrderedDict come back as dict. Never: copies a tensor.
 import io
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from trainhouse.checkpointing.errors import InvalidStateError
 
 _MARK = "\0tensor"
+MAX_NAMED = 8
 _PLAIN = frozenset({type(None), bool, int, float, str})
 
 
@@ -126,6 +127,12 @@ class _Strip:
         if len(self.tensors) == before:
             self._seen[id(value)] = (value, kept)  # held, so that no other gets its id
         return kept
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Names of tensors for a message: the first MAX_NAMED, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def inner_name(name: str, key: object) -> str:

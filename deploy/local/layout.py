@@ -123,8 +123,7 @@ class StackFolder:
 
     def make(self) -> None:
         """Make the folder; FolderUnusableError when it can't be made or written. Its files are for their owner alone, and where it lies
-        in a
-        checkout, git leaves them out: they hold keys and passwords."""
+        in a checkout, git leaves them out: they hold keys and passwords."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.root.chmod(0o700)

@@ -9,9 +9,18 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.documentation.blocks import blocks_of, script
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from tests.documentation.blocks import ROOT, blocks_of, pages, script
 
 PAGE_TIMEOUT_S = 560.0
+
+
+def pages_to_run(alone: bool) -> list[ParameterSet]:
+    """The pages that have blocks to run, each as a test's parameter; `alone` as `script` has it."""
+    running = (page for page in pages() if any(block.runs(alone) for block in blocks_of(page)))
+    return [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in running]
 
 
 def run_page(page: Path, environment: Mapping[str, str], folder: Path, alone: bool = False) -> None:

@@ -6,21 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.documentation.blocks import ROOT, blocks_of, pages
-from tests.documentation.page_run import run_page
+from tests.documentation.page_run import pages_to_run, run_page
 from tests.integration.own_stack import OwnStack
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.relative_to(ROOT).as_posix())
-        for page in pages()
-        if any(block.runs(alone=True) for block in blocks_of(page))
-    ],
-)
+@pytest.mark.parametrize("page", pages_to_run(alone=True))
 def test_the_blocks_of_a_page_run_on_a_stack_of_their_own(own_stack: OwnStack, page: Path, tmp_path: Path) -> None:
     if not own_stack.runs():
         own_stack.up()

@@ -141,9 +141,7 @@ class DirectoryMachine(Leveled):
 
     def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""
-        newer = self.level >= SETTLES_SINCE
-        moves, best = self.level >= MOVES_SINCE, self.level >= BEST_SINCE
-        turn = _Turn(state.fork(), now_ms, self.control_partitions, self._settle_at if newer else None, newer, moves, best)
+        turn = _Turn(state.fork(), now_ms, self.control_partitions, self._settle_at, self.level)
         for item in inputs:
             turn.handle(item.envelope)
         return turn.decisions
@@ -199,16 +197,18 @@ class _Turn:
     state: DirectoryState
     now_ms: int
     made_with: int
-    settle_at: int | None
-    names_records: bool
-    moves_pools: bool
-    keeps_best: bool
+    settle_at: int
+    level: int
     decisions: list[Event] = field(default_factory=list)
     settled: bool = False
 
     @property
     def control_partitions(self) -> int:
         return self.state.control_partitions or self.made_with
+
+    @property
+    def names_records(self) -> bool:
+        return self.level >= SETTLES_SINCE
 
     def emit(self, decision: Event) -> None:
         fold_directory(self.state, self.now_ms, decision)
@@ -316,7 +316,7 @@ class _Turn:
             if fields:
                 return f"job {event.job_id} exists with another spec; these fields differ: {', '.join(fields)}. Submit it under a new id"
             return ""
-        if spec.checkpoint.keep_best is not None and not self.keeps_best:
+        if spec.checkpoint.keep_best is not None and self.level < BEST_SINCE:
             return (
                 "spec.checkpoint.keep_best: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
                 "and submit again"
@@ -393,7 +393,7 @@ class _Turn:
 
     def why_not_moved(self, event: MovePool) -> str:
         """Returns the reason for which a pool cannot be moved, as far as it is known here; empty if it can."""
-        if not self.moves_pools:
+        if self.level < MOVES_SINCE:
             return "an update is not finished; run `trainhouse upgrade finish --reason TEXT`, then ask again"
         if event.to_partition >= self.control_partitions:
             return f"there is no such partition; use 0 to {self.control_partitions - 1}, or add some: `trainhouse topics grow`"
@@ -492,7 +492,7 @@ class _Turn:
     def settle(self) -> None:
         """Makes a table of many jobs a segment. On the fork it stays what it was, so all that is looked up is the same."""
         jobs = self.state.in_table()
-        if self.settle_at is not None and jobs >= self.settle_at and not self.settled:
+        if self.level >= SETTLES_SINCE and jobs >= self.settle_at and not self.settled:
             self.decisions.append(JobsSettled(jobs=jobs))
             self.settled = True
 

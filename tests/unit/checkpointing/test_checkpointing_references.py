@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.manifests import bare_manifest
 from tests.support.profiles import examples
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, prefix_of
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key, head, read_entry, tombstone
-from trainhouse.checkpointing.chain.manifest import LOSS, Manifest, Pruned, Span, encode
+from trainhouse.checkpointing.chain.manifest import LOSS, Manifest, Pruned, encode
 from trainhouse.checkpointing.chain.references import USED_BY, ReferenceReader, References, given_up, references, tag, untag, used_by_key
 from trainhouse.checkpointing.chain.restore_candidates import Candidates
 from trainhouse.checkpointing.chain.retention import Pruner, RetentionPolicy, delete, sweep
@@ -28,7 +29,6 @@ GRACE_S = 3600.0
 POLICY = RetentionPolicy(keep_last=1, keep_best=1)
 JOBS = ("a", "b")
 CHILDREN = ("b", "c", "d")
-SPAN = Span(chunk=0, offset=0, size_bytes=0)
 Action = tuple[Any, ...]
 
 
@@ -105,23 +105,7 @@ class Trainer:
         sent = self._chunks.send([b"state %d" % value, b"own"], self._named)
 
         def build(commit: int) -> Manifest:
-            return Manifest(
-                job_id=self._writer.job_id,
-                commit=commit,
-                epoch=self._writer.epoch,
-                attempt=self._writer.attempt,
-                writer=self._writer.writer,
-                created_at_s=0,
-                step=commit,
-                world_size=1,
-                spec_hash="s",
-                structure=SPAN,
-                ranks=(SPAN,),
-                tensors={},
-                chunks=tuple(s.chunk for s in sent),
-                bytes_new=0,
-                metrics={LOSS: float(value)},
-            )
+            return bare_manifest(self._writer, commit, {LOSS: float(value)}, [s.chunk for s in sent])
 
         manifest, _ = self._chain.append(build)
         self._named = frozenset(c.sha256 for c in manifest.chunks)

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.manifests import bare_manifest
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, chunks_prefix
-from trainhouse.checkpointing.chain.commits import commit_key, tombstone
-from trainhouse.checkpointing.chain.manifest import Manifest, Span, decode, encode
+from trainhouse.checkpointing.chain.commits import Writer, commit_key, tombstone
+from trainhouse.checkpointing.chain.manifest import Manifest, decode, encode
 from trainhouse.checkpointing.chain.references import tag
 from trainhouse.checkpointing.chain.retention import RetentionPolicy, sweep, to_prune
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.stores.object_store import Body
-from trainhouse.events.model.ids import JobId
+from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 
 HOUR_S = 3600.0
-SPAN = Span(chunk=0, offset=0, size_bytes=0)
 
 
 class Clock:
@@ -31,23 +31,7 @@ class Clock:
 
 
 def entry(commit: int, **metrics: float) -> Manifest:
-    return Manifest(
-        job_id="j",  # type: ignore[arg-type]
-        commit=commit,
-        epoch=1,  # type: ignore[arg-type]
-        attempt=0,  # type: ignore[arg-type]
-        writer="w",
-        created_at_s=0,
-        step=commit,
-        world_size=1,
-        spec_hash="s",
-        structure=SPAN,
-        ranks=(SPAN,),
-        tensors={},
-        chunks=(),
-        bytes_new=0,
-        metrics=metrics,
-    )
+    return bare_manifest(Writer(JobId("j"), Epoch(1), AttemptNumber(0), "w"), commit, metrics)
 
 
 def gone(count: int, policy: RetentionPolicy, tagged: set[int] = frozenset(), damaged: set[int] = frozenset(), **metric: Any) -> list[int]:  # type: ignore[assignment]
