@@ -28,7 +28,8 @@ class Settling:
     def __init__(self, least: int = LEAST) -> None:
         self.full_looks = 0
         self._least = least
-        self._alive = 0
+        # What a process that forked this one set aside is code, looked at by it: a look here would write to each of the pages they share.
+        self._alive = gc.get_freeze_count()
         self._steps = 0
 
     async def run(self) -> None:

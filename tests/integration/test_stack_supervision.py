@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,10 +15,11 @@ import psutil
 import pytest
 
 from tests.support.waiting import until
+from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.deploy.local import stack
 from trainhouse.deploy.local.errors import AlreadyRunningError, NotRunningError
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.supervision import supervisor_client, supervisor_config
+from trainhouse.deploy.local.supervision import stack_parts, supervisor_client, supervisor_config
 from trainhouse.deploy.local.supervision.stack_parts import Part
 from trainhouse.deploy.local.supervision.supervisor import MAX_BACKOFF_S, TIMED, Restarts
 from trainhouse.deploy.local.supervision.supervisor_client import PartState
@@ -30,6 +33,7 @@ PARENT = [sys.executable, "-c", "import subprocess, time; print(subprocess.Popen
 SLOW_TO_END = ["sh", "-c", "trap 'sleep 7; exit' TERM; echo ready; while :; do sleep 0.2; done"]
 FLAPPER = [sys.executable, "-c", "raise SystemExit(3)"]
 TALKER = [sys.executable, "-c", "import time; [print('x' * 999) for _ in range(60_000)]; print('end', flush=True); time.sleep(600)"]
+NO_BROKER = {"TRAINHOUSE_KAFKA_BOOTSTRAP": "127.0.0.1:1"}
 
 
 class Supervised:
@@ -38,12 +42,16 @@ class Supervised:
     def __init__(self, root: Path) -> None:
         self.folder = StackFolder(root)
         self.folder.make()
+        self.folder.client_config.touch()
         self.parts = [
             Part("sleeper", "one", SLEEPER, root, 10),
             Part("flapper", "one", FLAPPER, root, 10),
             Part("slow_to_end", "one", SLOW_TO_END, root, 10, stop_wait_s=30),
             Part("talker", "two", TALKER, root, 20),
             Part("parent", "two", PARENT, root, 20, orphan_signal="SIGKILL"),
+            # It waits for brokers that are not there. The other ends at once, and says that its own setting is wrong.
+            Part("intake", "three", ["nice", "-n", "3", *stack_parts.run("intake")], root, 25, NO_BROKER, orphan_signal="SIGKILL"),
+            Part("alerts", "three", stack_parts.run("alerts"), root, 25, {"TRAINHOUSE_LOG_LEVEL": "loud"}),
             Part("timed", TIMED, ["sh", "-c", "date +%s"], root, 30, every_s=5),
             Part("slow", TIMED, ["sh", "-c", "date +%s; exec sleep 600"], root, 30, every_s=5),
         ]
@@ -152,6 +160,47 @@ def test_a_shutdown_leaves_what_a_part_started(supervised: Supervised) -> None:
         assert child.is_running()
     finally:
         child.kill()
+
+
+def test_an_own_part_is_a_fork_that_shares_what_the_supervisor_loaded(supervised: Supervised) -> None:
+    supervisor_client.load(supervised.folder)
+    supervisor_client.load(supervised.folder)  # repeated, it changes nothing
+    part = psutil.Process(supervised.start("intake").pid)
+    assert part.ppid() == supervised.process.pid
+    assert shlex.split(" ".join(part.cmdline())) == stack_parts.run("intake"), "what it is, for `ps` and `top`"
+    assert part.nice() == psutil.Process(supervised.process.pid).nice() + 3
+    assert shared_mb(part.pid) > 20, "of what was loaded once"
+    assert not [file for file in part.open_files() if file.path == str(supervised.folder.lock_file)]
+    part.terminate()
+    until(lambda: supervised.state("intake").pid not in (0, part.pid), "a signal ends it as it ends any program")
+
+
+def test_an_own_part_that_was_loaded_or_not_ends_with_its_own_code_and_words(supervised: Supervised) -> None:
+    def said() -> int:
+        log = supervised.log("alerts")
+        return log.read_text().count("'loud' is no log level") if log.exists() else 0
+
+    supervisor_client.start(supervised.folder, "three", "alerts")
+    until(lambda: said() >= 1, "it says why it ended")
+    supervisor_client.load(supervised.folder)
+    before = said()
+    until(lambda: said() > before, "it says so again, as a fork of what was loaded")
+    until(lambda: f"exit status {Exit.USAGE.value}" in (supervised.folder.logs / "supervisor.log").read_text(), "its code")
+
+
+def test_a_killed_supervisor_takes_its_forks_along(supervised: Supervised) -> None:
+    supervisor_client.load(supervised.folder)
+    part = psutil.Process(supervised.start("intake").pid)
+    supervised.process.kill()
+    assert not psutil.wait_procs([part], timeout=60)[1]
+
+
+def shared_mb(pid: int) -> float:
+    """Memory that a process shares with others and that no file backs."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = re.search(r"Shared_Dirty:\s+(\d+) kB", text)
+    assert found is not None
+    return int(found[1]) / 1024
 
 
 def test_logs_are_bounded(supervised: Supervised) -> None:

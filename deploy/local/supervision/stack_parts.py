@@ -1,6 +1,7 @@
 """The parts of a stack: what runs, how it is started, stopped and signalled, and where it answers.
 
-Always: our own parts run as `python -m trainhouse.cli.main run NAME`, by settings alone, as they do on any machine.
+Always: our own parts run as `python -m trainhouse.cli.main run NAME`, by settings alone, as they do on any machine; the supervisor forks
+them, which is that command in less time and memory (`forked_parts`).
 Never: a part that only this stack can start.
 """
 

@@ -46,13 +46,17 @@ class Startup:
     def run(self) -> None:
         """Start everything in order; blocks; NotReadyError if a part does not get there."""
         self._start(stack_parts.SERVERS)
+        supervisor_client.load(self._folder)  # while the servers start
         self._wait({"kafka": self._kafka.answers})
         client_config.forget_old_broker(self._folder)
         secure(self._settings, client_config.passwords(self._folder))
         prepare_bus(self._settings)
-        checks = {**self._processor_checks(), "store": self._store.answers}
-        self._start((*stack_parts.PROCESSORS, stack_parts.AGENT))
-        self._wait(checks)
+        self._start(stack_parts.PROCESSORS)
+        self._wait({**self._processor_checks(), "store": self._store.answers})
+        # The last: once it runs, its launcher loads torch, which takes a core for seconds.
+        agent = {stack_parts.AGENT: readiness.node_answered(self._settings)}
+        self._start((stack_parts.AGENT,))
+        self._wait(agent)
 
     def restart(self, names: tuple[str, ...]) -> None:
         """Start parts again in this order, as they are configured now, and wait until all of them answer; blocks.
@@ -87,7 +91,6 @@ class Startup:
             "intake": readiness.both(groups["intake"], readiness.pool_known(self._settings, str(POOL))),
             "projector": readiness.clickhouse(endpoint(self._ports.clickhouse, "http")),
             "gateway": self._gateway_answers(),
-            "agent": readiness.node_answered(self._settings),
         }
 
     def _gateway_answers(self) -> readiness.Check:

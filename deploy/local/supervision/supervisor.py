@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from typing import Any
 
-from supervisor import events, states
-from supervisor.supervisord import main
+from supervisor import events, states, supervisord
+from supervisor.options import ServerOptions
+
+from trainhouse.deploy.local.supervision import forked_parts
 
 MAX_BACKOFF_S = 10
 # The group of parts that are started by the clock.
@@ -33,6 +35,11 @@ class Restarts:
     def restarts(self) -> dict[str, int]:
         """Counts of restarts after a crash, by part, since `up`."""
         return dict(self._counts)
+
+    def load(self) -> bool:
+        """Imports what own parts share, so that each of them starts as a fork of this process. Blocks for about two seconds."""
+        forked_parts.load()
+        return True
 
     def _count(self, event: Any) -> None:
         name = event.process.config.name
@@ -79,5 +86,17 @@ def make_restarts(supervisord: Any, **config: str) -> Restarts:
     return Restarts(every_s)
 
 
+class Options(ServerOptions):  # type: ignore[misc]  # the library has no types
+    """Options of a supervisor whose own parts are forks of it; other programs are executed as ever."""
+
+    def execve(self, filename: str, argv: list[str], env: dict[str, str]) -> None:
+        """Replaces the child's program."""
+        if forked_parts.role_command(argv) is None:
+            super().execve(filename, argv, env)
+        else:
+            forked_parts.become(argv, env)
+
+
 if __name__ == "__main__":
-    main()
+    supervisord.ServerOptions = Options
+    supervisord.main()

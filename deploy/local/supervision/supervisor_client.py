@@ -63,6 +63,11 @@ def start(folder: StackFolder, group: str, name: str) -> None:
         proxy(folder).supervisor.startProcess(f"{group}:{name}", False)
 
 
+def load(folder: StackFolder) -> None:
+    """Have the supervisor import what own parts share, before the first of them starts. Blocks for a few seconds."""
+    proxy(folder).trainhouse.load()
+
+
 def stop(folder: StackFolder, group: str, name: str) -> None:
     """Stop a part, if it runs, and wait until it has ended."""
     with _already(Faults.NOT_RUNNING):

@@ -13,12 +13,16 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Ask for the parent-death signal where the kernel knows it (Linux), then exec."""
-    number = signal.Signals[sys.argv[1]]
+    """Ask for the parent-death signal, then exec."""
+    tie(sys.argv[1])
+    os.execvp(sys.argv[2], sys.argv[2:])
+
+
+def tie(signal_name: str) -> None:
+    """Asks the kernel to send this process that signal when its parent dies, where the kernel knows how (Linux)."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
-        prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-    os.execvp(sys.argv[2], sys.argv[2:])
+        prctl(PR_SET_PDEATHSIG, int(signal.Signals[signal_name]), 0, 0, 0)
 
 
 if __name__ == "__main__":

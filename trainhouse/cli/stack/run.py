@@ -57,7 +57,7 @@ def configure(level: str, role: str) -> None:
     """One JSON object a line on standard error, or lines for people (TRAINHOUSE_LOG_FORMAT=console). Raises CliError."""
     if level.upper() not in logging.getLevelNamesMapping():
         raise CliError(f"{level!r} is no log level; there are debug, info, warning, error", Exit.USAGE)
-    _leave_out_rich()
+    leave_out_rich()
     from trainhouse.events.runtime.logs import configure_logs
 
     try:
@@ -77,7 +77,7 @@ class _Without(MetaPathFinder):
             raise ModuleNotFoundError(f"{fullname} is not used in this process", name=fullname)
 
 
-def _leave_out_rich() -> None:
+def leave_out_rich() -> None:
     """structlog imports rich, 0.2 s of CPU and 10 MB a process, for tracebacks in colours, of which JSON has none."""
     if os.environ.get("TRAINHOUSE_LOG_FORMAT") != "console":
         without = _Without("rich")

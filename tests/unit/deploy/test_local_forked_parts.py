@@ -1,0 +1,51 @@
+"""Which of a supervisor's programs are forks of it: our own roles, however they are wrapped; no other program."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from trainhouse.deploy.local.supervision import forked_parts, stack_parts, tether
+
+TIED = [sys.executable, "-I", "-S", tether.__file__, "SIGTERM"]
+
+
+@pytest.mark.parametrize("before", [[], TIED, [*TIED, "nice", "-n", "5"]])
+def test_a_role_is_found_however_it_is_wrapped(before: list[str]) -> None:
+    assert forked_parts.role_command([*before, *stack_parts.run("gateway")]) == stack_parts.run("gateway")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["java", "kafka.Kafka"],
+        [sys.executable, "-m", "trainhouse.cli.main", "store", "sweep"],
+        [sys.executable, "-m", "trainhouse.cli.main", "run", "agent", "--log-level=debug"],
+        ["/other/python", "-m", "trainhouse.cli.main", "run", "agent"],
+    ],
+)
+def test_any_other_program_is_executed(command: list[str]) -> None:
+    assert forked_parts.role_command([*TIED, *command]) is None
+
+
+READ = """
+import gc, json, os, sys
+from trainhouse.deploy.local.supervision import forked_parts
+forked_parts.load()
+forked_parts.load()
+print(json.dumps({"threads": len(os.listdir("/proc/self/task")), "modules": sorted(sys.modules), "set_aside": gc.get_freeze_count()}))
+"""
+
+
+def test_what_is_loaded_starts_no_thread_and_brings_no_engine() -> None:
+    """A fork has the thread alone that forked; ClickHouse's engine and torch are each for one process, which loads them itself."""
+    done = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True, timeout=120, check=True)
+    loaded = json.loads(done.stdout)
+    assert loaded["threads"] == 1
+    assert not {"torch", "chdb", "pyarrow", "pandas", "numpy", forked_parts.MODULE} & set(loaded["modules"])
+    assert {f"trainhouse.{name}" for name in ("scheduler.stream.roles.intake", "gateway.serve")} < set(loaded["modules"])
+    assert loaded["set_aside"] > 0
