@@ -142,6 +142,8 @@ def test_an_address_that_is_no_escape_and_a_span_that_is_almost_a_minute(page: P
     expect(page.get_by_role("alert")).to_contain_text("Not found")
     span = "async (seconds) => (await import('/static/app/format.js')).span(seconds)"
     assert page.evaluate(span, 119.7) == "1 min 59 s"
+    ticks = "async (values) => values.map((await import('/static/app/format.js')).tick)"
+    assert page.evaluate(ticks, [0, 0.5, -99_999, 100_000, 120_550_000, 2e9]) == ["0", "0.5", "-99,999", "100K", "120.55M", "2B"]
 
 
 @pytest.mark.usefixtures("gateway_back")

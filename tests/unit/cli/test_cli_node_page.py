@@ -135,3 +135,10 @@ def test_filters_of_the_list_do_not_fit_one_node() -> None:
     with pytest.raises(CliError, match="filters are for the list") as raised:
         node_list.no_filters("n1", (None, ["LOST"], None))
     assert raised.value.code == Exit.USAGE
+
+
+def test_a_heartbeat_ahead_of_the_clock_of_this_machine_is_no_silence(filled: Database) -> None:
+    """Two machines' clocks differ by a few milliseconds."""
+    row = filled.ask(node_page.NODE, {"node": "n1"})[0]
+    at_ms = row["last_heartbeat_at_ms"] or row["registered_at_ms"]
+    assert [node_list.shown(row, at_ms + after_ms)["silent_s"] for after_ms in (-200, 0, 1500)] == [0.0, 0.0, 1.5]

@@ -166,7 +166,7 @@ def shown(row: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
         "ranks": row["ranks_running"],
         "cpus": row["cpus"],
         "memory_gib": round((row["memory_bytes"] or 0) / 2**30, 1),
-        "silent_s": round((now_ms - at_ms) / 1000, 1) if at_ms else None,
+        "silent_s": max(0.0, round((now_ms - at_ms) / 1000, 1)) if at_ms else None,
         "last_heartbeat": clock(row["last_heartbeat_at_ms"]) or None,
         "reason": row["lost_reason"] if row["state"] == "LOST" else row["restriction_reason"],
     }

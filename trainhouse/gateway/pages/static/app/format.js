@@ -9,6 +9,9 @@ export const number = (value, digits = 4) => {
   return n.toLocaleString("en-US", { maximumSignificantDigits: digits });
 };
 
+// Of an axis, which has room for few characters: 2,500,000 is 2.5M.
+export const tick = (value) => (Math.abs(value) < 1e5 ? number(value, 3) : value.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 6 }));
+
 export const share = (part, whole) => (whole ? `${(100 * part / whole).toFixed(part / whole < 0.1 ? 1 : 0)} %` : "–");
 
 export const percent = (value) => (value === null || value === undefined ? "–" : `${Number(value).toFixed(1)} %`);

@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "../kit.js";
 import uPlot from "../../vendor/uplot/uplot.js";
 import { colour } from "../theme.js";
-import { moment, number } from "../format.js";
+import { moment, number, tick } from "../format.js";
 import { useTheme, useWidth } from "../use.js";
 import { Pill } from "./bits.js";
 
@@ -46,7 +46,7 @@ function options({ spec, bands, width, height, log, unit, x_name, time, zoomed, 
     scales: { x: { time }, y: { distr: log ? 3 : 1 } },
     tzDate: (at_s) => uPlot.tzDate(new Date(at_s * 1000), "Etc/UTC"),
     axes: [{ ...axis, size: 34, values: time ? hoursOf : (_, ticks) => ticks.map((v) => number(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
-      { ...axis, size: 64, values: (_, ticks) => ticks.map((v) => (v === null ? "" : number(v, 3) + (unit || ""))) }],
+      { ...axis, size: 64, values: (_, ticks) => ticks.map((v) => (v === null ? "" : tick(v) + (unit || ""))) }],
     series: spec.map((one, i) => (i === 0 ? {} : {
       label: one.of.label, stroke: one.edge ? "transparent" : colour(one.of.token), width: one.edge ? 0 : 1.5, points: { show: false }, spanGaps: true,
     })),
