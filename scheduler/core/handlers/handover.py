@@ -7,7 +7,7 @@ Never: waits for another partition; moves a pool that does not fit into one reco
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from trainhouse.events import CancelJob, ChangeJob, ChangeRefused, Envelope, ForgetNodeKey, JobAdmitted, NodePlacement, ReviewJob
@@ -134,6 +134,15 @@ def pool_of(state: ScheduleState, envelope: Envelope) -> str | None:
 def has_left(state: ScheduleState, job_id: str) -> bool:
     """Whether a job went to another partition with its pool."""
     return job_id not in state.jobs and any(job_id in moved.jobs for moved in state.moved.values())
+
+
+def on_its_way(states: Iterable[ScheduleState], job_id: str) -> tuple[str, int, int] | None:
+    """Returns the pool of a job, with the partition that handed it over and the one that has yet to take it; None of any other job."""
+    known = list(states)
+    here = {str(name) for state in known for name, pool in state.pools.items() if pool.created}
+    moves = [(m.at_ms, p, s.partition, m.to_partition) for s in known for p, m in s.moved.items() if job_id in m.jobs and not m.returned]
+    _, pool, from_partition, to_partition = max(moves, default=(0, "", -1, -1))
+    return (pool, from_partition, to_partition) if pool and pool not in here else None
 
 
 def leads_elsewhere(draft: Draft, item: Input) -> str | None:

@@ -64,7 +64,7 @@ from trainhouse.events.wire.topics import CONTROL, DAY_MS, MAX_INPUT_BYTES, POOL
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import decisions as decision_rows
 from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
-from trainhouse.scheduler.core.handlers.handover import has_left
+from trainhouse.scheduler.core.handlers.handover import has_left, on_its_way
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
 from trainhouse.scheduler.core.protocol.journal import begin
 from trainhouse.scheduler.core.protocol.machine import Effect, Input
@@ -133,6 +133,22 @@ def reason_of(decisions: list[Event]) -> str:
     [refused] = [d for d in decisions if isinstance(d, ChangeRefused)]
     assert refused.event_id == "move-1" and not [d for d in decisions if isinstance(d, PoolHandedOver)]
     return refused.reason
+
+
+def test_a_job_between_two_partitions_is_on_its_way_and_one_that_ended_there_is_not() -> None:
+    a, b = two()
+    assert on_its_way([a.state, b.state], "runs") is None
+    a.feed(move())
+    assert on_its_way([a.state, b.state], "runs") == ("default", 0, 1)
+    assert on_its_way([a.state, b.state], "local") is None and on_its_way([a.state, b.state], "never") is None
+    a.passes_on_to(b)
+    assert on_its_way([a.state, b.state], "runs") is None
+    b.feed(CancelJob(job_id=JobId("waits")))
+    assert "waits" not in b.state.jobs and on_its_way([a.state, b.state], "waits") is None
+    b.feed(move(to=0, id_="move-2"))
+    assert on_its_way([a.state, b.state], "runs") == ("default", 1, 0)
+    b.passes_on_to(a)
+    assert on_its_way([a.state, b.state], "runs") is None
 
 
 # ---- the hand-over
