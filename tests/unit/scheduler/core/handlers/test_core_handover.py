@@ -50,6 +50,7 @@ from trainhouse.events.model.handover import (
     PoolFence,
     PoolHandedOver,
     PoolPart,
+    PoolPartRefused,
     PoolTaken,
     RedirectedInput,
 )
@@ -60,9 +61,10 @@ from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.security.vetting import VettingRules
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.journal import InputRefused, JournaledInput, JournalRecord
-from trainhouse.events.wire.topics import CONTROL, DAY_MS, MAX_INPUT_BYTES, POOLS
+from trainhouse.events.wire.topics import CONTROL, DAY_MS, MAX_INPUT_BYTES, POOLS, VERDICTS
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import decisions as decision_rows
+from trainhouse.projections.rows.lines.verdict_lines import verdict_line
 from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
 from trainhouse.scheduler.core.handlers.handover import has_left, on_its_way
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
@@ -425,6 +427,23 @@ def test_a_part_that_is_not_due_and_parts_that_make_no_state_are_refused() -> No
         b.feed(replace(parts[-1], event=event.model_copy(update={"data": "AAAA"})))
     b.feed(parts[-1])
     assert len(b.state.jobs) == 10
+
+
+@pytest.mark.parametrize("bad", [{"sha256": "0" * 64}, {"number": 1, "of": 2}], ids=["another-hash", "not-due"])
+def test_a_refused_part_is_reported_to_people_with_the_pool_and_both_partitions(bad: dict[str, Any]) -> None:
+    a, _ = two()
+    a.feed(move())
+    [part] = a.sent()
+    assert isinstance(part.event, PoolPart)
+    value = encode(replace(part, event=part.event.model_copy(update=bad)))
+    machine = ScheduleMachine()
+    written = Proposer(machine, "me").propose(begin(machine, 1), 5, [pending(0, value, HEADERS, Limits())], 0, tick=False)
+    assert written is not None
+    [told] = [decode(out.value, HEADERS).event for out in written.published if out.topic == VERDICTS]
+    assert isinstance(told, PoolPartRefused)
+    assert (told.pool, told.move, told.from_partition, told.to_partition, told.offset) == ("default", "move-1", 0, 1, 0)
+    line = verdict_line(told)
+    assert "partition 1" in line and "partition 0 moved it" in line and told.reason in line and "pool show default" in line
 
 
 def test_sql_shows_nothing_of_what_a_part_holds() -> None:
