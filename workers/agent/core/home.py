@@ -75,7 +75,7 @@ def waiting_text(home: Home, waited_ms: int) -> str:
     else:
         text = "reports wait until the pool's partition answers by way of the one before"
         way_out = (
-            f"`trainhouse ps` says whether partition {home.at} of the scheduler's journal is halted, and `trainhouse journal repair` mends it; "
+            f"`trainhouse ps` says whether partition {home.at} of the scheduler's journal is halted, `trainhouse journal repair` mends it; "
             "ranks go on, and what they report is kept"
         )
     return text if waited_ms < MOVE_PATIENCE_MS else f"{text}, for {waited_ms // 1000} s by now: {way_out}"
