@@ -24,7 +24,10 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class PartState:
-    """One part as the supervisor sees it. `pid` is 0 when it does not run; `exit_status`: of the run that ended last, -1 where it was killed."""
+    """One part as the supervisor sees it. `pid` is 0 when it does not run.
+
+    `exit_status`: of the run that ended last, -1 where it was killed.
+    """
 
     name: str
     pid: int
