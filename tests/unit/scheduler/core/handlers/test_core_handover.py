@@ -68,7 +68,7 @@ from trainhouse.projections.rows.lines.verdict_lines import verdict_line
 from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
 from trainhouse.scheduler.core.handlers.handover import has_left, on_its_way
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
-from trainhouse.scheduler.core.protocol.journal import begin
+from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
 from trainhouse.scheduler.core.protocol.machine import Effect, Input
 from trainhouse.scheduler.core.protocol.publication import sent_of
 from trainhouse.scheduler.core.schedule import ScheduleMachine
@@ -608,9 +608,20 @@ def test_a_hand_over_is_the_first_in_its_record(redirected: bool) -> None:
     assert [i.offset for i in first.inputs] == [0, None] and any(isinstance(d, JobStatus) for d in first.decisions)
     second = _proposed(machine, replace(folded, cursor=0), waiting)
     assert second.inputs[0].offset == 1 and isinstance(second.decisions[0], PoolHandedOver)
-    proposer = Proposer(machine, "me")
-    marked = proposer.propose(replace(folded, cursor=0), 5, waiting, 0, tick=True, marks=[progress(_gang("j"), 1)])
-    assert marked is not None and not [i for i in marked.record.inputs if i.offset is not None]
+
+
+def test_marks_that_are_due_in_each_record_keep_no_move_from_its_turn() -> None:
+    machine = ScheduleMachine()
+    folded = begin(machine, 0)
+    folded.state.pools["default"] = Pool(PoolName("default"), created=True)
+    waiting = [_pending(move(1)), _pending(envelope_of(admitted("j"), id="j", source="test", now_ms=1), 1)]
+    proposer, marks = Proposer(machine, "me"), [progress(_gang("j"), 1)]
+    first = proposer.propose(folded, 5, waiting, 0, tick=True, marks=marks)
+    assert first is not None and [i.offset for i in first.record.inputs] == [0], "alone: what is decided beside it may rest on the marks"
+    assert {type(d) for d in first.record.decisions} == {PoolHandedOver, PoolPart}
+    after, _ = fold_bytes(machine, folded, first.value, first.record)
+    second = proposer.propose(after, 5, waiting, 0, tick=True, marks=marks)
+    assert second is not None and [i.offset for i in second.record.inputs] == [None, 1, None]
 
 
 def _gang(job_id: str) -> GangAllocated:
