@@ -30,7 +30,7 @@ from trainhouse.events.model.ids import PoolName
 from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.state.draft import Draft
-from trainhouse.scheduler.core.state.pool_state import counted, packed_parts, pool_state, unpacked
+from trainhouse.scheduler.core.state.pool_state import packed_parts, pool_state, unpacked
 from trainhouse.scheduler.core.state.records import Job
 from trainhouse.scheduler.core.state.state import Arriving, ScheduleState
 
@@ -212,10 +212,11 @@ def on_part(draft: Draft, part: PoolPart) -> None:
             f"the parts of pool {part.pool} are not those that partition {part.from_partition} handed over: their hash differs"
         )
     try:
-        jobs, nodes = counted(data)
+        records = draft.state.pool_reader.read(data)
         draft.emit(PoolPartReceived(part=part))
         about = part.model_dump(include={"pool", "move", "from_partition", "reason", "user"})
-        about |= {"partition": draft.state.partition, "jobs": jobs, "nodes": nodes, "at_ms": draft.now_ms}
+        about |= {"partition": draft.state.partition, "jobs": len(records.jobs), "nodes": len(records.nodes)}
+        about |= {"at_ms": draft.now_ms}
         draft.emit(PoolTaken.model_validate(about))
     except Exception as error:
         raise StateLost(

@@ -72,6 +72,7 @@ from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
 from trainhouse.scheduler.core.protocol.machine import Effect, Input
 from trainhouse.scheduler.core.protocol.publication import sent_of
 from trainhouse.scheduler.core.schedule import ScheduleMachine
+from trainhouse.scheduler.core.state.pool_records import PoolRecords
 from trainhouse.scheduler.core.state.state import Pool, ScheduleState
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.scheduling.vetting import vetted
@@ -446,6 +447,22 @@ def test_a_refused_part_is_reported_to_people_with_the_pool_and_both_partitions(
     assert "partition 1" in line and "partition 0 moved it" in line and told.reason in line and "pool show default" in line
 
 
+def test_a_pools_state_is_read_once_for_the_decision_and_the_fold_and_then_let_go() -> None:
+    a, _ = two()
+    a.feed(move())
+    machine, waiting = ScheduleMachine(), [_pending(part) for part in a.sent()]
+    folded = begin(machine, 1)
+    written = Proposer(machine, "me").propose(folded, a.now_ms, waiting, 0, tick=True)
+    assert written is not None
+    [read] = [folded.state.pool_reader.kept]
+    assert read is not None and {job.job_id for job in read.jobs} == {"runs", "waits"}
+    other, _ = fold_bytes(machine, begin(machine, 1), written.value)
+    after, _ = fold_bytes(machine, folded, written.value, written.record)
+    assert after.state.pool_reader.kept is None and other.state.pool_reader.kept is None
+    assert all(after.state.jobs[job.job_id].spec is job.spec for job in read.jobs), "the same records, not read again"
+    assert machine.dump(after.state) == machine.dump(other.state), "as who only follows has it"
+
+
 def test_sql_shows_nothing_of_what_a_part_holds() -> None:
     a, b = Partition(0), Partition(1)
     a.feed(PoolCreated.model_validate({"pool": "default", "partition": 0}), admitted("j", env={"NAME": "hidden-value"}))
@@ -762,11 +779,11 @@ def test_a_pool_that_this_program_cannot_take_in_halts_the_partition_and_is_not_
     [part] = a.sent()
     machine = ScheduleMachine()
 
-    def broken(_: bytes) -> ScheduleState:
+    def broken(_: bytes) -> PoolRecords:
         raise KeyError("a node")
 
     with monkeypatch.context() as patch:
-        patch.setattr("trainhouse.scheduler.core.state.fold_moves.load_pool", broken)
+        patch.setattr("trainhouse.scheduler.core.state.pool_records.pool_records", broken)
         with pytest.raises(StateLost, match="pool default of partition 0 cannot be taken in: KeyError"):
             _proposed(machine, begin(machine, 1), [_pending(part)])
     record = _proposed(machine, begin(machine, 1), [_pending(part)])
