@@ -29,6 +29,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.alert import AlertFired, Severity
 from trainhouse.events.model.checkpoint import CheckpointCompleted
+from trainhouse.events.model.dead_letter import DeadLetter
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
 from trainhouse.events.model.handover import InputRedirected
 from trainhouse.events.model.pool import NodeRestricted, Restriction
@@ -40,6 +41,7 @@ from trainhouse.gateway.auth.authentication import COOKIE, PAGE_HEADER
 from trainhouse.gateway.errors import SqlUnavailableError
 from trainhouse.gateway.queries import cursors, read_your_writes
 from trainhouse.gateway.routes import rank_output
+from trainhouse.projections.record import Record
 
 JOBS = "/v1/training-jobs"
 OWN, OTHERS = "own-1", "others-1"
@@ -528,3 +530,21 @@ def test_a_request_finds_its_own_answer_also_when_a_later_one_changed_the_job_ag
     handled = [(12, True, 11), (12, True, 12), (12, True, None)]
     assert [terms(f"asked-{n}") for n in range(1, 6)] == [*handled, (12, False, None), (12, False, None)]
     assert world.client.get(f"{JOBS}/{OTHERS}/terms", headers=world.token(), params={"event_id": "asked-1"}).status_code == 404
+
+
+def test_a_request_that_could_not_be_handled_is_refused_with_the_reason(world: World) -> None:
+    def set_aside(topic: str, offset: int, event_id: str, job_id: str = OWN) -> Record:
+        letter = DeadLetter(topic, 0, offset, "handling it failed: KeyError", job_id, event_id)
+        return Record(topics.DEAD_LETTERS, 0, offset, NOW_MS, letter.key, b"{}", tuple(letter.headers()))
+
+    records = [set_aside(topics.ADMISSION, 1, "asked-20"), set_aside(topics.CONTROL, 2, "asked-21"), set_aside(topics.JOBS, 3, "asked-22")]
+    world.tables.put_records([*records, set_aside(topics.CONTROL, 4, "asked-23", OTHERS)])
+
+    def refused(event_id: str) -> str | None:
+        found = world.client.get(f"{JOBS}/{OWN}/terms", headers=world.token(), params={"event_id": event_id}).json()
+        assert not found["answered"]
+        reason: str | None = found["refused"]
+        return reason
+
+    failed = "handling it failed: KeyError"
+    assert [refused(f"asked-{n}") for n in range(20, 24)] == [failed, failed, None, None]

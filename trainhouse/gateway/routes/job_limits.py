@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from trainhouse.events import JobSubmitted, Limits
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
+from trainhouse.events.wire.topics import ADMISSION, CONTROL
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import ProblemError
@@ -29,6 +30,12 @@ SELECT json FROM events_rows FINAL WHERE job_id = {job_id:String} AND type = {ty
 _REFUSED = """
 SELECT reason FROM rejections_rows FINAL WHERE submission_id = {event_id:String} AND job_id IN ({job_id:String}, '')
 UNION ALL SELECT reason FROM refused_changes WHERE event_id = {event_id:String} LIMIT 1
+"""
+# A request on which the directory or the scheduler failed. `seen_by`: from the topic of dead letters, which the platform alone writes.
+_SET_ASIDE = """
+SELECT reason FROM dead_letters_rows FINAL
+WHERE event_id = {event_id:String} AND job_id = {job_id:String} AND topic IN ({directory:String}, {scheduler:String})
+    AND seen_by = 'intake' LIMIT 1
 """
 _ANSWERED = """
 SELECT argMax(json, type = {retuned:String}) AS json, max(type = {retuned:String}) AS changed FROM decisions_rows
@@ -83,6 +90,9 @@ async def _outcome(here: Gateway, job_id: str, event_id: str) -> tuple[str | Non
     refused = await here.reader.one(_REFUSED, {"event_id": event_id, "job_id": job_id})
     kinds = {"retuned": JobRetuned.event_type, "token": TokenSeen.event_type}
     found = await here.reader.one(_ANSWERED, {"event_id": event_id, "job_id": job_id} | kinds)
+    if found is None and refused is None:
+        places = {"directory": ADMISSION, "scheduler": CONTROL}  # whose inputs they are
+        refused = await here.reader.one(_SET_ASIDE, {"event_id": event_id, "job_id": job_id} | places)
     changed = JobRetuned.model_validate_json(found["json"]) if found is not None and found["changed"] else None
     return (
         None if refused is None else str(refused["reason"]),
