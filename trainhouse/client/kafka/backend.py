@@ -302,8 +302,7 @@ class ByKafka:
 
         Raises UnknownJobError; JobEndedError where no scheduler has it any more; ChangeRefusedError where its pool is on its way for long.
         """
-        from trainhouse.client.kafka.present import schedule_at
-        from trainhouse.scheduler.core.handlers.handover import on_its_way
+        from trainhouse.client.kafka.present import being_moved, schedule_at
 
         partition = self.fleet().pools().get(str(self.status(job_id).pool))
         deadline = time.monotonic() + MOVE_WAIT_S
@@ -314,12 +313,12 @@ class ByKafka:
                 found = next((s.jobs[job_id] for s in states if job_id in s.jobs), None)
                 if found is not None:
                     return found
-            moving = on_its_way(states, job_id)
+            moving = being_moved(states, job_id)
             state = self.status(job_id).state
-            if moving is None or state.final:
+            if not moving or state.final:
                 raise JobEndedError(job_id, state if state.final else "")
             if time.monotonic() > deadline:
-                raise ChangeRefusedError(_being_moved(job_id, *moving))
+                raise ChangeRefusedError(f"{moving}. Ask again when it is there; where that takes long, see `trainhouse ps`")
             time.sleep(POLL_S)
 
     def _newest(self, since: Position | None = None) -> dict[str, JobStatus]:
@@ -342,13 +341,6 @@ class ByKafka:
         except (NotReachableError, QueryError):
             return None
         return rows[0] if rows else None
-
-
-def _being_moved(job_id: JobId, pool: str, from_partition: int, to_partition: int) -> str:
-    return (
-        f"pool {pool} of {job_id} is being moved: partition {from_partition} has handed it over, and partition {to_partition} has not "
-        f"taken it yet. Ask again when `trainhouse pool show {pool}` shows it there; where that takes long, see `trainhouse ps`"
-    )
 
 
 def _place(row: Row | None) -> Position | None:

@@ -24,6 +24,7 @@ from tests.support.core_world import (
     started,
 )
 from trainhouse.client.kafka.journal_answers import JournalAnswers
+from trainhouse.client.kafka.present import being_moved
 from trainhouse.events import (
     CancelJob,
     ChangeRefused,
@@ -143,6 +144,7 @@ def test_a_job_between_two_partitions_is_on_its_way_and_one_that_ended_there_is_
     assert on_its_way([a.state, b.state], "runs") is None
     a.feed(move())
     assert on_its_way([a.state, b.state], "runs") == ("default", 0, 1)
+    assert being_moved([a.state, b.state], "runs").startswith("pool default of runs is being moved: partition 0 has handed it over")
     assert on_its_way([a.state, b.state], "local") is None and on_its_way([a.state, b.state], "never") is None
     a.passes_on_to(b)
     assert on_its_way([a.state, b.state], "runs") is None
