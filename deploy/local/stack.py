@@ -27,6 +27,7 @@ from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, Stac
 from trainhouse.deploy.local.servers import certificates, jars
 from trainhouse.deploy.local.servers.server_process import die_with_parent, tail
 from trainhouse.deploy.local.socket_folder import remove_runtime_dir
+from trainhouse.deploy.local.supervision import failed_passes as passes
 from trainhouse.deploy.local.supervision import stack_parts, supervisor_client, supervisor_config
 from trainhouse.deploy.local.supervision.halted_partitions import halted
 from trainhouse.deploy.local.supervision.startup import Startup
@@ -167,6 +168,13 @@ def halted_partitions(root: Path) -> list[str]:
     if choices is None:
         return []
     return halted(stack_parts.all_parts(folder, StackPorts(choices.ports), client_config.keys_of(folder)))
+
+
+def failed_passes(root: Path) -> list[str]:
+    """Warnings of parts that run once a day, and failed when they did last; NotRunningError if nothing runs."""
+    folder = StackFolder(root.absolute())
+    logs = {name: str(supervisor_config.log_file(folder, name)) for name in stack_parts.PASSES}
+    return passes.failed_passes(supervisor_client.states(folder), logs)
 
 
 def isolation_warnings(root: Path) -> list[str]:

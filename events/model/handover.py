@@ -11,7 +11,7 @@ from pydantic import Field
 
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event
-from trainhouse.events.model.bounds import Count, ShortText, SmallCount, TimestampMs
+from trainhouse.events.model.bounds import Count, CutText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import EventId, NodeId, PoolName
 from trainhouse.events.model.spec import is_absent
 
@@ -67,6 +67,20 @@ class PoolPart(Event, type="trainhouse.pool.part.v1"):
     data: str = Field(max_length=_MAX_PART_CHARS, description="base64 of a piece of the zlib stream")
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
+
+
+class PoolPartRefused(Event, type="trainhouse.pool.part-refused.v1"):
+    """A part of a pool's state could not be taken, for people: where no whole state came before it, the pool is on no partition now."""
+
+    pool: PoolName
+    move: EventId
+    from_partition: SmallCount
+    to_partition: SmallCount
+    number: SmallCount = Field(description="number of the part, from 0")
+    of: SmallCount = Field(description="how many there are")
+    offset: Count = Field(description="offset of its record in the partition of trainhouse.control that refused it")
+    reason: CutText = Field(description="why it was refused")
+    at_ms: TimestampMs
 
 
 class PoolPartReceived(Event, type="trainhouse.decision.pool-part-received.v1"):

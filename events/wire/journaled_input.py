@@ -12,7 +12,7 @@ import orjson
 
 from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.wire.codec import decode_parts, encode
-from trainhouse.events.wire.envelope import Envelope
+from trainhouse.events.wire.envelope import Envelope, Order
 from trainhouse.events.wire.upcast import UPCASTERS
 
 _NOTHING: Final = object()
@@ -63,6 +63,16 @@ class JournaledInput:
     def event_id(self) -> str:
         """The event's id, empty for raw bytes."""
         return str(self._envelope.id) if self._envelope is not None else self._text("id")
+
+    @property
+    def order(self) -> Order | None:
+        """The place of the effect that it is, in the journal where it was decided; None of what no journal decided, and of raw bytes."""
+        if self._envelope is not None:
+            return self._envelope.order
+        try:
+            return Order.parse(self._text("order"))
+        except ValueError:
+            return None
 
     @property
     def job_id(self) -> str:

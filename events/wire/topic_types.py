@@ -55,6 +55,7 @@ from trainhouse.events.model.handover import (
     PoolHandedOver,
     PoolPart,
     PoolPartReceived,
+    PoolPartRefused,
     PoolTaken,
     RedirectedInput,
 )
@@ -262,6 +263,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.TOPOLOGY: (TopicRecorded,),
     topics.VERDICTS: (
         PartitionHalted,
+        PoolPartRefused,
         NodeSuspected,
         NodeLost,
         NodeForgotten,

@@ -78,7 +78,7 @@ REPORTS: dict[str, tuple[RowsFunction, ...]] = {
 }
 BEATS: dict[str, tuple[RowsFunction, ...]] = {topics.HEARTBEATS: (ranks.rows, nodes.rows, minutes.rows, beats.rows, devices.rows)}
 DECISIONS: dict[str, tuple[RowsFunction, ...]] = {
-    topics.DECISIONS: (decisions.rows, placements.rows, jobs.history, jobs.ended, lineage.rows, devices.rows, specs.rows)
+    topics.DECISIONS: (decisions.rows, placements.rows, jobs.history, jobs.ended, lineage.rows, devices.rows, specs.rows, pools.creations)
 }
 
 
@@ -100,16 +100,15 @@ class LaneSpec:
     quiet_s: float = 0.0
 
 
-OF_DECISIONS = frozenset(
-    {"decisions_rows", placements.TABLE, "jobs_rows", "statuses_rows", "lineage_rows", "closed_devices_rows", "job_specs_rows"}
-)
+_DECISIONS_ALONE = frozenset({"decisions_rows", placements.TABLE, "closed_devices_rows", "pool_creations_rows"})
+OF_DECISIONS = _DECISIONS_ALONE | {"jobs_rows", "statuses_rows", "lineage_rows", "job_specs_rows"}
 OF_METRICS = frozenset({"step_metrics", second_rollup.TABLE})
 _BEATS_ALONE = frozenset({"device_minutes_rows", "node_minutes_rows", "attempt_minutes_rows", "attempt_beats_rows"})
 OF_BEATS = _BEATS_ALONE | {"rank_facts", "node_facts", "device_facts"}
 OF_REPORTS = frozenset(
     {"attempt_facts", "rank_facts", "node_facts", "device_facts", "checkpoint_facts", "lineage_rows", "job_specs_rows", "events_rows"}
 )
-OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - {"decisions_rows", placements.TABLE, "closed_devices_rows", "device_facts"}
+OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - _DECISIONS_ALONE - {"device_facts"}
 TABLES_OF_RANKS = frozenset({"checkpoint_facts", "lineage_rows", "events_rows", "job_environments_rows"})
 
 LANES: tuple[LaneSpec, ...] = (

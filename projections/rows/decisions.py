@@ -1,6 +1,7 @@
 """Decisions of the scheduler's journal to `decisions`: one row each, as the journal has it.
 
-Holds: (partition, seq, ordinal) names a decision, so one that is read again is the same row.
+Holds: (partition, seq, ordinal) names a decision, so one that is read again is the same row. `request_id` is filled in where the
+whole record is known (`builders/decision_rows.py`).
 Never: the value of a variable of a spec's `env`.
 """
 
@@ -29,6 +30,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             "node_id": str(getattr(event, "node_id", None) or ""),
             "pool": str(getattr(event, "pool", None) or ""),
             "epoch": None if epoch is None else int(epoch),
+            "request_id": "",
             "json": shown_json(event),
         },
     )

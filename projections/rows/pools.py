@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainhouse.events.model.job import PoolCreated
 from trainhouse.events.model.pool import ChangeRefused, NodeRestricted, PolicyApplied, StartReserved, StartUnreserved
 from trainhouse.events.wire.envelope import Envelope
-from trainhouse.projections.record import Record, Row, clamp_ms, event_ms, optional_ms
+from trainhouse.projections.record import MAX_TIME_MS, Record, Row, clamp_ms, event_ms, optional_ms
 
 # Decisions of one journal record share its time: their place in it comes after that.
 _PLACES = 100_000
@@ -38,6 +38,14 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             yield _restriction(event, _version(clamp_ms(event.at_ms), envelope))
         case StartReserved() | StartUnreserved():
             yield _reservation(event, _version(event_ms(envelope, record), envelope))
+
+
+def creations(envelope: Envelope, record: Record) -> Iterator[Row]:
+    """The row of a pool that its first scheduler took in: the earliest one stays."""
+    event = envelope.event
+    if isinstance(event, PoolCreated):
+        at = event_ms(envelope, record)
+        yield Row("pool_creations_rows", {"pool": str(event.pool), "version": MAX_TIME_MS - at, "created_at": at})
 
 
 def _version(at_ms: int, envelope: Envelope) -> int:

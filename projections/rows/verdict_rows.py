@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainhouse.events.model.decisions import NodeForgotten
+from trainhouse.events.model.handover import PoolPartRefused
 from trainhouse.events.model.node import NodeLost, NodeNoticed, NodeProbed, NodeSuspected, SignatureRefused
 from trainhouse.events.model.pool import NodeRestricted
 from trainhouse.events.model.repair import PartitionHalted
@@ -27,9 +28,18 @@ from trainhouse.projections.rows.lines.summary import summarize
 TABLE = "verdicts_rows"
 _OF_NODES = (NodeSuspected, NodeLost, NodeForgotten, NodeRestricted, NodeNoticed, NodeProbed, SignatureRefused)
 VerdictEvent = (
-    NodeSuspected | NodeLost | NodeForgotten | NodeRestricted | NodeNoticed | NodeProbed | SignatureRefused | PartitionHalted | Verdict
+    NodeSuspected
+    | NodeLost
+    | NodeForgotten
+    | NodeRestricted
+    | NodeNoticed
+    | NodeProbed
+    | SignatureRefused
+    | PartitionHalted
+    | PoolPartRefused
+    | Verdict
 )
-TYPES = (*_OF_NODES, PartitionHalted, Verdict)
+TYPES = (*_OF_NODES, PartitionHalted, PoolPartRefused, Verdict)
 
 _TEXTS = ("pool", "job_id", "node_id", "boot_id", "device_id", "category", "rule", "fingerprint", "shard", "fault", "restriction", "source")
 _NUMBERS = ("attempt", "epoch", "rank", "step", "lost_steps")
@@ -93,7 +103,7 @@ def measured(event: VerdictEvent) -> tuple[float | None, float | None]:
 def _evidence(event: VerdictEvent) -> str:
     if isinstance(event, NodeProbed):
         return "\n".join(f"{check.name}: {'passed' if check.passed else 'failed'}: {check.found}" for check in event.checks)
-    if isinstance(event, NodeRestricted | NodeNoticed):
+    if isinstance(event, NodeRestricted | NodeNoticed | PoolPartRefused):
         return event.reason
     return getattr(event, "evidence", "")
 

@@ -16,6 +16,7 @@ TABLES = (
     "checkpoint_facts",
     "node_facts",
     "pools_rows",
+    "pool_creations_rows",
     "policies_rows",
     "projects_rows",
     "refused_changes_rows",

@@ -179,6 +179,7 @@ class ScheduleMachine(Leveled):
         """The state after a record, changed in place; the inputs are not looked at."""
         for decision in decisions:
             fold_decision(state, now_ms, decision)
+        state.pool_reader.let_go()
         return state
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:

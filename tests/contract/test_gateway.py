@@ -15,17 +15,33 @@ import pytest
 from tests.support.gateway_world import KEY, NOW_MS, SPEC, World
 from tests.support.tables.ledger_world import HOUR_MS, T0, Attempt, ended, node, tell
 from trainhouse.client.metrics_table import table_of
-from trainhouse.events import AccessRefused, CancelJob, JobId, JobRejected, JobSubmitted, LogLines, RequestAccepted, ReviewJob
+from trainhouse.events import (
+    AccessRefused,
+    CancelJob,
+    ChangeJob,
+    EventId,
+    JobId,
+    JobRejected,
+    JobSubmitted,
+    LogLines,
+    RequestAccepted,
+    ReviewJob,
+)
 from trainhouse.events.model.alert import AlertFired, Severity
 from trainhouse.events.model.checkpoint import CheckpointCompleted
+from trainhouse.events.model.dead_letter import DeadLetter
+from trainhouse.events.model.decisions import JobRetuned, TokenSeen
+from trainhouse.events.model.handover import InputRedirected
 from trainhouse.events.model.pool import NodeRestricted, Restriction
 from trainhouse.events.wire import topics
-from trainhouse.events.wire.envelope import rfc3339
+from trainhouse.events.wire.envelope import Envelope, Order, rfc3339
+from trainhouse.events.wire.journal import JournaledInput, JournalRecord
 from trainhouse.gateway import requests
 from trainhouse.gateway.auth.authentication import COOKIE, PAGE_HEADER
 from trainhouse.gateway.errors import SqlUnavailableError
 from trainhouse.gateway.queries import cursors, read_your_writes
 from trainhouse.gateway.routes import rank_output
+from trainhouse.projections.record import Record
 
 JOBS = "/v1/training-jobs"
 OWN, OTHERS = "own-1", "others-1"
@@ -489,3 +505,46 @@ def test_a_refusal_is_told_to_the_audit(world: World) -> None:
     world.client.get(f"{JOBS}/{OTHERS}/logs", headers=world.token("mallory", token_id="m"))
     told = next(event for event in reversed(world.bus.of(AccessRefused)) if event.sub == "mallory")
     assert (told.status, told.action, told.target, told.token_id) == (404, f"GET {JOBS}/{{job_id}}/logs", OTHERS, "m")
+
+
+def test_a_request_finds_its_own_answer_also_when_a_later_one_changed_the_job_again(world: World) -> None:
+    def asked(number: int) -> JournaledInput:
+        event = ChangeJob.model_validate({"job_id": OWN, "priority": number})
+        return JournaledInput(number, Envelope(EventId(f"asked-{number}"), "directory", event, order=Order(0, number, 0)))
+
+    def token(number: int) -> TokenSeen:
+        return TokenSeen(partition=0, seq=number, ordinal=0)
+
+    def retuned(priority: int) -> JobRetuned:
+        return JobRetuned.model_validate({"job_id": OWN, "priority": priority, "limits": {}})
+
+    passed_on = InputRedirected.model_validate({"offset": 4, "pool": "p", "to_partition": 1})
+    decisions = (token(1), retuned(11), token(2), retuned(12), token(3), token(4), passed_on)
+    inputs = tuple(asked(number) for number in range(1, 5))
+    world.tables.journal(6, [JournalRecord(1, "o", NOW_MS, 4, inputs, decisions, 0, 1, 9, "0" * 64)])
+
+    def terms(event_id: str) -> tuple[Any, ...]:
+        found = world.client.get(f"{JOBS}/{OWN}/terms", headers=world.token(), params={"event_id": event_id}).json()
+        return found["priority"], found["answered"], found["changed"] and found["changed"]["priority"]
+
+    handled = [(12, True, 11), (12, True, 12), (12, True, None)]
+    assert [terms(f"asked-{n}") for n in range(1, 6)] == [*handled, (12, False, None), (12, False, None)]
+    assert world.client.get(f"{JOBS}/{OTHERS}/terms", headers=world.token(), params={"event_id": "asked-1"}).status_code == 404
+
+
+def test_a_request_that_could_not_be_handled_is_refused_with_the_reason(world: World) -> None:
+    def set_aside(topic: str, offset: int, event_id: str, job_id: str = OWN) -> Record:
+        letter = DeadLetter(topic, 0, offset, "handling it failed: KeyError", job_id, event_id)
+        return Record(topics.DEAD_LETTERS, 0, offset, NOW_MS, letter.key, b"{}", tuple(letter.headers()))
+
+    records = [set_aside(topics.ADMISSION, 1, "asked-20"), set_aside(topics.CONTROL, 2, "asked-21"), set_aside(topics.JOBS, 3, "asked-22")]
+    world.tables.put_records([*records, set_aside(topics.CONTROL, 4, "asked-23", OTHERS)])
+
+    def refused(event_id: str) -> str | None:
+        found = world.client.get(f"{JOBS}/{OWN}/terms", headers=world.token(), params={"event_id": event_id}).json()
+        assert not found["answered"]
+        reason: str | None = found["refused"]
+        return reason
+
+    failed = "handling it failed: KeyError"
+    assert [refused(f"asked-{n}") for n in range(20, 24)] == [failed, failed, None, None]

@@ -13,12 +13,13 @@ from trainhouse.events.model.base import Event
 from trainhouse.events.model.checkpoint import CheckpointCompleted
 from trainhouse.events.model.decisions import JobForgotten, JobQueued, TrustChanged
 from trainhouse.events.model.evidence import Trust
-from trainhouse.events.model.job import JobState, JobStatus
+from trainhouse.events.model.job import JobState, JobStatus, PoolCreated
 from trainhouse.events.model.node import AttemptHeartbeat, Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankHeartbeat, RankState
 from trainhouse.events.model.pool import NodeRestricted, Restriction
 from trainhouse.events.model.spec import CodeArchive, JobSpec, Runtime
 from trainhouse.events.model.tracking import ArtifactLogged
 from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import Order, envelope_of
 from trainhouse.events.wire.journal import NO_HASH, JournalRecord, record_hash
 from trainhouse.projections.ingest.catchup import plan
@@ -200,6 +201,19 @@ def test_closed_devices_follow_a_pool_to_a_partition_whose_journal_is_younger(cl
     young.add(TrustChanged(node_id="n", trust=Trust(), reason="it was opened"))
     drain("decisions", clickhouse, log)
     assert clickhouse.rows("SELECT device_ids, reason FROM closed_devices_rows FINAL") == [([], "it was opened")]
+
+
+def test_a_pool_keeps_the_time_of_its_creation_when_it_moves(clickhouse: ConnectClickHouse) -> None:
+    log, moved_ms = MemoryLog(), NOW + 5_000_000
+    Journal(log).add(PoolCreated.model_validate({"pool": "moved", "partition": 0}))
+    for partition, at_ms in ((0, NOW + 2), (1, moved_ms)):
+        created = PoolCreated.model_validate({"pool": "moved", "partition": partition})
+        log.append(topics.POOLS, encode(envelope_of(created, id=f"p{partition}", source="test", now_ms=at_ms)), timestamp_ms=at_ms)
+    drain("facts", clickhouse, log)
+    shown = "SELECT partition, toUnixTimestamp64Milli(created_at) FROM pools WHERE pool = 'moved'"
+    assert clickhouse.rows(shown) == [(1, moved_ms)], "of the topic alone the newest record stays"
+    drain("decisions", clickhouse, log)
+    assert clickhouse.rows(shown) == [(1, NOW + 1)]
 
 
 def test_closed_devices_of_before_have_the_version_that_their_records_give_now(tmp_path: Path) -> None:

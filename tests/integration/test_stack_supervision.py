@@ -20,6 +20,7 @@ from trainhouse.deploy.local import stack
 from trainhouse.deploy.local.errors import AlreadyRunningError, NotRunningError
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.supervision import stack_parts, supervisor_client, supervisor_config
+from trainhouse.deploy.local.supervision.failed_passes import failed_passes
 from trainhouse.deploy.local.supervision.stack_parts import Part
 from trainhouse.deploy.local.supervision.supervisor import MAX_BACKOFF_S, TIMED, Restarts
 from trainhouse.deploy.local.supervision.supervisor_client import PartState
@@ -53,6 +54,7 @@ class Supervised:
             Part("intake", "three", ["nice", "-n", "3", *stack_parts.run("intake")], root, 25, NO_BROKER, orphan_signal="SIGKILL"),
             Part("alerts", "three", stack_parts.run("alerts"), root, 25, {"TRAINHOUSE_LOG_LEVEL": "loud"}),
             Part("timed", TIMED, ["sh", "-c", "date +%s"], root, 30, every_s=5),
+            Part("expire", TIMED, ["sh", "-c", "test -e mended || exit 7"], root, 30, every_s=5),
             Part("slow", TIMED, ["sh", "-c", "date +%s; exec sleep 600"], root, 30, every_s=5),
         ]
         with supervisor_client.locked(self.folder) as lock:
@@ -101,6 +103,17 @@ def test_a_timed_part_is_started_by_the_clock_and_counts_no_restart(supervised: 
     assert second - first >= 4 and third - second >= 4, "no sooner than it is due"
     assert supervised.state("timed").restarts == 0
     assert len(runs("slow")) == 1 and supervised.state("slow").state == "RUNNING", "one run at a time"
+
+
+def test_a_pass_that_failed_is_a_warning_until_one_succeeds(supervised: Supervised) -> None:
+    def warnings() -> list[str]:
+        return failed_passes(supervisor_client.states(supervised.folder), {"expire": "its.log"})
+
+    until(lambda: len(warnings()) == 1, "the pass has failed")
+    [warning] = warnings()
+    assert "expire failed (it ended with 7)" in warning and "its.log" in warning and "`trainhouse expire`" in warning
+    (supervised.folder.root / "mended").touch()
+    until(lambda: supervised.state("expire").state == "EXITED" and not warnings(), "a pass has succeeded")
 
 
 def test_a_shutdown_starts_no_timed_part(supervised: Supervised) -> None:

@@ -39,6 +39,8 @@ FIELDS: Final = {
     "action": "send to review, go on, or cancel",
     "after": "position of the write: reading with `?after=` waits until it can be read",
     "allocated_at": "time at which the attempt got its devices",
+    "answered": "whether the job's scheduler has handled the request",
+    "changed": "what the request set; null: nothing was to change, or it was not handled yet",
     "code": "code that signs a browser in once",
     "description": "what it means, for people",
     "detail": "what went wrong, and what to do",

@@ -86,6 +86,7 @@ class Agent:
         self._shipped: set[AttemptKey] = set()
         self._sequence = 0
         self._home: Home | None = None
+        self._moving_ms = 0
         self._beat_at = self._housekeep_at = self._clean_at = self._refresh_at = self._say_at = 0
         self._deadline_s: float | None = None
         self._more = False
@@ -178,12 +179,14 @@ class Agent:
                 self.state = replace(self.state, cluster=cluster, control=saved)
                 home = homes.located(saved, partition, self._clock_ms())
                 log.info("registering", node=self.state.identity.node_id, pool=self.state.identity.pool, partition=partition, by=home.at)
+                self._moving_ms = self._clock_ms()
                 self._keep(home)
                 self._register()
             case Moved(partition=partition):
                 if self._home is not None and self._home.to != partition:
                     log.info("the pool is on another partition now", pool=self.state.identity.pool, partition=partition, by=self._home.at)
                     self._home = homes.moved(self._home, partition)
+                    self._moving_ms = self._clock_ms()
                     self._p.reports.hold()
             case Deaf(reason=reason):
                 raise CommandsLostError(f"commands cannot be read any more: {reason}")
@@ -246,7 +249,8 @@ class Agent:
             self._register(*notice_reports(self.state))
         elif due(self._say_at, now_ms, SAY_AGAIN_MS):
             if self._say_at:
-                log.warning("reports wait until the pool's partition answers by way of the one before", partition=home.to, before=home.at)
+                text = homes.waiting_text(home, now_ms - self._moving_ms)
+                log.warning(text, pool=self.state.identity.pool, partition=home.to, before=home.at)
             self._say_at = now_ms + SAY_AGAIN_MS
 
     def _step(self, happened: AgentInput) -> None:

@@ -24,12 +24,16 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class PartState:
-    """One part as the supervisor sees it. `pid` is 0 when it does not run."""
+    """One part as the supervisor sees it. `pid` is 0 when it does not run.
+
+    `exit_status`: of the run that ended last, -1 where it was killed.
+    """
 
     name: str
     pid: int
     state: str
     restarts: int
+    exit_status: int = 0
 
 
 def proxy(folder: StackFolder) -> Any:
@@ -54,7 +58,10 @@ def states(folder: StackFolder) -> list[PartState]:
         restarts = cast(dict[str, int], remote.trainhouse.restarts())
     except (OSError, Fault) as error:
         raise NotRunningError(f"no stack runs on {folder.root}: `trainhouse up --data-dir {folder.root}` starts it") from error
-    return [PartState(each["name"], each["pid"], each["statename"], restarts.get(each["name"], 0)) for each in found]
+    return [
+        PartState(each["name"], each["pid"], each["statename"], restarts.get(each["name"], 0), each.get("exitstatus") or 0)
+        for each in found
+    ]
 
 
 def start(folder: StackFolder, group: str, name: str) -> None:

@@ -3,24 +3,31 @@
 Holds: a record counts if its seq is the next one of its partition, so of two owners' records of one seq only the first does; how far a
 partition is (its seq) is a mark of the lane, so a replay of a batch counts the same records. Where seqs are missing (bytes that this
 program cannot read, a journal that was restored in part) the tables go on behind the gap, and its numbers are said.
-Never: reads a record's inputs (report_rows.py does), or checks the chain of hashes: replay does.
+Of a record's inputs only the ids and places are read, for the request that a decision answers; report_rows.py reads them whole.
+Never: checks the chain of hashes: replay does.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pydantic import ValidationError
 
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.decisions import TokenSeen
 from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.model.ids import EventId
 from trainhouse.events.wire.envelope import Envelope, Order
 from trainhouse.events.wire.journal import InvalidRecordError, read_decision, record_head
+from trainhouse.events.wire.journaled_input import JournaledInput
 from trainhouse.events.wire.repairs import is_emptied
+from trainhouse.events.wire.request_decisions import request_decisions
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Built
-from trainhouse.projections.record import Record, RowsFunction
+from trainhouse.projections.record import Record, Row, RowsFunction
 
 
 class Counting:
@@ -67,6 +74,7 @@ class JournalBuilder(FactsBuilder):
         super().__init__(functions, schemas)
         self._emptied = emptied
         self._counting = Counting({})
+        self._requests: dict[int, str] = {}
 
     def streams(self, records: Sequence[Record]) -> list[str]:
         return Counting.streams(records)
@@ -76,7 +84,15 @@ class JournalBuilder(FactsBuilder):
         built = super().build(records, {})
         return Built(built.tables, counting.marks, built.unreadable, tuple(counting.gaps))
 
+    def _rows(self, record: Record) -> list[Row]:
+        found = super()._rows(record)
+        for row in found:
+            if self._requests and "request_id" in row.values:
+                row.values["request_id"] = self._requests.get(row.values["ordinal"], "")
+        return found
+
     def envelopes(self, record: Record) -> Iterable[Envelope]:
+        self._requests = {}
         if record.value is None:
             return
         try:
@@ -85,12 +101,16 @@ class JournalBuilder(FactsBuilder):
             raise InvalidEvent(str(error)) from error
         if not self._counting.counts(record, head["seq"]) or is_emptied(record.value, self._emptied):
             return
+        events = list[Event]()
         for ordinal, decision in enumerate(head["decisions"]):
             place = Order(record.partition, head["seq"], ordinal)
             try:
-                event = read_decision(decision)
+                events.append(read_decision(decision))
             except ValidationError as error:
                 raise InvalidEvent(f"decision {place} ({decision['type']}): {error}") from error
+        self._requests = requests_by_decision(head["inputs"], events)
+        for ordinal, event in enumerate(events):
+            place = Order(record.partition, head["seq"], ordinal)
             yield Envelope(
                 id=EventId.parse(f"decision:{place}"),
                 source=f"{record.topic}/{record.partition}",
@@ -99,6 +119,16 @@ class JournalBuilder(FactsBuilder):
                 subject=event.subject(),
                 order=place,
             )
+
+
+def requests_by_decision(inputs: Sequence[Any], decisions: Sequence[Event]) -> dict[int, str]:
+    """Id of the request that each decision is on, by the decision's place; none of inputs in another shape, of which the reports say so."""
+    if not any(isinstance(d, TokenSeen) for d in decisions):
+        return {}
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        items = [JournaledInput.stored(item) for item in inputs]
+        return {place: asked for asked, places in request_decisions(items, decisions) for place in places}
+    return {}
 
 
 def _stream(record: Record) -> str:

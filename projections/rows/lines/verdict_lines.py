@@ -4,6 +4,7 @@ from functools import singledispatch
 
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.decisions import NodeForgotten
+from trainhouse.events.model.handover import PoolPartRefused
 from trainhouse.events.model.node import NodeNoticed, NodeProbed, SignatureRefused
 from trainhouse.events.model.pool import NodeRestricted, Restriction
 from trainhouse.events.model.repair import HaltFault, PartitionHalted
@@ -52,6 +53,14 @@ def _(event: PartitionHalted) -> str:
     what = "decides nothing" if event.fault is HaltFault.STOPPED else "places nothing new"
     pools = f" (pools {', '.join(event.pools[:5])}{' …' if len(event.pools) > 5 else ''})" if event.pools else ""
     return f"partition {event.partition} of {event.journal}{pools} {what}: {event.reason}"
+
+
+@verdict_line.register
+def _(event: PoolPartRefused) -> str:
+    return (
+        f"part {event.number + 1} of {event.of} of pool {event.pool} was refused by partition {event.to_partition}, to which partition "
+        f"{event.from_partition} moved it: {event.reason}; see `trainhouse pool show {event.pool}`"
+    )
 
 
 @verdict_line.register

@@ -7,7 +7,7 @@ Never: waits for another partition; moves a pool that does not fit into one reco
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from trainhouse.events import CancelJob, ChangeJob, ChangeRefused, Envelope, ForgetNodeKey, JobAdmitted, NodePlacement, ReviewJob
@@ -30,7 +30,7 @@ from trainhouse.events.model.ids import PoolName
 from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.state.draft import Draft
-from trainhouse.scheduler.core.state.pool_state import counted, packed_parts, pool_state, unpacked
+from trainhouse.scheduler.core.state.pool_state import packed_parts, pool_state, unpacked
 from trainhouse.scheduler.core.state.records import Job
 from trainhouse.scheduler.core.state.state import Arriving, ScheduleState
 
@@ -136,6 +136,15 @@ def has_left(state: ScheduleState, job_id: str) -> bool:
     return job_id not in state.jobs and any(job_id in moved.jobs for moved in state.moved.values())
 
 
+def on_its_way(states: Iterable[ScheduleState], job_id: str) -> tuple[str, int, int] | None:
+    """Returns the pool of a job, with the partition that handed it over and the one that has yet to take it; None of any other job."""
+    known = list(states)
+    here = {str(name) for state in known for name, pool in state.pools.items() if pool.created}
+    moves = [(m.at_ms, p, s.partition, m.to_partition) for s in known for p, m in s.moved.items() if job_id in m.jobs and not m.returned]
+    _, pool, from_partition, to_partition = max(moves, default=(0, "", -1, -1))
+    return (pool, from_partition, to_partition) if pool and pool not in here else None
+
+
 def leads_elsewhere(draft: Draft, item: Input) -> str | None:
     """The pool of an input that goes on to another partition; None for one that is handled here."""
     if not draft.state.moved or item.offset is None:
@@ -203,10 +212,11 @@ def on_part(draft: Draft, part: PoolPart) -> None:
             f"the parts of pool {part.pool} are not those that partition {part.from_partition} handed over: their hash differs"
         )
     try:
-        jobs, nodes = counted(data)
+        records = draft.state.pool_reader.read(data)
         draft.emit(PoolPartReceived(part=part))
         about = part.model_dump(include={"pool", "move", "from_partition", "reason", "user"})
-        about |= {"partition": draft.state.partition, "jobs": jobs, "nodes": nodes, "at_ms": draft.now_ms}
+        about |= {"partition": draft.state.partition, "jobs": len(records.jobs), "nodes": len(records.nodes)}
+        about |= {"at_ms": draft.now_ms}
         draft.emit(PoolTaken.model_validate(about))
     except Exception as error:
         raise StateLost(

@@ -120,10 +120,9 @@ def bounded(waiting: Sequence[Pending], limits: Limits) -> list[Pending]:
     return batch
 
 
-def _to_next_move(batch: list[Pending], marks: Sequence[Event]) -> list[Pending]:
-    """Ends a batch before a request to move a pool; one that comes first stands there without marks before it."""
-    first = 0 if marks else 1
-    return batch[: next((at for at in range(first, len(batch)) if _moves(batch[at])), len(batch))]
+def _to_next_move(batch: list[Pending]) -> list[Pending]:
+    """Ends a batch before a request to move a pool that does not come first."""
+    return batch[: next((at for at in range(1, len(batch)) if _moves(batch[at])), len(batch))]
 
 
 def _moves(item: Pending) -> bool:
@@ -176,7 +175,7 @@ class Proposer(Generic[S]):
     ) -> Written | None:
         """The next record, or None when nothing waits. It may hold a prefix of `waiting` only.
 
-        `marks`: inputs of the owner's own, before all others; where a record fails with them, it is made without.
+        `marks`: inputs of the owner's own, before all others; where a record fails with them, or begins with a move, it is made without.
 
         Without `must` there is none either where a tick alone decides nothing that counts (time passes without records), or fails while
         placement is frozen already.
@@ -186,7 +185,11 @@ class Proposer(Generic[S]):
         batch = bounded(fresh(folded, waiting), limits or self.limits)
         if not batch and not tick and not marks:
             return None
-        batch = _to_next_move(batch, marks)
+        if marks and batch and _moves(batch[0]):
+            # Marks are due again and again, and where the journal is slow, in each record: so the move goes first, and alone, since what
+            # is decided beside it may rest on them.
+            batch, marks, tick = batch[:1], (), False
+        batch = _to_next_move(batch)
         parts = [e for p in batch if isinstance(e := _event_of(p), PoolPart)]
         if parts and self.level(folded) < (level := min(self.machine.since.get(PoolPart.event_type, 0), self.machine.fold_version)):
             return self._raised_for(folded, parts[0], level, published_up_to)

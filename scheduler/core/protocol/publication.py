@@ -8,8 +8,11 @@ Never: sends.
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import orjson
+
 from trainhouse.events import DeadLetter, EventId, JobId, JobState, JobStatus, NodeId, Order, SignatureRefused, envelope_of
 from trainhouse.events.model.dead_letter import MAX_KEPT_BYTES
+from trainhouse.events.model.handover import PoolPart, PoolPartRefused
 from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.events.wire.journal import InputRefused, JournaledInput, JournalRecord
 from trainhouse.events.wire.project_topics import may_have_topics, status_topic
@@ -42,6 +45,7 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
         if isinstance(refusal, InputRefused):
             source = next(i for i in record.inputs if i.offset == refusal.offset)
             effects.extend(_review(refusal, source, record.now_ms))
+            effects.extend(_part_of_pool(refusal, source, record.now_ms))
             effects.extend(_forged(refusal, input_topic, partition, record.now_ms))
             letters.append(_dead_letter(refusal, source, input_topic, partition))
     found: list[Outgoing] = []
@@ -97,6 +101,19 @@ def signature_refused(claimed: str, reason: str, topic: str, partition: int, off
     kind, _, name = claimed.partition(" ")
     node_id = NodeId(name) if kind == "node" and NodeId.pattern.fullmatch(name) else None
     return SignatureRefused(node_id=node_id, claimed=claimed, reason=reason, topic=topic, partition=partition, offset=offset, at_ms=now_ms)
+
+
+def _part_of_pool(refusal: InputRefused, source: JournaledInput, now_ms: int) -> list[Effect]:
+    """A refused part of a pool's state is reported to people: the pool may be on no partition."""
+    if refusal.refused_type != PoolPart.event_type or refusal.forged:
+        return []
+    try:
+        data = orjson.loads(source.raw or b"")["data"]
+        about = {name: data[name] for name in ("pool", "move", "from_partition", "to_partition", "number", "of")}
+        event = PoolPartRefused.model_validate(about | {"offset": refusal.offset, "reason": refusal.reason, "at_ms": now_ms})
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return []  # the dead letter has it
+    return [Effect(VERDICTS, event.pool, event, f"pool-part-refused:{event.pool}:{event.to_partition}-{refusal.offset}")]
 
 
 def _about(refusal: InputRefused, source: JournaledInput) -> tuple[str, str]:

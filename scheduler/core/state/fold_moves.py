@@ -19,11 +19,12 @@ from trainhouse.events.model.handover import (
     PoolPartReceived,
     PoolTaken,
 )
+from trainhouse.scheduler.core.queue.estimates import Estimates
 from trainhouse.scheduler.core.state.demand import shape_of
 from trainhouse.scheduler.core.state.key_bindings import KeptKeys
-from trainhouse.scheduler.core.state.pool_state import load_pool, unpacked
+from trainhouse.scheduler.core.state.pool_state import unpacked
 from trainhouse.scheduler.core.state.records import Job
-from trainhouse.scheduler.core.state.state import Arriving, MovedPool, ScheduleState
+from trainhouse.scheduler.core.state.state import Arriving, MovedPool, Pool, ScheduleState
 
 
 def _handed_over(state: ScheduleState, now_ms: int, d: PoolHandedOver) -> None:
@@ -66,16 +67,16 @@ def _received(state: ScheduleState, now_ms: int, d: PoolPartReceived) -> None:
 
 
 def _taken(state: ScheduleState, now_ms: int, d: PoolTaken) -> None:
-    pool, came = str(d.pool), load_pool(unpacked(state.arriving.pop(d.pool).parts))
+    pool, came = str(d.pool), state.pool_reader.read(unpacked(state.arriving.pop(d.pool).parts))
     left = state.moved.get(pool)
     if left is not None:
         state.moved[pool] = MovedPool(left.to_partition, d.move, now_ms, returned=True)
-    state.pools[pool] = replace(came.pools[pool], name=PoolName(pool))
-    if pool in came.book.policies:
-        state.book.set_policy(pool, came.book.policies[pool], now_ms)
-    state.kept_keys.adopt(came.kept_keys)
-    for name in [n for n in came.names if n]:
-        node, here = came.nodes[name], state.nodes.get(name)
+    state.pools[pool] = Pool(**{**came.pools[pool], "name": PoolName(pool)})
+    if pool in came.policies:
+        state.book.set_policy(pool, came.policies[pool], now_ms)
+    state.kept_keys.adopt(KeptKeys(came.kept_keys))
+    for node in came.nodes:
+        name, here = node.node_id, state.nodes.get(node.node_id)
         if node.public_key:
             state.kept_keys.drop(name)
         if here is None or str(here.pool) == pool:
@@ -85,16 +86,16 @@ def _taken(state: ScheduleState, now_ms: int, d: PoolTaken) -> None:
             # It has registered in another pool since; what it held for this one it holds still.
             holds = {(h.job_id, h.epoch): h for h in (*node.holds, *here.holds)}
             state.put_node(here.model_copy(update={"holds": tuple(holds[k] for k in sorted(holds))}), now_ms)
-    state.book.usage.restore(came.book.usage.rows_of(pool))
-    state.book.estimates.adopt(came.book.estimates)
+    state.book.usage.restore(row for row in came.usage if row[0] == pool)
+    state.book.estimates.adopt(Estimates.from_rows(came.estimates))
     state.index_forgetting()
-    for job in sorted(came.jobs.values(), key=lambda j: j.number):
+    for job in came.jobs:
         state.restore_job(job.model_copy(update={"number": state.next_number}))
         state.next_number += 1
         state.book.cluster.mix.seen(shape_of(job.spec))
-    for claim in came.claims.values():
+    for claim in came.claims:
         state.put_claim(claim)
-    for held in came.reservations.values():
+    for held in came.reservations:
         state.put_reservation(held)
     state.book.marks.change(pool)
 

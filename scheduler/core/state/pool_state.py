@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from trainhouse.events.model.handover import MAX_PART_BYTES
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.protocol.snapshot_steps import SCHEDULE_FORMATS, parse
+from trainhouse.scheduler.core.protocol.snapshot_steps import SCHEDULE_FORMATS
 from trainhouse.scheduler.core.state.demand import kin_of
-from trainhouse.scheduler.core.state.snapshot import Dumps, dump_schedule, load_schedule
+from trainhouse.scheduler.core.state.snapshot import Dumps, dump_schedule
 from trainhouse.scheduler.core.state.state import ScheduleState
 
 
@@ -48,14 +48,3 @@ def unpacked(parts: Sequence[str]) -> bytes:
         return zlib.decompress(base64.b64decode("".join(parts), validate=True))
     except (ValueError, zlib.error) as error:
         raise BrokenInvariant(f"the parts of a pool's state cannot be unpacked: {error}") from error
-
-
-def counted(data: bytes) -> tuple[int, int]:
-    """Returns the number of jobs and nodes in a pool's state, without reading each. Raises BrokenInvariant on an unknown format."""
-    raw = SCHEDULE_FORMATS.lifted(parse(data))
-    return len(raw["jobs"]), len(raw["nodes"])
-
-
-def load_pool(data: bytes) -> ScheduleState:
-    """The state of a partition with the pool alone. Raises BrokenInvariant on a format that is not known."""
-    return load_schedule(data)

@@ -22,6 +22,7 @@ from trainhouse.scheduler.core.state.book_entries import claim_of, placement_of,
 from trainhouse.scheduler.core.state.deadlines import due_ms
 from trainhouse.scheduler.core.state.demand import shape_of
 from trainhouse.scheduler.core.state.key_bindings import KeptKeys
+from trainhouse.scheduler.core.state.pool_records import PoolReader
 from trainhouse.scheduler.core.state.records import Job, Node, NodeHealth
 from trainhouse.scheduler.core.state.supply import free_of, is_of_same_registration, is_open, positions, shut_of, slots_of
 
@@ -107,6 +108,7 @@ class ScheduleState:
     probing: dict[str, int] = field(default_factory=dict)  # nodes whose self test is due, and when
     nodes_by_key: dict[str, frozenset[str]] = field(default_factory=dict)  # by public key
     ordering: dict[str, None] = field(default_factory=dict)  # nodes that wait for orders which their desired state only named
+    pool_reader: PoolReader = field(default_factory=PoolReader, compare=False)  # shared by all forks
 
     def fork(self) -> "ScheduleState":
         """A copy to decide on: changing one leaves the other as it was. Cost: one shallow copy of each table."""

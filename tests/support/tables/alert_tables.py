@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,12 @@ class Tables:
         schemas = read_schemas(clickhouse, TABLES)
         self._builders = builders(schemas)
         self._offset = 0
+
+    def put_records(self, records: Sequence[Record]) -> None:
+        """One batch of one topic's records, as the projector would insert it."""
+        topic, builder = records[0].topic, self._builders[records[0].topic]
+        for table, rows in builder.build(records, dict.fromkeys(builder.streams(records), 0)).tables.items():
+            self.clickhouse.insert(table, rows, f"{topic}:{records[-1].offset}:{table}:records")
 
     def put(self, topic: str, events: Iterable[Event], at_ms: int = 0) -> None:
         """One batch of a topic, as the projector would insert it. `at_ms`: when those were told that do not say when they happened."""

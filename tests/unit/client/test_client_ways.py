@@ -38,6 +38,8 @@ from trainhouse.client import (
 )
 from trainhouse.client import job as job_module
 from trainhouse.client.async_client import AsyncClient
+from trainhouse.client.backend_protocol import Retuned
+from trainhouse.client.errors import JobEndedError
 from trainhouse.client.gateway.backend import ByGateway
 from trainhouse.client.gateway.exchange import GatewayAnswer, Request, everything
 from trainhouse.client.gateway.exchange import error_of as refusal
@@ -45,11 +47,11 @@ from trainhouse.client.gateway.reads import flat, job_path, status, status_of
 from trainhouse.client.gateway.sse import EventParser
 from trainhouse.client.gateway.streaming import Stream
 from trainhouse.client.gateway.watch import answering_status
-from trainhouse.client.gateway.writes import Written, review
+from trainhouse.client.gateway.writes import Written, change, review
 from trainhouse.client.kafka.backend import ByKafka
 from trainhouse.client.notebook import LEFT, card, show_live
 from trainhouse.client.sql import Table
-from trainhouse.events import JobId, JobState, JobStatus, ReviewAction
+from trainhouse.events import JobId, JobState, JobStatus, Limits, ReviewAction
 from trainhouse.events.settings import KafkaSettings
 
 GATEWAY = "http://127.0.0.1:1"
@@ -245,6 +247,34 @@ def test_a_review_over_the_gateway_waits_for_the_schedulers_answer() -> None:
         answered(review("j", ReviewAction.GO_ON, "", 30, None), review=sent, terms=terms | {"refused": "it is RUNNING"})
     with pytest.raises(NoReplyError, match="no answer within"):
         answered(review("j", ReviewAction.GO_ON, "", 0, None), review=sent, terms=terms, events={"items": [], "next_cursor": None})
+
+
+def test_a_change_over_the_gateway_is_answered_by_its_own_request_whatever_was_changed_since() -> None:
+    sent = {"job_id": "j", "event_id": "e", "after": "tok"}
+    running = {"job_id": "j", "status_seq": 4, "state": "RUNNING"}
+
+    def outcome(answer: dict[str, Any], last: dict[str, Any], timeout_s: float = 30) -> Any:
+        flow = change("j", 5, {}, timeout_s, None)
+        request, first = next(flow), True
+        while True:
+            end = request.path.rpartition("/")[2]
+            of_path = {"terms": {"priority": 50, "limits": {}, "refused": None} if first else answer, "change": sent, "j": last}
+            first = False
+            try:
+                request = flow.send(GatewayAnswer(200, orjson.dumps(of_path[end]), {}))
+            except StopIteration as stop:
+                return stop.value
+
+    now = {"priority": 7, "limits": {}, "refused": None}
+    limits = Limits()
+    changed = {"priority": 5, "limits": {}}
+    assert outcome(now | {"answered": True, "changed": changed}, running) == Retuned(5, limits), "another changed it again since"
+    assert outcome(now | {"answered": True, "changed": None}, running) is None
+    assert outcome(now | {"priority": 5, "answered": False, "changed": None}, running, 0.2) == Retuned(5, limits)
+    with pytest.raises(NoReplyError):
+        outcome(now | {"answered": False, "changed": None}, running, 0.2)
+    with pytest.raises(JobEndedError):
+        outcome(now | {"answered": True, "changed": None}, running | {"state": "SUCCEEDED"})
 
 
 class Away:

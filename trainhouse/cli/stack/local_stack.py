@@ -86,7 +86,8 @@ def ps(
 ) -> None:
     """Show every part: process, state, how often it died and was started again, addresses, log file.
 
-    `expire` and `sweep` run once a day: between two runs they are EXITED, or STOPPED before the first.
+    `expire` and `sweep` run once a day: between two runs they are EXITED, or STOPPED before the first; a warning says where the
+    last run failed.
     """
     from trainhouse.cli.shared import output
     from trainhouse.deploy.local import stack
@@ -94,7 +95,7 @@ def ps(
 
     root = root_of(data_dir)
     rows = stack.ps(root, (*NAMES, *PASSES))
-    for warning in (*stack.warnings(root), *stack.halted_partitions(root), *stack.isolation_warnings(root)):
+    for warning in (*stack.warnings(root), *stack.halted_partitions(root), *stack.failed_passes(root), *stack.isolation_warnings(root)):
         output.remark(f"warning: {warning}")
     if as_json:
         output.json_lines(asdict(row) for row in rows)

@@ -62,21 +62,32 @@ def cancel(job_id: str, reason: str, after: str | None) -> Flow[Written]:
 
 @dataclass(frozen=True)
 class Terms:
-    """Changeable terms of a job, as they are. `refused`: why the event that was asked about was refused."""
+    """Changeable terms of a job, as they are. `refused`: why the event that was asked about was refused.
+
+    `answered`: whether the job's scheduler has handled that event; `changed`: what it set then, None where nothing was to change.
+    """
 
     now: Retuned
     refused: str | None
+    answered: bool = False
+    changed: Retuned | None = None
 
 
 def terms(job_id: str, event_id: str | None = None, after: str | None = None, pause_s: float = 0.0) -> Flow[Terms]:
     """A job's priority and limits as its scheduler has them. Raises UnknownJobError."""
     params = {name: value for name, value in (("event_id", event_id), ("after", after)) if value}
     answer = (yield from of_job(job_id, Request("GET", job_path(job_id, "terms"), params, pause_s=pause_s))).json()
-    return Terms(Retuned(answer["priority"], Limits.model_validate(answer["limits"])), answer["refused"])
+    changed = answer.get("changed")  # a gateway of before has neither
+    return Terms(_retuned(answer), answer["refused"], bool(answer.get("answered")), None if changed is None else _retuned(changed))
+
+
+def _retuned(answer: Mapping[str, Any]) -> Retuned:
+    return Retuned(answer["priority"], Limits.model_validate(answer["limits"]))
 
 
 def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout_s: float, after: str | None) -> Flow[Retuned | None]:
-    """Changes what is named, and asks until it counts. Raises ChangeRefusedError, NoReplyError, UnknownJobError."""
+    """Changes what is named, and asks for the answer to this request; None: nothing was to change. Raises ChangeRefusedError, NoReplyError,
+    UnknownJobError, JobEndedError."""
     before = (yield from terms(job_id, after=after)).now
     wanted = Retuned(before.priority if priority is None else priority, Limits.model_validate(before.limits.model_dump() | dict(limits)))
     if wanted == before:
@@ -89,11 +100,15 @@ def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout
         found = yield from terms(job_id, sent["event_id"], sent["after"], POLL_S)
         if found.refused is not None:
             raise ChangeRefusedError(found.refused)
-        if found.now == wanted:
-            return wanted
+        if found.changed is not None:
+            return found.changed
         state = status_of((yield from of_job(job_id, Request("GET", job_path(job_id)))).json()).state
         if state.final:
             raise JobEndedError(job_id, state)
+        if found.answered:
+            return None
+    if found.now == wanted:
+        return wanted  # tables that note no request's decisions yet
     raise NoReplyError(
         f"a change of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainhouse.client.backend_protocol import Happening, Position, Retuned, Row, Sql, Submitted
 from trainhouse.client.code_archive import PackedCode
-from trainhouse.client.errors import InvalidSpecError, JobEndedError, NotReachableError, QueryError, UnknownJobError
+from trainhouse.client.errors import ChangeRefusedError, InvalidSpecError, JobEndedError, NotReachableError, QueryError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.kafka.freshness import reached
 from trainhouse.client.kafka.lines import LogReader
@@ -71,6 +71,7 @@ log = logging.getLogger(__name__)
 SOURCE = "trainhouse/client"
 POLL_S = 0.5
 STATUS_LAG_S = 5.0
+MOVE_WAIT_S = 10.0
 PutCode = Callable[[PackedCode], CodeArchive]
 
 
@@ -297,18 +298,28 @@ class ByKafka:
         return Limits.model_validate(self._scheduled(job_id).limits.model_dump() | dict(named))
 
     def _scheduled(self, job_id: JobId) -> "ScheduledJob":
-        """The job as its scheduler has it. Raises UnknownJobError; JobEndedError where no scheduler has it any more."""
-        from trainhouse.client.kafka.present import schedule_at
+        """The job as its scheduler has it; one whose pool is being moved as the next scheduler has it.
+
+        Raises UnknownJobError; JobEndedError where no scheduler has it any more; ChangeRefusedError where its pool is on its way for long.
+        """
+        from trainhouse.client.kafka.present import being_moved, schedule_at
 
         partition = self.fleet().pools().get(str(self.status(job_id).pool))
-        # Its pool may be on another partition by now.
-        for partitions in ([partition], None) if partition is not None else (None,):
-            now = schedule_at(self.kafka, partitions=partitions)
-            found = next((f.state.jobs[job_id] for f in now.partitions.values() if job_id in f.state.jobs), None)
-            if found is not None:
-                return found
-        state = self.status(job_id).state
-        raise JobEndedError(job_id, state if state.final else "")
+        deadline = time.monotonic() + MOVE_WAIT_S
+        while True:
+            # Its pool may be on another partition by now.
+            for partitions in ([partition], None) if partition is not None else (None,):
+                states = [f.state for f in schedule_at(self.kafka, partitions=partitions).partitions.values()]
+                found = next((s.jobs[job_id] for s in states if job_id in s.jobs), None)
+                if found is not None:
+                    return found
+            moving = being_moved(states, job_id)
+            state = self.status(job_id).state
+            if not moving or state.final:
+                raise JobEndedError(job_id, state if state.final else "")
+            if time.monotonic() > deadline:
+                raise ChangeRefusedError(f"{moving}. Ask again when it is there; where that takes long, see `trainhouse ps`")
+            time.sleep(POLL_S)
 
     def _newest(self, since: Position | None = None) -> dict[str, JobStatus]:
         """The newest status of every job that has one since then, by job id."""

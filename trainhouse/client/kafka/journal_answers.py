@@ -11,10 +11,9 @@ from confluent_kafka import Message
 
 from trainhouse.client.errors import ChangeRefusedError
 from trainhouse.events import ChangeRefused, Event, JobRejected
-from trainhouse.events.model.decisions import TokenSeen
-from trainhouse.events.model.handover import InputRedirected, RedirectedInput
 from trainhouse.events.wire.journal import GreatestSeqs, InputRefused, InvalidRecordError, JournalRecord, record_head
 from trainhouse.events.wire.repairs import NO_REPAIRS, is_emptied
+from trainhouse.events.wire.request_decisions import request_decisions
 
 E = TypeVar("E", bound=Event)
 EARLIER_RECORDS: Final = 32
@@ -55,21 +54,12 @@ def _decisions_on(record: JournalRecord, event_id: str) -> tuple[Event, ...] | N
 
     Of one that could not be handled the record has its bytes only, and its id in the refusal.
     """
-    passed_on = {d.offset for d in record.decisions if isinstance(d, InputRedirected)}
-    begins = {(d.by_scheduler, d.partition, d.seq, d.ordinal): n for n, d in enumerate(record.decisions) if isinstance(d, TokenSeen)}
-    for item in record.inputs:
-        if item.event_id != event_id:
-            continue
-        order, begin, end = item.envelope.order if item.envelope is not None else None, 0, len(record.decisions)
-        if order is not None:
-            by_scheduler = item.type == RedirectedInput.event_type
-            found = begins.pop((by_scheduler, order.partition, order.seq, order.ordinal), None)  # the first is the one that counts
-            if found is None:
-                continue
-            # The next request begins with its token. Reports between the two have none, and decide nothing that answers a request.
-            begin, end = found, min((n for n in begins.values() if n > found), default=end)
-        if item.offset not in passed_on:
-            return record.decisions[begin:end]
+    # What intake took from people is no journal's effect: of the directory's record, all decisions are given.
+    if any(item.event_id == event_id and item.is_event and item.order is None for item in record.inputs):
+        return record.decisions
+    found = next((places for asked, places in request_decisions(record.inputs, record.decisions) if asked == event_id), None)
+    if found is not None:
+        return record.decisions[found.start : found.stop]
     return tuple(d for d in record.decisions if isinstance(d, InputRefused) and d.event_id == event_id) or None
 
 

@@ -5,25 +5,24 @@ Holds: a request returns when the scheduler has answered it, never before; a ref
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaException
 
-from trainhouse.client.errors import ChangeRefusedError, NotReachableError
-from trainhouse.client.kafka.journal_answers import EARLIER_RECORDS, JournalAnswers, check_handled, outcome_of
-from trainhouse.client.kafka.outcomes import Outcomes, event_of, key_of
+from trainhouse.client.errors import NotReachableError
+from trainhouse.client.kafka.journal_answers import JournalAnswers
+from trainhouse.client.kafka.outcomes import Outcomes, event_of
+from trainhouse.client.kafka.request_answer import JOURNALS, REFUSALS, RequestAnswer, of_review
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import (
     ChangeJob,
     ChangeProject,
-    ChangeRefused,
     CordonNode,
     DrainNode,
     Event,
     ForgetNodeKey,
     JobReviewed,
-    JobState,
-    JobStatus,
     MovePool,
     NodeKeyed,
     NodeRestricted,
@@ -41,11 +40,12 @@ from trainhouse.events.bus.repair_log import emptied_records
 from trainhouse.events.model.decisions import JobRetuned
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, STATUS, VERDICTS
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, VERDICTS
 
 NodeRequest = CordonNode | UncordonNode | DrainNode | QuarantineNode
 Send = Callable[[Event], str]
 E = TypeVar("E", bound=Event)
+Mine = Callable[[E, str], bool]
 
 # What each request makes of a node.
 RESTRICTIONS: dict[type[NodeRequest], Restriction] = {
@@ -79,18 +79,11 @@ class Fleet:
         """Declares or changes a project, which must be another than it is. Blocks until it counts. Raises ChangeRefusedError,
         NoReplyError."""
         name, after = event.project.name, event.replaces or 0
-        with Outcomes(self.kafka, [PROJECTS, STATUS]) as outcomes:
-            event_id = self.send(event)
 
-            def answer(message: Message) -> ProjectApplied | None:
-                refused = refusal(event_id, message)
-                if refused is not None:
-                    raise ChangeRefusedError(refused)
-                published = event_of(message)
-                mine = isinstance(published, ProjectApplied) and published.project.name == name and published.version > after
-                return published if mine and isinstance(published, ProjectApplied) and published.user == event.user else None
+        def mine(applied: ProjectApplied, _: str) -> bool:
+            return applied.project.name == name and applied.version > after and applied.user == event.user
 
-            return outcomes.first(answer, timeout_s, f"project {name}")
+        return self._published(event, PROJECTS, ProjectApplied, mine, timeout_s, f"project {name}")
 
     def partitions(self) -> int:
         """Returns the number of partitions of control: pools may be given any of them. Blocks."""
@@ -104,32 +97,23 @@ class Fleet:
 
     def create(self, event: PoolCreated, timeout_s: float) -> PoolCreated | None:
         """Creates a pool. Blocks until its scheduler knows it; None: it knew it before. Raises ChangeRefusedError, NoReplyError."""
-        return self._ask(event, POOLS, PoolCreated, lambda d: d.pool == event.pool, timeout_s, f"pool {event.pool} was asked for")
+        return self._ask(event, POOLS, PoolCreated, lambda d, _: d.pool == event.pool, timeout_s, f"pool {event.pool} was asked for")
 
     def move(self, event: MovePool, timeout_s: float) -> PoolCreated:
         """Moves a pool to another partition. Blocks until the scheduler of that one has it. Raises ChangeRefusedError, NoReplyError."""
-        answers = JournalAnswers(self._repairs)
-        with Outcomes(self.kafka, [POOLS, DECISIONS, POLICIES, STATUS], {DECISIONS: EARLIER_RECORDS}) as outcomes:
-            event_id = self.send(event)
 
-            def answer(message: Message) -> PoolCreated | None:
-                if message.topic() == DECISIONS:
-                    check_handled(answers.decided(message, event_id), event_id)
-                    return None
-                refused = refusal(event_id, message)
-                if refused is not None:
-                    raise ChangeRefusedError(refused)
-                published = event_of(message)
-                there = isinstance(published, PoolCreated) and (published.pool, published.partition) == (event.pool, event.to_partition)
-                return published if there and isinstance(published, PoolCreated) else None
+        def mine(created: PoolCreated, _: str) -> bool:
+            return (created.pool, created.partition) == (event.pool, event.to_partition)
 
-            return outcomes.first(answer, timeout_s, f"the move of pool {event.pool} to partition {event.to_partition}")
+        return self._published(
+            event, POOLS, PoolCreated, mine, timeout_s, f"the move of pool {event.pool} to partition {event.to_partition}"
+        )
 
     def apply(self, event: PolicyChanged, timeout_s: float) -> PolicyApplied | None:
         """Changes a pool's policy. Blocks until it counts; None: it did before. Raises ChangeRefusedError (the old one stays),
         NoReplyError."""
 
-        def mine(applied: PolicyApplied) -> bool:
+        def mine(applied: PolicyApplied, _: str) -> bool:
             return (applied.pool, applied.policy, applied.text, applied.user) == (event.pool, event.policy, event.text, event.user)
 
         return self._ask(event, POLICIES, PolicyApplied, mine, timeout_s, f"policy {event.policy.name} for pool {event.pool}")
@@ -138,7 +122,7 @@ class Fleet:
         """Closes or opens a node. Blocks until it counts; None: it was so before. Raises ChangeRefusedError, NoReplyError."""
         wanted = RESTRICTIONS[type(event)]
 
-        def mine(restricted: NodeRestricted) -> bool:
+        def mine(restricted: NodeRestricted, _: str) -> bool:
             return restricted.node_id == event.node_id and restricted.restriction is wanted
 
         return self._ask(event, VERDICTS, NodeRestricted, mine, timeout_s, f"node {event.node_id} of pool {event.pool}: {wanted}")
@@ -146,44 +130,43 @@ class Fleet:
     def forget_key(self, event: ForgetNodeKey, timeout_s: float) -> NodeKeyed | None:
         """Forgets a node's public key. Blocks until it counts; None: none was known. Raises ChangeRefusedError, NoReplyError."""
 
-        def mine(keyed: NodeKeyed) -> bool:
+        def mine(keyed: NodeKeyed, _: str) -> bool:
             return keyed.node_id == event.node_id and not keyed.public_key
 
         return self._ask(event, NODE_KEYS, NodeKeyed, mine, timeout_s, f"the key of node {event.node_id} of pool {event.pool}")
 
     def change(self, event: ChangeJob, timeout_s: float) -> JobRetuned | None:
         """Changes a job's priority or limits. Blocks until they count; None: nothing changed. Raises ChangeRefusedError, NoReplyError."""
-        return self._ask(event, DECISIONS, JobRetuned, lambda d: d.job_id == event.job_id, timeout_s, f"a change of job {event.job_id}")
+        return self._ask(event, DECISIONS, JobRetuned, lambda d, _: d.job_id == event.job_id, timeout_s, f"a change of job {event.job_id}")
 
     def review(self, event: ReviewJob, timeout_s: float) -> JobReviewed | None:
         """Sends a job to review, or ends its review. Blocks until it counts. Raises ChangeRefusedError, NoReplyError."""
+        return self._ask(event, VERDICTS, JobReviewed, of_review, timeout_s, f"a review of job {event.job_id}")
 
-        def mine(reviewed: JobReviewed) -> bool:
-            return (reviewed.job_id, reviewed.action, reviewed.reason) == (event.job_id, event.action, event.reason)
-
-        return self._ask(event, VERDICTS, JobReviewed, mine, timeout_s, f"a review of job {event.job_id}")
-
-    def _ask(self, event: Event, topic: str, kind: type[E], mine: Callable[[E], bool], timeout_s: float, asked: str) -> E | None:
+    def _ask(self, event: Event, topic: str, kind: type[E], mine: Mine[E], timeout_s: float, asked: str) -> E | None:
         """Sends a request and waits for what comes of it on `topic`; None: its scheduler handled it, and nothing came of it."""
-        answers = JournalAnswers(self._repairs)
-        with Outcomes(self.kafka, sorted({topic, DECISIONS, POLICIES, STATUS}), {DECISIONS: EARLIER_RECORDS}) as outcomes:
-            event_id = self.send(event)
-
-            def answer(message: Message) -> tuple[E | None] | None:
-                if message.topic() == DECISIONS:
-                    return outcome_of(answers.decided(message, event_id), event_id, kind, mine, reported_elsewhere=topic != DECISIONS)
-                refused = refusal(event_id, message)
-                if refused is not None:
-                    raise ChangeRefusedError(refused)
-                published = event_of(message)
-                return (published,) if isinstance(published, kind) and mine(published) else None
-
+        with self._outcomes(topic) as outcomes:
+            answer = RequestAnswer(self.send(event), kind, mine, topic, self._journals())
             return outcomes.first(answer, timeout_s, asked)[0]
 
-    def _repairs(self) -> frozenset[str]:
-        """The hashes of the journal's records that count as empty. Blocks."""
+    def _published(self, event: Event, topic: str, kind: type[E], mine: Mine[E], timeout_s: float, asked: str) -> E:
+        """Sends a request that others than its first scheduler answer, on `topic` alone."""
+        with self._outcomes(topic) as outcomes:
+            answer = RequestAnswer(self.send(event), kind, mine, topic, self._journals(), by_decisions=False)
+            found = outcomes.first(answer, timeout_s, asked)[0]
+            assert found is not None, "what is published is an event"
+            return found
+
+    def _outcomes(self, topic: str) -> Outcomes:
+        return Outcomes(self.kafka, sorted({topic, *JOURNALS, *REFUSALS}), JOURNALS)
+
+    def _journals(self) -> dict[str, JournalAnswers]:
+        return {journal: JournalAnswers(partial(self._repairs, journal)) for journal in JOURNALS}
+
+    def _repairs(self, journal: str) -> frozenset[str]:
+        """The hashes of a journal's records that count as empty. Blocks."""
         try:
-            return emptied_records(self.kafka, DECISIONS)
+            return emptied_records(self.kafka, journal)
         except BusUnavailableError as error:
             raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
 
@@ -204,15 +187,3 @@ class Fleet:
         finally:
             reader.close()
         return list(newest.values())
-
-
-def refusal(event_id: str, message: Message) -> str | None:
-    """Reason for which the event of this id was refused, or None. Intake answers on the status topic, the scheduler with the policies."""
-    if key_of(message) != event_id:
-        return None
-    event = event_of(message)
-    if isinstance(event, ChangeRefused):
-        return event.reason
-    if isinstance(event, JobStatus) and event.state in (JobState.REJECTED, JobState.NEEDS_REVIEW):
-        return event.reason
-    return None

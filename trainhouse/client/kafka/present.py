@@ -35,6 +35,20 @@ def schedule_at(kafka: "KafkaSettings", at_ms: int = NOW_MS, partitions: Iterabl
         raise JournalBrokenError(f"{DECISIONS} cannot be folded: {error}. `trainhouse replay --verify` tells more") from error
 
 
+def being_moved(states: "Iterable[ScheduleState]", job_id: str) -> str:
+    """Line about a job whose pool one of these partitions handed over, and none has taken yet; empty of any other job."""
+    from trainhouse.scheduler.core.handlers.handover import on_its_way
+
+    move = on_its_way(states, job_id)
+    if move is None:
+        return ""
+    pool, from_partition, to_partition = move
+    return (
+        f"pool {pool} of {job_id} is being moved: partition {from_partition} has handed it over, and partition {to_partition} has not "
+        "taken it yet"
+    )
+
+
 def snapshot_store() -> "SnapshotStore | None":
     """Store of snapshots; None if the object store does not answer, in which case the whole journal is read."""
     from trainhouse.checkpointing.errors import CheckpointError

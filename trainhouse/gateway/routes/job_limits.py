@@ -11,9 +11,10 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from trainhouse.events import JobSubmitted, Limits
-from trainhouse.events.model.decisions import JobRetuned
+from trainhouse.events.model.decisions import JobRetuned, TokenSeen
+from trainhouse.events.wire.topics import ADMISSION, CONTROL
 from trainhouse.gateway.auth.authentication import Viewer
-from trainhouse.gateway.context import Here
+from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.queries.read_your_writes import After
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
@@ -30,14 +31,36 @@ _REFUSED = """
 SELECT reason FROM rejections_rows FINAL WHERE submission_id = {event_id:String} AND job_id IN ({job_id:String}, '')
 UNION ALL SELECT reason FROM refused_changes WHERE event_id = {event_id:String} LIMIT 1
 """
+# A request on which the directory or the scheduler failed. `seen_by`: from the topic of dead letters, which the platform alone writes.
+_SET_ASIDE = """
+SELECT reason FROM dead_letters_rows FINAL
+WHERE event_id = {event_id:String} AND job_id = {job_id:String} AND topic IN ({directory:String}, {scheduler:String})
+    AND seen_by = 'intake' LIMIT 1
+"""
+_ANSWERED = """
+SELECT argMax(json, type = {retuned:String}) AS json, max(type = {retuned:String}) AS changed FROM decisions_rows
+WHERE job_id IN ('', {job_id:String}) AND request_id = {event_id:String} AND type IN ({retuned:String}, {token:String}) HAVING count() > 0
+"""
+
+
+class Changed(BaseModel):
+    """Settings that a request gave a job."""
+
+    priority: int
+    limits: Limits
 
 
 class Terms(BaseModel):
-    """Mutable settings of a job. `refused`: the reason that the request in question was refused; null: it was not, or not yet."""
+    """Mutable settings of a job. `refused`: the reason that the request in question was refused; null: it was not, or not yet.
+
+    `answered`: whether the job's scheduler has handled the request; `changed`: what it set then, null where nothing was to change.
+    """
 
     priority: int
     limits: Limits
     refused: str | None
+    answered: bool
+    changed: Changed | None
 
 
 @router.get("/{job_id}/terms")
@@ -49,14 +72,30 @@ async def terms(
 ) -> Terms:
     """A job's priority and limits now."""
     await visible_job(here, principal, job_id)
-    refused = await here.reader.one(_REFUSED, {"event_id": event_id, "job_id": job_id}) if event_id else None
-    refusal = None if refused is None else str(refused["reason"])
+    refusal, answered, changed = await _outcome(here, job_id, event_id) if event_id else (None, False, None)
+    about = {"refused": refusal, "answered": answered, "changed": changed}
     found = await here.reader.one(_RETUNED, {"job_id": job_id, "type": JobRetuned.event_type})
     if found is not None:
         event = JobRetuned.model_validate_json(found["json"])
-        return Terms(priority=event.priority, limits=event.limits, refused=refusal)
+        return Terms(priority=event.priority, limits=event.limits, **about)
     found = await here.reader.one(_SUBMITTED, {"job_id": job_id, "type": JobSubmitted.event_type})
     if found is None:
         raise ProblemError(409, "No terms", f"job {job_id} has no submission here any more: its limits are not known")
     spec = JobSubmitted.model_validate_json(found["json"]).spec
-    return Terms(priority=spec.priority, limits=spec.limits, refused=refusal)
+    return Terms(priority=spec.priority, limits=spec.limits, **about)
+
+
+async def _outcome(here: Gateway, job_id: str, event_id: str) -> tuple[str | None, bool, Changed | None]:
+    """Returns why a request was refused, whether it was handled, and what it changed."""
+    refused = await here.reader.one(_REFUSED, {"event_id": event_id, "job_id": job_id})
+    kinds = {"retuned": JobRetuned.event_type, "token": TokenSeen.event_type}
+    found = await here.reader.one(_ANSWERED, {"event_id": event_id, "job_id": job_id} | kinds)
+    if found is None and refused is None:
+        places = {"directory": ADMISSION, "scheduler": CONTROL}  # whose inputs they are
+        refused = await here.reader.one(_SET_ASIDE, {"event_id": event_id, "job_id": job_id} | places)
+    changed = JobRetuned.model_validate_json(found["json"]) if found is not None and found["changed"] else None
+    return (
+        None if refused is None else str(refused["reason"]),
+        found is not None,
+        None if changed is None else Changed(priority=changed.priority, limits=changed.limits),
+    )

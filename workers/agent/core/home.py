@@ -12,6 +12,8 @@ from enum import Enum, auto
 
 # A start waits so long for an answer by way of a partition that its agent wrote to before: that one may be halted.
 START_PATIENCE_MS = 60_000
+# After so long a move is no matter of a busy scheduler: a person has to look.
+MOVE_PATIENCE_MS = 60_000
 
 
 class Stage(Enum):
@@ -59,6 +61,24 @@ def quiet(home: Home) -> Home:
 def answered(home: Home, partition: int) -> Home:
     """The scheduler of `partition` has answered the registration of the newest incarnation."""
     return Home(partition, partition) if home.stage is Stage.ASKED and partition == home.to else home
+
+
+def waiting_text(home: Home, waited_ms: int) -> str:
+    """Line about a move that is not through; after MOVE_PATIENCE_MS with what to do.
+
+    The agent never goes on by itself: how a rank ended may stand in the partition before, and a stop that overtakes it makes a job that
+    succeeded one that was lost.
+    """
+    if home.stage is Stage.LEAVING:
+        text = "reports wait until the brokers hold all that was sent to the partition before"
+        way_out = "see that the brokers answer this node: `trainhouse ps`"
+    else:
+        text = "reports wait until the pool's partition answers by way of the one before"
+        way_out = (
+            f"`trainhouse ps` says whether partition {home.at} of the scheduler's journal is halted, `trainhouse journal repair` mends it; "
+            "ranks go on, and what they report is kept"
+        )
+    return text if waited_ms < MOVE_PATIENCE_MS else f"{text}, for {waited_ms // 1000} s by now: {way_out}"
 
 
 def passed(home: Home, now_ms: int) -> Home:

@@ -25,7 +25,17 @@ from trainhouse.events import (
 )
 from trainhouse.events.wire.topics import CONTROL, HEARTBEATS, PROGRESS
 from trainhouse.workers.agent.core import AgentState, Identity
-from trainhouse.workers.agent.core.home import START_PATIENCE_MS, Home, answered, located, moved, passed, quiet
+from trainhouse.workers.agent.core.home import (
+    MOVE_PATIENCE_MS,
+    START_PATIENCE_MS,
+    Home,
+    answered,
+    located,
+    moved,
+    passed,
+    quiet,
+    waiting_text,
+)
 from trainhouse.workers.agent.core.home import Stage as Of
 from trainhouse.workers.agent.launch.attempt_dirs import StateFile
 from trainhouse.workers.agent.ship.reports import Reports
@@ -64,6 +74,15 @@ def test_a_start_begins_where_the_one_before_wrote_and_does_not_wait_for_ever() 
     assert passed(home, 999 + START_PATIENCE_MS) == home and passed(home, 1_000 + START_PATIENCE_MS) == Home(3, 3)
     again = quiet(moved(home, 4))
     assert passed(again, 10**9) == again, "it moved while the start waited: what waits now is a move, in order"
+
+
+def test_a_move_that_takes_long_says_what_to_do_and_goes_on_waiting() -> None:
+    leaving = moved(Home(2, 2), 3)
+    for home, way_out in ((leaving, "the brokers answer this node"), (quiet(leaving), "partition 2 of the scheduler's journal is halted")):
+        assert way_out not in waiting_text(home, MOVE_PATIENCE_MS - 1)
+        late = waiting_text(home, MOVE_PATIENCE_MS)
+        assert way_out in late and "60 s" in late and "`trainhouse ps`" in late
+        assert passed(home, 10**9) == home
 
 
 def test_the_partition_that_was_written_to_outlives_the_agent_for_its_pool_alone(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tests.support.core_world import (
     started,
 )
 from trainhouse.client.kafka.journal_answers import JournalAnswers
+from trainhouse.client.kafka.present import being_moved
 from trainhouse.events import (
     CancelJob,
     ChangeRefused,
@@ -50,6 +51,7 @@ from trainhouse.events.model.handover import (
     PoolFence,
     PoolHandedOver,
     PoolPart,
+    PoolPartRefused,
     PoolTaken,
     RedirectedInput,
 )
@@ -60,16 +62,18 @@ from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.security.vetting import VettingRules
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.journal import InputRefused, JournaledInput, JournalRecord
-from trainhouse.events.wire.topics import CONTROL, DAY_MS, MAX_INPUT_BYTES, POOLS
+from trainhouse.events.wire.topics import CONTROL, DAY_MS, MAX_INPUT_BYTES, POOLS, VERDICTS
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import decisions as decision_rows
+from trainhouse.projections.rows.lines.verdict_lines import verdict_line
 from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
-from trainhouse.scheduler.core.handlers.handover import has_left
+from trainhouse.scheduler.core.handlers.handover import has_left, on_its_way
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
-from trainhouse.scheduler.core.protocol.journal import begin
+from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
 from trainhouse.scheduler.core.protocol.machine import Effect, Input
 from trainhouse.scheduler.core.protocol.publication import sent_of
 from trainhouse.scheduler.core.schedule import ScheduleMachine
+from trainhouse.scheduler.core.state.pool_records import PoolRecords
 from trainhouse.scheduler.core.state.state import Pool, ScheduleState
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.scheduling.vetting import vetted
@@ -133,6 +137,23 @@ def reason_of(decisions: list[Event]) -> str:
     [refused] = [d for d in decisions if isinstance(d, ChangeRefused)]
     assert refused.event_id == "move-1" and not [d for d in decisions if isinstance(d, PoolHandedOver)]
     return refused.reason
+
+
+def test_a_job_between_two_partitions_is_on_its_way_and_one_that_ended_there_is_not() -> None:
+    a, b = two()
+    assert on_its_way([a.state, b.state], "runs") is None
+    a.feed(move())
+    assert on_its_way([a.state, b.state], "runs") == ("default", 0, 1)
+    assert being_moved([a.state, b.state], "runs").startswith("pool default of runs is being moved: partition 0 has handed it over")
+    assert on_its_way([a.state, b.state], "local") is None and on_its_way([a.state, b.state], "never") is None
+    a.passes_on_to(b)
+    assert on_its_way([a.state, b.state], "runs") is None
+    b.feed(CancelJob(job_id=JobId("waits")))
+    assert "waits" not in b.state.jobs and on_its_way([a.state, b.state], "waits") is None
+    b.feed(move(to=0, id_="move-2"))
+    assert on_its_way([a.state, b.state], "runs") == ("default", 1, 0)
+    b.passes_on_to(a)
+    assert on_its_way([a.state, b.state], "runs") is None
 
 
 # ---- the hand-over
@@ -411,6 +432,39 @@ def test_a_part_that_is_not_due_and_parts_that_make_no_state_are_refused() -> No
     assert len(b.state.jobs) == 10
 
 
+@pytest.mark.parametrize("bad", [{"sha256": "0" * 64}, {"number": 1, "of": 2}], ids=["another-hash", "not-due"])
+def test_a_refused_part_is_reported_to_people_with_the_pool_and_both_partitions(bad: dict[str, Any]) -> None:
+    a, _ = two()
+    a.feed(move())
+    [part] = a.sent()
+    assert isinstance(part.event, PoolPart)
+    value = encode(replace(part, event=part.event.model_copy(update=bad)))
+    machine = ScheduleMachine()
+    written = Proposer(machine, "me").propose(begin(machine, 1), 5, [pending(0, value, HEADERS, Limits())], 0, tick=False)
+    assert written is not None
+    [told] = [decode(out.value, HEADERS).event for out in written.published if out.topic == VERDICTS]
+    assert isinstance(told, PoolPartRefused)
+    assert (told.pool, told.move, told.from_partition, told.to_partition, told.offset) == ("default", "move-1", 0, 1, 0)
+    line = verdict_line(told)
+    assert "partition 1" in line and "partition 0 moved it" in line and told.reason in line and "pool show default" in line
+
+
+def test_a_pools_state_is_read_once_for_the_decision_and_the_fold_and_then_let_go() -> None:
+    a, _ = two()
+    a.feed(move())
+    machine, waiting = ScheduleMachine(), [_pending(part) for part in a.sent()]
+    folded = begin(machine, 1)
+    written = Proposer(machine, "me").propose(folded, a.now_ms, waiting, 0, tick=True)
+    assert written is not None
+    [read] = [folded.state.pool_reader.kept]
+    assert read is not None and {job.job_id for job in read.jobs} == {"runs", "waits"}
+    other, _ = fold_bytes(machine, begin(machine, 1), written.value)
+    after, _ = fold_bytes(machine, folded, written.value, written.record)
+    assert after.state.pool_reader.kept is None and other.state.pool_reader.kept is None
+    assert all(after.state.jobs[job.job_id].spec is job.spec for job in read.jobs), "the same records, not read again"
+    assert machine.dump(after.state) == machine.dump(other.state), "as who only follows has it"
+
+
 def test_sql_shows_nothing_of_what_a_part_holds() -> None:
     a, b = Partition(0), Partition(1)
     a.feed(PoolCreated.model_validate({"pool": "default", "partition": 0}), admitted("j", env={"NAME": "hidden-value"}))
@@ -573,9 +627,20 @@ def test_a_hand_over_is_the_first_in_its_record(redirected: bool) -> None:
     assert [i.offset for i in first.inputs] == [0, None] and any(isinstance(d, JobStatus) for d in first.decisions)
     second = _proposed(machine, replace(folded, cursor=0), waiting)
     assert second.inputs[0].offset == 1 and isinstance(second.decisions[0], PoolHandedOver)
-    proposer = Proposer(machine, "me")
-    marked = proposer.propose(replace(folded, cursor=0), 5, waiting, 0, tick=True, marks=[progress(_gang("j"), 1)])
-    assert marked is not None and not [i for i in marked.record.inputs if i.offset is not None]
+
+
+def test_marks_that_are_due_in_each_record_keep_no_move_from_its_turn() -> None:
+    machine = ScheduleMachine()
+    folded = begin(machine, 0)
+    folded.state.pools["default"] = Pool(PoolName("default"), created=True)
+    waiting = [_pending(move(1)), _pending(envelope_of(admitted("j"), id="j", source="test", now_ms=1), 1)]
+    proposer, marks = Proposer(machine, "me"), [progress(_gang("j"), 1)]
+    first = proposer.propose(folded, 5, waiting, 0, tick=True, marks=marks)
+    assert first is not None and [i.offset for i in first.record.inputs] == [0], "alone: what is decided beside it may rest on the marks"
+    assert {type(d) for d in first.record.decisions} == {PoolHandedOver, PoolPart}
+    after, _ = fold_bytes(machine, folded, first.value, first.record)
+    second = proposer.propose(after, 5, waiting, 0, tick=True, marks=marks)
+    assert second is not None and [i.offset for i in second.record.inputs] == [None, 1, None]
 
 
 def _gang(job_id: str) -> GangAllocated:
@@ -716,11 +781,11 @@ def test_a_pool_that_this_program_cannot_take_in_halts_the_partition_and_is_not_
     [part] = a.sent()
     machine = ScheduleMachine()
 
-    def broken(_: bytes) -> ScheduleState:
+    def broken(_: bytes) -> PoolRecords:
         raise KeyError("a node")
 
     with monkeypatch.context() as patch:
-        patch.setattr("trainhouse.scheduler.core.state.fold_moves.load_pool", broken)
+        patch.setattr("trainhouse.scheduler.core.state.pool_records.pool_records", broken)
         with pytest.raises(StateLost, match="pool default of partition 0 cannot be taken in: KeyError"):
             _proposed(machine, begin(machine, 1), [_pending(part)])
     record = _proposed(machine, begin(machine, 1), [_pending(part)])

@@ -1,0 +1,6 @@
+-- `request_id`: the event id of the request on which a decision was made, so that who asked finds the answer to that request and to no other;
+-- empty for what no request asked for, and for decisions from before. The index finds one request among all.
+ALTER TABLE decisions_rows ADD COLUMN IF NOT EXISTS request_id String CODEC(ZSTD) AFTER json;
+ALTER TABLE decisions_rows ADD INDEX IF NOT EXISTS by_request request_id TYPE bloom_filter GRANULARITY 1;
+
+CREATE OR REPLACE VIEW decisions AS SELECT * FROM decisions_rows FINAL;
