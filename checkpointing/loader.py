@@ -53,14 +53,15 @@ class Loader:
         if problems:
             return problems
         skeleton, own = opened[0]
+        held = _held(state, skeleton) if manifest.imported_from is not None else state
         wanted: list[_Wanted] = []
 
         def want() -> list[str]:
-            wanted.append(self._wanted(manifest, state, skeleton))
+            wanted.append(self._wanted(manifest, held, skeleton))
             return sorted(wanted[0].targets)
 
         named = self._ranks.all(want)
-        self._ranks.each(lambda: _check_all_wanted(manifest, state, skeleton, {name for names in named for name in names}))
+        self._ranks.each(lambda: _check_all_wanted(manifest, held, skeleton, {name for names in named for name in names}))
         problems = self._fill(manifest, wanted[0].targets)
         if not problems:
             self._ranks.each(lambda: self._hand_over(state, wanted[0], own, consumer))
@@ -136,6 +137,8 @@ class Loader:
 
     def _hand_over(self, state: dict[str, Any], wanted: "_Wanted", own: dict[str, Any], consumer: PerRankConsumer) -> None:
         for key, holder in list(state.items()):
+            if key not in wanted.skeleton:
+                continue  # not imported: it begins anew
             value = put_together(wanted.skeleton[key], wanted.targets)
             if isinstance(holder, Stateful):
                 holder.load_state_dict(value)
@@ -156,6 +159,11 @@ def _shape_of(manifest: Manifest, name: str) -> torch.Tensor:
     """A tensor without memory, of the saved one's dtype and shape."""
     record = manifest.tensors[name]
     return torch.empty(torch.Size(record.shape), dtype=dtype_named(record.dtype), device="meta")
+
+
+def _held(state: dict[str, Any], skeleton: dict[str, Any]) -> dict[str, Any]:
+    """The parts that are read of an imported checkpoint: the model, and of the others those that it holds."""
+    return {key: part for key, part in state.items() if key == "model" or key in skeleton} or state
 
 
 def _check_all_wanted(manifest: Manifest, state: dict[str, Any], skeleton: dict[str, Any], wanted: set[str]) -> None:

@@ -46,12 +46,12 @@ class Flat:
 
     @property
     def tensors(self) -> dict[str, StoredTensor]:
-        """Those that are tensors."""
+        """The tensors."""
         return {name: value for name, value in self.values.items() if isinstance(value, StoredTensor)}
 
     @property
     def others(self) -> dict[str, Any]:
-        """Those that are no tensors."""
+        """The values that are no tensors."""
         return {name: value for name, value in self.values.items() if not isinstance(value, StoredTensor)}
 
 

@@ -91,7 +91,7 @@ class FilePlan:
         return self.append_piece(name, Piece(offsets=(0,), sizes=(span.size_bytes,), span=span), 1)
 
     def by_chunk(self) -> Mapping[int, Sequence[Placed]]:
-        """What is placed, by the chunk that it is in, in the order of the chunk."""
+        """Pieces by the chunk that they are in, in the order of its bytes."""
         found: dict[int, list[Placed]] = {}
         for placed in self.placed:
             if placed.piece.span.size_bytes:

@@ -39,6 +39,7 @@ def register(app: typer.Typer) -> None:
     group.command("verify")(verify)
     group.command("delete")(delete)
     group.command("export")(checkpoint_exchange.export)
+    group.command("import")(checkpoint_exchange.import_)
     app.add_typer(group, name="checkpoint")
 
 
@@ -65,7 +66,7 @@ def untag(job: JobArgument, name: Name, data_dir: KafkaDir = None) -> None:
     """
     from trainhouse.checkpointing.chain import references
 
-    _job(job)
+    require_job(job)
     commit = with_store(lambda objects: references.untag(objects, job, name))
     if commit is None:
         raise CliError(f"{job} has no tag {name!r}; `trainhouse checkpoint tags {job}` lists them", Exit.NOT_FOUND)
@@ -81,7 +82,7 @@ def tags(job: JobArgument, json: Json = False, data_dir: KafkaDir = None) -> Non
     from trainhouse.checkpointing.chain.references import references
     from trainhouse.cli.shared import output
 
-    _job(job)
+    require_job(job)
     found = with_store(lambda objects: references(objects, job))
     rows = [(commit, name) for commit, names in sorted(found.by_commit.items()) for name in names]
     if json:
@@ -218,7 +219,8 @@ def _parsed(text: str) -> "ResumeFrom":
     return which
 
 
-def _job(text: str) -> None:
+def require_job(text: str) -> None:
+    """Raises CliError for what is no job id."""
     from trainhouse.events.model.ids import JobId
 
     try:

@@ -1,6 +1,6 @@
-"""`trainhouse checkpoint export`: one checkpoint into files that other programs read.
+"""`trainhouse checkpoint export` and `import`: one checkpoint into files of other programs, and one from them.
 
-Holds: a folder that looks complete is complete. Never: changes the checkpoint.
+Holds: a folder that looks complete is complete. Never: changes a checkpoint; runs code of what it imports.
 """
 
 import tempfile
@@ -14,7 +14,9 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
 
 if TYPE_CHECKING:
+    from trainhouse.checkpointing.chain.manifest import Manifest
     from trainhouse.checkpointing.exchange.export import Exported, Format
+    from trainhouse.checkpointing.exchange.importing import ImportSettings
     from trainhouse.checkpointing.stores.object_store import ObjectStore
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
     from trainhouse.events.model.resume_ref import ResumeFrom
@@ -73,6 +75,72 @@ def export(
     if done.left_out:
         few = ", ".join(done.left_out[:8])
         output.remark(f"left out: {few}" + (f" and {len(done.left_out) - 8} more, see trainhouse.json" if len(done.left_out) > 8 else ""))
+
+
+def import_(
+    source: Annotated[
+        str, typer.Argument(metavar="DIR|s3://BUCKET/PREFIX", help="Folder of a DCP or Hugging Face checkpoint.", show_default=False)
+    ],
+    job: Annotated[str, typer.Option("--job", metavar="ID", help="Id for it, which no job ever had.", show_default=False)],
+    project: Annotated[str, typer.Option("--project", help="Project whose jobs may start from it.")] = "default",
+    only: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--only", metavar="PART", help="Take this part alone (model, optimizer …); repeatable."),
+    ] = None,
+    step: Annotated[Optional[int], typer.Option("--step", min=0, help="Its step; default: that of an export of Trainhouse, or 0.")] = None,  # noqa: UP045
+    spool: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--spool", help="With s3://: folder that holds a copy of it; default: the system's for temporary files."),
+    ] = None,
+    json: Json = False,
+    data_dir: KafkaDir = None,
+) -> None:
+    """Import a checkpoint of `torch.distributed.checkpoint` or Hugging Face, so that jobs can start from it.
+
+    \b
+    trainhouse checkpoint import llama-3-8b --job llama-3-8b
+    trainhouse submit --from llama-3-8b@1 -- python finetune.py
+    trainhouse checkpoint import s3://models/gpt --job gpt-old --only model --step 1000
+
+    It becomes a commit of an id that belongs to no job: it stays until `trainhouse checkpoint delete`. A job that starts from it takes the
+    parts that it has; others (an optimizer, a loader) begin anew. A folder without a part `model` is taken for the model as a whole.
+    Files of safetensors are read in pieces; a DCP folder takes memory for its largest tensor.
+    """
+    from trainhouse.checkpointing.exchange.importing import ImportSettings
+    from trainhouse.cli.jobs.checkpoint_commands import require_job, with_store
+    from trainhouse.cli.shared import output
+
+    require_job(job)
+    if spool is not None and not spool.is_dir():
+        raise CliError(f"--spool {spool} is no folder", Exit.NOT_FOUND)
+    place = _bucket(source) if source.startswith(S3) else Path(source).absolute()
+    if isinstance(place, Path) and not place.is_dir():
+        raise CliError(f"{source} is no folder", Exit.NOT_FOUND)
+    settings = ImportSettings(job, project, source if source.startswith(S3) else str(place), frozenset(only or ()), step)
+    manifest = with_store(lambda objects: imported(objects, place, settings, spool))
+    name = f"{manifest.job_id}@{manifest.commit}"
+    if json:
+        row = {"checkpoint": name, "step": manifest.step, "tensors": len(manifest.tensors), "bytes_total": manifest.bytes_total}
+        output.json_lines([row])
+        return
+    print(f"{name} is imported: {len(manifest.tensors)} tensors of {manifest.bytes_total / 2**20:.1f} MiB, step {manifest.step}")
+    output.remark(f"begin from it: trainhouse submit --from {name} …")
+
+
+def imported(
+    objects: "ObjectStore", place: "Path | tuple[S3ObjectStore, str]", settings: "ImportSettings", spool: Path | None = None
+) -> "Manifest":
+    """Imports a folder, or a prefix of a store by way of one. Blocks. Raises CheckpointError."""
+    from trainhouse.checkpointing.errors import NoCheckpointError
+    from trainhouse.checkpointing.exchange.download import download
+    from trainhouse.checkpointing.exchange.importing import import_folder
+
+    if isinstance(place, Path):
+        return import_folder(place, objects, settings)
+    with tempfile.TemporaryDirectory(prefix="import-", dir=spool) as folder:
+        if not download(*place, Path(folder)):
+            raise NoCheckpointError(f"{settings.source}: no objects are there")
+        return import_folder(Path(folder), objects, settings)
 
 
 def exported(
