@@ -36,6 +36,7 @@ LIBRARY_DECORATORS: Final = (
 
 _DCP = "torch.distributed.checkpoint calls it"
 _PICKLER = "pickle.Pickler calls it"
+_UNPICKLER = "pickle.Unpickler calls it"
 UNUSED: Final[dict[str, str]] = {
     "set_up_storage_writer": _DCP,
     "load_bytes": _DCP,
