@@ -2,10 +2,12 @@
 
 Holds: a chunk is read and verified once in a restore, whatever the number of ranks that need some of it; a rank that needs nothing of it
 neither reads nor gets it. All ranks take the same steps, and agree on faults before a chunk is sent: what one rank finds damaged is used by
-none, and a rank that fails does not leave others waiting for its bytes. A rank holds WAVE_BYTES of what it reads at a time, or one chunk.
+none, and a rank that fails does not leave others waiting for its bytes. While a wave is sent and used the next one is read: a rank holds
+two of WAVE_BYTES each, or of one chunk.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,7 @@ READ_THREADS = 4
 WAVE_BYTES = 64 * 2**20
 Use = Callable[[int, Body], None]
 """Called with the number of a chunk in the manifest, and its bytes."""
+_Read = tuple[dict[str, Body], list[DamagedError]]
 
 
 class SharedReads:
@@ -44,18 +47,34 @@ class SharedReads:
             mine.setdefault(self._manifest.chunks[number].sha256, []).append(number)
         problems: list[DamagedError] = []
         failures: list[Exception] = []
-        for wave in self._waves(wanted):
-            bodies: dict[str, Body] = {}
-            found = self._ranks.all(lambda wave=wave, bodies=bodies: self._read(wave, bodies))  # type: ignore[misc]
-            problems += [problem for of_rank in found for problem in of_rank]
-            if keep:
-                self._kept.update(bodies)
-            for chunk in [] if problems else wave:
-                body = self._exchanged(chunk, wanted[chunk], bodies)
-                if body is not None and not failures:
-                    _use(use, mine.get(chunk.sha256, ()), body, failures)
+        waves = list(self._waves(wanted))
+        with ThreadPoolExecutor(1, thread_name_prefix="restore") as ahead:
+            reading = ahead.submit(self._read, waves[0]) if waves else None
+            for wave, after in zip(waves, (*waves[1:], None), strict=True):
+                assert reading is not None
+                bodies, found = self._agreed(reading)
+                reading = ahead.submit(self._read, after) if after is not None else None
+                problems += found
+                if keep:
+                    self._kept.update(bodies)
+                for chunk in [] if problems else wave:
+                    body = self._exchanged(chunk, wanted[chunk], bodies)
+                    if body is not None and not failures:
+                        _use(use, mine.get(chunk.sha256, ()), body, failures)
         ended = self._ranks.all(lambda: _damage_or_raise(failures))
         return problems + [damage for damage in ended if damage is not None]
+
+    def _agreed(self, reading: "Future[_Read]") -> tuple[dict[str, Body], list[DamagedError]]:
+        """This rank's part of a wave, and the faults of all ranks' parts."""
+        mine: list[dict[str, Body]] = []
+
+        def ended() -> list[DamagedError]:
+            bodies, problems = reading.result()
+            mine.append(bodies)
+            return problems
+
+        problems = [problem for of_rank in self._ranks.all(ended) for problem in of_rank]
+        return mine[0], problems
 
     def _wanted(self, needs: Sequence[Collection[int]]) -> dict[Chunk, list[int]]:
         """The ranks that need each chunk; decides which of them reads it, so that all read about as much."""
@@ -88,10 +107,10 @@ class SharedReads:
         if wave:
             yield wave
 
-    def _read(self, wave: Sequence[Chunk], bodies: dict[str, Body]) -> list[DamagedError]:
-        """Reads this rank's part of a wave; returns what is damaged of it."""
+    def _read(self, wave: Sequence[Chunk]) -> "_Read":
+        """Reads this rank's part of a wave; returns what is sound of it by hash, and what is damaged."""
         mine = [chunk for chunk in wave if self._reader[chunk.sha256] == self._ranks.rank]
-        bodies.update({chunk.sha256: self._kept[chunk.sha256] for chunk in mine if chunk.sha256 in self._kept})
+        bodies = {chunk.sha256: self._kept[chunk.sha256] for chunk in mine if chunk.sha256 in self._kept}
         unread = [chunk for chunk in mine if chunk.sha256 not in bodies]
         prefix = prefix_of(self._manifest)
 
@@ -110,7 +129,7 @@ class SharedReads:
                 problems.append(found)
             else:
                 bodies[chunk.sha256] = found
-        return problems
+        return bodies, problems
 
     def _exchanged(self, chunk: Chunk, needed_by: Sequence[int], bodies: dict[str, Body]) -> Body | None:
         """The chunk's bytes if this rank needs them; sends them where this rank read them for others."""
