@@ -138,14 +138,20 @@ class SharedReads:
         if rank == reader:
             body = bodies.pop(chunk.sha256)
             if others and chunk.size_bytes:
-                self._send(torch.frombuffer(bytearray(body), dtype=torch.uint8), reader, others)
+                self._send(torch.frombuffer(bytearray(body), dtype=torch.uint8).to(self._device), reader, others)
             return body if rank in needed_by else None
         if rank not in needed_by and not self._is_broadcast(others):
             return None
-        room = torch.empty(chunk.size_bytes, dtype=torch.uint8)
+        room = torch.empty(chunk.size_bytes, dtype=torch.uint8, device=self._device)
         if chunk.size_bytes:
             self._receive(room, reader, others)
-        return room.numpy().data if rank in needed_by else None
+        return room.cpu().numpy().data if rank in needed_by else None
+
+    @property
+    def _device(self) -> torch.device:
+        """Device of the bytes that ranks send each other: sessions have a group over gloo, one over NCCL alone takes none of the host's."""
+        only_nccl = dist.get_backend(self._ranks.group) == "nccl"
+        return torch.device("cuda", torch.cuda.current_device()) if only_nccl else torch.device("cpu")
 
     def _is_broadcast(self, others: Sequence[int]) -> bool:
         """True if it goes to all ranks at once, because all others need it."""
