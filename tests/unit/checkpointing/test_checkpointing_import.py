@@ -28,6 +28,18 @@ from trainhouse.workers.session.saving.tracked_state import Tracked
 torch.set_num_threads(1)
 
 
+class Loader:
+    """A loader with a place of its own in the data of a rank."""
+
+    place = 7
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.place = state["place"]
+
+
 class Training:
     """A model that trains, as a session tracks it."""
 
@@ -36,7 +48,8 @@ class Training:
         self.model = torch.nn.Sequential(torch.nn.Linear(6, 300), torch.nn.Dropout(0.2), torch.nn.Linear(300, 400))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 3, 0.5)
-        self.tracked = Tracked(self.model, self.optimizer, self.schedule)
+        self.loader = Loader()
+        self.tracked = Tracked(self.model, self.optimizer, self.schedule, self.loader)
 
     def train(self, steps: int) -> Training:
         for _ in range(steps):
@@ -60,6 +73,7 @@ def started_from(objects: MemoryObjectStore, name: str, training: Training) -> R
 
 def test_an_export_of_ours_comes_back_bit_for_bit_and_trains_on_alike(tmp_path: Path) -> None:
     objects, first = MemoryObjectStore(), Training(1).train(5)
+    first.loader.place = 11
     at = Checkpointer(CheckpointerSettings("gpt", 1, 0, "spec"), objects)
     at.save(first.tracked.shared(), first.tracked.of_this_rank(), 5, 1.0, metrics={"loss": 0.25})
     manifest, chunks = checkpoint_named(objects, parse_resume_from("gpt")), ChunkStore(objects, "gpt")
@@ -70,7 +84,7 @@ def test_an_export_of_ours_comes_back_bit_for_bit_and_trains_on_alike(tmp_path: 
     at_five, at_nine = (first.weights(), first.moments()), first.train(4).weights()
     second = Training(2)
     assert started_from(elsewhere, "old@1", second).step == 5
-    assert (second.weights(), second.moments()) == at_five
+    assert (second.weights(), second.moments(), second.loader.place) == (*at_five, 11)
     assert second.train(4).weights() == at_nine  # generators, too
 
 
@@ -96,10 +110,9 @@ def test_a_folder_of_hugging_face_in_shards(tmp_path: Path) -> None:
     manifest = import_folder(tmp_path, objects, ImportSettings("hf", "lm", "hf"))
     assert started_from(objects, "hf", new).step == 0
     assert all(new.model.state_dict()[name].equal(tensor) for name, tensor in old.items())
-    assert new.moments() == b""
-    export_to_folder(
-        manifest, ChunkStore(objects, "hf"), plan_of(Contents(manifest, ChunkStore(objects, "hf")), Format.HF), Format.HF, tmp_path / "o"
-    )
+    assert (new.moments(), new.loader.place) == (b"", 7)
+    chunks = ChunkStore(objects, "hf")
+    export_to_folder(manifest, chunks, plan_of(Contents(manifest, chunks), Format.HF), Format.HF, tmp_path / "o")
     assert (tmp_path / "o" / "config.json").exists()
 
 
