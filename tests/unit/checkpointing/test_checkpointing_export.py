@@ -223,7 +223,7 @@ def test_a_chunk_longer_or_shorter_than_its_manifest_says_is_damage() -> None:
 def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
     """Tensors, chunks and files are larger than all that the export may hold at a time."""
     objects, manifest = saved({"model": {"w": torch.zeros(1)}})
-    size = 8 * file_writer.MEMORY_BYTES
+    size = 3 * file_writer.MEMORY_BYTES
     source = OneLargeChunk(objects, size)
     piece = Piece(offsets=(0,), sizes=(size,), span=Span(chunk=len(manifest.chunks), offset=0, size_bytes=size))
     record = TensorRecord(dtype="uint8", shape=(size,), pieces=(piece,))
