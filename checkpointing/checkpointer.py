@@ -188,7 +188,7 @@ class Checkpointer:
             manifest, damaged = self._ranks.first(lambda: (candidates.next(), tuple(candidates.damaged)))
             if manifest is None:
                 return None, damaged
-            problems = self._loader.verify(manifest) or self._loader.load(manifest, state, consumer)
+            problems = self._loader.load(manifest, state, consumer)
             if not problems:
                 return manifest, damaged
             self._reject(candidates, manifest, problems)

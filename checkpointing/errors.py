@@ -73,3 +73,7 @@ class NoCheckpointError(CheckpointError):
 
 class HeldError(CheckpointError):
     """A checkpoint that must stay: something refers to it."""
+
+
+class ExportError(CheckpointError):
+    """An export cannot be written where it was asked for."""

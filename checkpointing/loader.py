@@ -1,12 +1,13 @@
 """Loading one checkpoint into a live training state.
 
-Holds: every chunk is verified, by the ranks in shares, before the first byte of the live state changes, and again as it is
-loaded; a damaged chunk found by one rank is known to all. A store that is away is never taken for damage. With as many ranks as saved,
-each gets its own state back, bit for bit; with another number, `reshard` says what of it carries over.
+Holds: a chunk is read once by one rank, verified, and sent to the ranks that need it; nothing of the live state changes before all of
+them are known to be sound, for which the tensors that are read take memory beside the live ones until then. A damaged chunk found by one
+rank is known to all. A store that is away is never taken for damage. With as many ranks as saved, each gets its own state back, bit for
+bit; with another number, `reshard` says what of it carries over.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,9 @@ import torch
 from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.tensor import DTensor
 
-from trainhouse.checkpointing.chain.chunks import ChunkStore, prefix_of
+from trainhouse.checkpointing.chain.chunks import ChunkStore
 from trainhouse.checkpointing.chain.manifest import Manifest, Span
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, InvalidStateError
@@ -23,7 +25,9 @@ from trainhouse.checkpointing.state import reshard
 from trainhouse.checkpointing.state.dcp_storage import VerifyingReader, dtype_named
 from trainhouse.checkpointing.state.part import Part
 from trainhouse.checkpointing.state.planners import StrictLoadPlanner
+from trainhouse.checkpointing.state.shared_reads import SharedReads
 from trainhouse.checkpointing.state.state_tree import put_together, some_of, stripped, tensor_names, unpack, values_of
+from trainhouse.checkpointing.stores.object_store import Body
 
 PerRankConsumer = Callable[[dict[str, Any]], None]
 
@@ -36,49 +40,44 @@ class Loader:
         self._chunks = chunks
         self._seed = seed
 
-    def verify(self, manifest: Manifest) -> list[DamagedError]:
-        """Returns the faults of its chunks; each rank reads its share. Nothing of the live state changes."""
-        distinct = sorted({c.sha256: c for c in manifest.chunks}.values(), key=lambda c: c.sha256)
-        mine = distinct[self._ranks.rank :: self._ranks.world_size]
-        return [problem for found in self._ranks.all(lambda: self._chunks.verify(mine, prefix_of(manifest))) for problem in found]
-
     def load(self, manifest: Manifest, state: dict[str, Any], consumer: PerRankConsumer) -> list[DamagedError]:
-        """Fills `state` and hands this rank's own state to `consumer`. Returns what was damaged; then `state` must not be used.
+        """Fills `state` and hands this rank's own state to `consumer`. Returns what was damaged; then `state` is as it was.
 
         Raises InvalidStateError if the checkpoint is sound but is not one of such a state, or not for so many ranks.
         """
-        opened: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        found = self._ranks.all(lambda: _damage_of(lambda: opened.append(self._open(manifest))))
-        problems = [problem for problem in found if problem is not None]
+        reads = SharedReads(self._ranks, manifest, self._chunks)
+        bodies: dict[int, Body] = {}
+        problems = reads.fetch(_small_needs(manifest, self._ranks.world_size), bodies.__setitem__, keep=True)
         if problems:
             return problems
-        skeleton, own = opened[0]
+        skeleton, own = self._ranks.each(lambda: self._open(manifest, bodies))
+        held = _held(state, skeleton) if manifest.imported_from is not None else state
         wanted: list[_Wanted] = []
 
         def want() -> list[str]:
-            wanted.append(self._wanted(manifest, state, skeleton))
+            wanted.append(self._wanted(manifest, held, skeleton))
             return sorted(wanted[0].targets)
 
         named = self._ranks.all(want)
-        self._ranks.each(lambda: _check_all_wanted(manifest, state, skeleton, {name for names in named for name in names}))
-        problems = self._fill(manifest, wanted[0].targets)
+        self._ranks.each(lambda: _check_all_wanted(manifest, held, skeleton, {name for names in named for name in names}))
+        problems = self._fill(manifest, reads, wanted[0].targets)
         if not problems:
             self._ranks.each(lambda: self._hand_over(state, wanted[0], own, consumer))
         return problems
 
-    def _open(self, manifest: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _open(self, manifest: Manifest, bodies: Mapping[int, Body]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The skeleton, and what is this rank's own."""
         same = manifest.world_size == self._ranks.world_size
-        own = self._read(manifest, manifest.ranks[self._ranks.rank]) if same else self._resized(manifest)
-        return self._read(manifest, manifest.structure), own
+        own = _unpacked(bodies, manifest.ranks[self._ranks.rank]) if same else self._resized(manifest, bodies)
+        return _unpacked(bodies, manifest.structure), own
 
-    def _resized(self, manifest: Manifest) -> dict[str, Any]:
+    def _resized(self, manifest: Manifest, bodies: Mapping[int, Body]) -> dict[str, Any]:
         """This rank's own state out of those of another number of ranks. The ranks check the old states in shares."""
         rank, now = self._ranks.rank, self._ranks.world_size
-        first = self._read(manifest, manifest.ranks[0])
+        first = _unpacked(bodies, manifest.ranks[0])
         mine: dict[str, Any] | None = None
-        for old in sorted({0, *range(rank, manifest.world_size, now)}):
-            own = first if old == 0 else self._read(manifest, manifest.ranks[old])
+        for old in _old_ranks(manifest, rank, now):
+            own = first if old == 0 else _unpacked(bodies, manifest.ranks[old])
             try:
                 reshard.check(own, first, old)
             except InvalidStateError as error:
@@ -89,13 +88,8 @@ class Loader:
             mine = own if old == rank else mine
         return reshard.carried(first, mine, self._seed, rank, manifest.step)
 
-    def _read(self, manifest: Manifest, span: Span) -> dict[str, Any]:
-        body = self._chunks.fetch(manifest.chunks[span.chunk], prefix_of(manifest))
-        found: dict[str, Any] = unpack(body[span.offset : span.offset + span.size_bytes])
-        return found
-
     def _wanted(self, manifest: Manifest, state: dict[str, Any], skeleton: dict[str, Any]) -> "_Wanted":
-        """Chooses what this rank reads, and the target of each tensor: a live one where that fits, else a new one in host memory."""
+        """Chooses what this rank reads, and the target of each tensor: one that its part made, else a new one in host memory."""
         absent = sorted(set(state) - set(skeleton))
         if absent:
             raise InvalidStateError(f"the checkpoint of step {manifest.step} holds {sorted(skeleton)}, not {absent}")
@@ -110,37 +104,34 @@ class Loader:
         live = stripped(values_of({key: value for key, value in state.items() if key not in parts}))[1]
         for name, target in targets.items():
             if target.is_meta:
-                found = live.get(name)
-                alike = found is not None and found.dtype == target.dtype and found.shape == target.shape
-                targets[name] = found if found is not None and alike else torch.empty(target.shape, dtype=target.dtype)
+                targets[name] = _new_target(target, live.get(name))
         return _Wanted(mine, targets)
 
-    def _fill(self, manifest: Manifest, targets: dict[str, torch.Tensor]) -> list[DamagedError]:
+    def _fill(self, manifest: Manifest, reads: SharedReads, targets: dict[str, torch.Tensor]) -> list[DamagedError]:
+        reader = VerifyingReader(manifest, reads)
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
                 state_dict_loader.load(
                     dict(targets),
-                    storage_reader=VerifyingReader(manifest, self._chunks),
+                    storage_reader=reader,
                     planner=StrictLoadPlanner(),
                     process_group=self._ranks.group,
                     no_dist=self._ranks.alone,
                 )
         except CheckpointException as error:
-            causes = [cause for cause, _ in error.failures.values()]
-            others = [c for c in causes if not isinstance(c, DamagedError)]
-            if others:
-                raise others[0] if isinstance(others[0], CheckpointError) else InvalidStateError(str(others[0])) from error
-            return [c for c in causes if isinstance(c, DamagedError)]
-        return []
+            cause, _ = next(iter(error.failures.values()))
+            raise cause if isinstance(cause, CheckpointError) else InvalidStateError(str(cause)) from error
+        return reader.problems
 
     def _hand_over(self, state: dict[str, Any], wanted: "_Wanted", own: dict[str, Any], consumer: PerRankConsumer) -> None:
         for key, holder in list(state.items()):
-            value = put_together(wanted.skeleton[key], wanted.targets)
+            if key not in wanted.skeleton:
+                continue  # not imported: it begins anew
             if isinstance(holder, Stateful):
-                holder.load_state_dict(value)
+                holder.load_state_dict(put_together(wanted.skeleton[key], wanted.targets))
             else:
-                state[key] = value
+                state[key] = put_together(wanted.skeleton[key], wanted.targets | _filled(stripped({key: holder})[1], wanted.targets))
         consumer(own)
 
 
@@ -158,6 +149,11 @@ def _shape_of(manifest: Manifest, name: str) -> torch.Tensor:
     return torch.empty(torch.Size(record.shape), dtype=dtype_named(record.dtype), device="meta")
 
 
+def _held(state: dict[str, Any], skeleton: dict[str, Any]) -> dict[str, Any]:
+    """The parts that are read of an imported checkpoint: the model, and of the others those that it holds."""
+    return {key: part for key, part in state.items() if key == "model" or key in skeleton} or state
+
+
 def _check_all_wanted(manifest: Manifest, state: dict[str, Any], skeleton: dict[str, Any], wanted: set[str]) -> None:
     """Raises InvalidStateError for saved tensors of a strict part that no rank holds: it is another model's checkpoint."""
     strict = {key: skeleton[key] for key, part in state.items() if isinstance(part, Part) and part.strict}
@@ -169,9 +165,31 @@ def _check_all_wanted(manifest: Manifest, state: dict[str, Any], skeleton: dict[
         )
 
 
-def _damage_of(work: Callable[[], object]) -> DamagedError | None:
-    try:
-        work()
-    except DamagedError as error:
-        return error
-    return None
+def _new_target(saved: torch.Tensor, live: torch.Tensor | None) -> torch.Tensor:
+    """A tensor to read into: sharded as the live one where that is alike, else in host memory."""
+    if isinstance(live, DTensor) and live.dtype == saved.dtype and live.shape == saved.shape:
+        return torch.empty_like(live, requires_grad=False)
+    return torch.empty(saved.shape, dtype=saved.dtype)
+
+
+def _filled(live: Mapping[str, torch.Tensor], read: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Live tensors that are as those read, with the values of these."""
+    alike = {n: t for n, t in live.items() if n in read and read[n].dtype == t.dtype and read[n].shape == t.shape}
+    return {name: tensor.copy_(read[name]) for name, tensor in alike.items()}
+
+
+def _small_needs(manifest: Manifest, ranks: int) -> list[list[int]]:
+    """By rank, the chunks of the skeleton and of the own states that the rank takes or checks."""
+    same = manifest.world_size == ranks
+    spans = [[manifest.ranks[old] for old in ([rank] if same else _old_ranks(manifest, rank, ranks))] for rank in range(ranks)]
+    return [sorted({manifest.structure.chunk, *(span.chunk for span in of_rank)}) for of_rank in spans]
+
+
+def _old_ranks(manifest: Manifest, rank: int, ranks: int) -> list[int]:
+    """Ranks of before whose own states this one checks, when their number was another: it shares them with the others."""
+    return sorted({0, *range(rank, manifest.world_size, ranks)})
+
+
+def _unpacked(bodies: Mapping[int, Body], span: Span) -> dict[str, Any]:
+    found: dict[str, Any] = unpack(bytes(memoryview(bodies[span.chunk])[span.offset : span.offset + span.size_bytes]))
+    return found

@@ -77,6 +77,23 @@ class ChunkStore:
             time.sleep(SECOND_LOOK_S)
         return self._fetch_once(chunk, prefix)
 
+    def blocks(self, chunk: Chunk, prefix: str, block_bytes: int) -> Iterator[bytes]:
+        """A chunk in blocks, however large it is. Raises DamagedError after the last one if they are not what the hash says: until then
+        nothing of them may be relied on."""
+        key, found, at = chunk_key(chunk.sha256, prefix), hashlib.sha256(), 0
+        while at < chunk.size_bytes:
+            try:
+                block = self._objects.get_range(key, at, min(block_bytes, chunk.size_bytes - at))
+            except ObjectMissingError as error:
+                raise DamagedError(f"chunk {chunk.sha256[:12]}… is missing", chunk.sha256) from error
+            if not block:
+                raise DamagedError(f"chunk {chunk.sha256[:12]}… ends after {at} of {chunk.size_bytes} bytes", chunk.sha256)
+            found.update(block)
+            at += len(block)
+            yield block
+        if found.hexdigest() != chunk.sha256:
+            raise DamagedError(f"chunk {chunk.sha256[:12]}… has {at} bytes that hash to {found.hexdigest()[:12]}…", chunk.sha256)
+
     def verify(self, chunks: Sequence[Chunk], prefix: str) -> list[DamagedError]:
         """Reads all of these; returns what is wrong."""
 

@@ -93,6 +93,9 @@ class Manifest(Entry):
     stage_s: float = 0.0
     upload_s: float = 0.0
     metrics: dict[str, float] = Field(default_factory=dict)
+    imported_from: str | None = Field(
+        None, exclude_if=lambda source: source is None, description="where it was imported from; parts that it lacks begin anew"
+    )
 
     @property
     def has_own_chunks(self) -> bool:

@@ -25,6 +25,11 @@ def resume_from_of(text: str) -> ResumeFrom:
         raise InvalidStateError(str(error)) from error
 
 
+def checkpoint_named(objects: ObjectStore, wanted: ResumeFrom) -> Manifest:
+    """The newest checkpoint that `wanted` names whose manifest is readable. Raises NoCheckpointError. Writes nothing; blocks."""
+    return next(Candidates(objects, wanted.job_id, wanted).named(wanted))
+
+
 class Candidates:
     """Offers manifests one by one; what could not be read on the way is in `damaged`. Blocks on the store."""
 
@@ -54,6 +59,10 @@ class Candidates:
         wanted = self._resume_from
         if wanted is None or (wanted.job_id == self._job_id and not wanted.exact):
             return
+        yield from self.named(wanted)
+
+    def named(self, wanted: ResumeFrom) -> Iterator[Manifest]:
+        """Checkpoints that `wanted` names. Raises NoCheckpointError after the last."""
         yield from self._best(wanted.job_id) if wanted.best else self._chain(wanted.job_id, wanted)
         none = f"of {wanted.job_id} none has a finite loss" if wanted.best else "it has none"
         passed = "; ".join(str(d) for d in self.damaged) or none

@@ -1,9 +1,10 @@
 """The two ends of `torch.distributed.checkpoint`: a writer that stages into host memory, and a reader of verified chunks.
 
 Holds: the writer touches no network: what it stages is uploaded later, while training may go on. The reader copies into a tensor
-only bytes whose chunk has the hash that the manifest names; it holds a bounded number of chunks.
+only bytes whose chunk has the hash that the manifest names; ranks share what they read (`SharedReads`).
 """
 
+import dataclasses
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +22,13 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from trainhouse.checkpointing.chain.chunks import ChunkStore, in_threads, prefix_of
 from trainhouse.checkpointing.chain.manifest import Manifest, Piece, TensorRecord
 from trainhouse.checkpointing.errors import DamagedError
+from trainhouse.checkpointing.state.shared_reads import SharedReads
+from trainhouse.checkpointing.stores.object_store import Body
 
 PACK_BELOW_BYTES = 256 * 2**10
 PACK_BYTES = 8 * 2**20
-READ_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,13 @@ class StagingWriter(StorageWriter):
 
 
 class VerifyingReader(StorageReader):
-    """Reads the tensors of one manifest."""
+    """Reads the tensors of one manifest. `problems`: faults that any rank found; then the tensors must not be used."""
 
-    def __init__(self, manifest: Manifest, chunks: ChunkStore) -> None:
+    def __init__(self, manifest: Manifest, reads: SharedReads) -> None:
         self._manifest = manifest
-        self._chunks = chunks
+        self._reads = reads
         self._pieces: dict[MetadataIndex, Piece] = {}
+        self.problems: list[DamagedError] = []
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Nothing: one reader serves one restore."""
@@ -145,17 +147,20 @@ class VerifyingReader(StorageReader):
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        return plans
+        """Gives each rank's plan the chunks that all ranks need."""
+        needs = [sorted({self._pieces[item.storage_index].span.chunk for item in plan.items}) for plan in plans]
+        return [dataclasses.replace(plan, storage_data=needs) for plan in plans]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         by_chunk: dict[int, list[ReadItem]] = {}
         for item in plan.items:
             by_chunk.setdefault(self._pieces[item.storage_index].span.chunk, []).append(item)
-        wanted, prefix = list(by_chunk), prefix_of(self._manifest)
-        bodies = in_threads(lambda number: self._chunks.fetch(self._manifest.chunks[number], prefix), wanted, READ_THREADS)
-        for number, body in zip(wanted, bodies, strict=True):
+
+        def fill(number: int, body: Body) -> None:
             for item in by_chunk[number]:
                 self._fill(item, body, planner)
+
+        self.problems = self._reads.fetch(plan.storage_data, fill)
         done: Future[None] = Future()
         done.set_result(None)
         return done
@@ -164,7 +169,7 @@ class VerifyingReader(StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return True
 
-    def _fill(self, item: ReadItem, body: bytes, planner: LoadPlanner) -> None:
+    def _fill(self, item: ReadItem, body: Body, planner: LoadPlanner) -> None:
         whole = piece_tensor(self._manifest.tensors[item.storage_index.fqn], self._pieces[item.storage_index], body)
         for dim, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
             whole = whole.narrow(dim, start, length)
@@ -179,7 +184,7 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
-def piece_tensor(record: TensorRecord, piece: Piece, body: bytes) -> torch.Tensor:
+def piece_tensor(record: TensorRecord, piece: Piece, body: Body) -> torch.Tensor:
     """One piece from its chunk. Raises DamagedError if the manifest's numbers do not fit each other."""
     dtype = dtype_named(record.dtype)
     count = 1

@@ -45,7 +45,7 @@ class ModelState:
             module.load_state_dict({name: values[clean] for name, clean in clean_names(module, module.state_dict()).items()})
 
     def targets(self, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """The live tensors where dtype and shape are alike."""
+        """New tensors, sharded as the live ones are: these change only once all that was read is known to be sound."""
         names = {_cleaned(name): name for name in saved}
         live = self.state_dict()
         missing = sorted(live.keys() - names.keys())
@@ -73,6 +73,4 @@ def _target(name: str, live: Any, saved: Any) -> Any:
         return saved
     if live.shape != saved.shape:
         raise InvalidStateError(f"{name} is {tuple(saved.shape)} there and {tuple(live.shape)} here")
-    if live.dtype == saved.dtype:
-        return live
-    return torch.zeros_like(live, dtype=saved.dtype) if isinstance(live, DTensor) else saved
+    return torch.empty_like(live, dtype=saved.dtype, requires_grad=False) if isinstance(live, DTensor) else saved

@@ -35,21 +35,22 @@ LIBRARY_DECORATORS: Final = (
 )
 
 _DCP = "torch.distributed.checkpoint calls it"
+_PICKLER = "pickle.Pickler calls it"
 _UNPICKLER = "pickle.Unpickler calls it"
 UNUSED: Final[dict[str, str]] = {
     "set_up_storage_writer": _DCP,
+    "load_bytes": _DCP,
+    "persistent_id": _PICKLER,
+    "reducer_override": _PICKLER,
     "set_up_storage_reader": _DCP,
     "prepare_local_plan": _DCP,
     "prepare_global_plan": _DCP,
     "write_data": _DCP,
     "read_data": _DCP,
-    "read_metadata": _DCP,
-    "storage_meta": _DCP,
     "validate_checkpoint_id": _DCP,
     "seekable": "io.RawIOBase: botocore asks it",
     "make_restarts": "supervisord loads it by its name in the configuration",
     "find_spec": "importlib calls it",
-    "find_class": _UNPICKLER,
     "persistent_load": _UNPICKLER,
     "_proc_sparse": "tarfile calls it",
     "warm_ready": "state of the warm process, which tests of its death wait for",

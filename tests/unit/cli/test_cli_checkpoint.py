@@ -57,6 +57,6 @@ def test_what_names_no_checkpoint_says_what_to_write(call: Callable[[], None], m
     assert caught.value.code is Exit.USAGE
 
 
-@pytest.mark.parametrize("name", ["tag", "untag", "tags", "verify", "delete"])
+@pytest.mark.parametrize("name", ["tag", "untag", "tags", "verify", "delete", "export", "import"])
 def test_help_has_an_example(name: str) -> None:
     assert f"trainhouse checkpoint {name}" in CliRunner().invoke(build(), ["checkpoint", name, "--help"]).output

@@ -1,4 +1,4 @@
-"""`trainhouse checkpoint`: tags, verification and deletion of single checkpoints in the object store.
+"""`trainhouse checkpoint`: tags, verification, deletion, export and import of single checkpoints in the object store.
 
 Holds: what a tag or another job refers to is not deleted, and the refusal says by what and what to do.
 """
@@ -30,12 +30,16 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the tag.", sh
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Tag single checkpoints, verify and delete them.")
+    from trainhouse.cli.jobs import checkpoint_exchange
+
+    group = typer.Typer(no_args_is_help=True, help="Tag single checkpoints, verify, delete, export and import them.")
     group.command("tag")(tag)
     group.command("untag")(untag)
     group.command("tags")(tags)
     group.command("verify")(verify)
     group.command("delete")(delete)
+    group.command("export")(checkpoint_exchange.export)
+    group.command("import")(checkpoint_exchange.import_)
     app.add_typer(group, name="checkpoint")
 
 
@@ -62,7 +66,7 @@ def untag(job: JobArgument, name: Name, data_dir: KafkaDir = None) -> None:
     """
     from trainhouse.checkpointing.chain import references
 
-    _job(job)
+    require_job(job)
     commit = with_store(lambda objects: references.untag(objects, job, name))
     if commit is None:
         raise CliError(f"{job} has no tag {name!r}; `trainhouse checkpoint tags {job}` lists them", Exit.NOT_FOUND)
@@ -78,7 +82,7 @@ def tags(job: JobArgument, json: Json = False, data_dir: KafkaDir = None) -> Non
     from trainhouse.checkpointing.chain.references import references
     from trainhouse.cli.shared import output
 
-    _job(job)
+    require_job(job)
     found = with_store(lambda objects: references(objects, job))
     rows = [(commit, name) for commit, names in sorted(found.by_commit.items()) for name in names]
     if json:
@@ -174,7 +178,7 @@ def _row(job_id: str, commit: int, manifest: "Manifest | None", damaged: list[st
 
 def with_store(work: "Callable[[ObjectStore], T]") -> "T":
     """Does `work` on the object store. Raises CliError for a checkpoint that is not there, or must stay."""
-    from trainhouse.checkpointing.errors import HeldError, InvalidStateError, NoCheckpointError
+    from trainhouse.checkpointing.errors import DamagedError, ExportError, HeldError, InvalidStateError, NoCheckpointError
     from trainhouse.checkpointing.settings import StoreSettings
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 
@@ -182,6 +186,12 @@ def with_store(work: "Callable[[ObjectStore], T]") -> "T":
         return work(S3ObjectStore(StoreSettings()))
     except NoCheckpointError as error:
         raise CliError(str(error), Exit.NOT_FOUND) from error
+    except DamagedError as error:
+        raise CliError(
+            f"{error}; `trainhouse checkpoint verify` names what else is damaged, an older one may be sound", Exit.FAILED
+        ) from error
+    except ExportError as error:
+        raise CliError(str(error), Exit.FAILED) from error
     except HeldError as error:
         raise CliError(str(error), Exit.REJECTED) from error
     except InvalidStateError as error:
@@ -209,7 +219,8 @@ def _parsed(text: str) -> "ResumeFrom":
     return which
 
 
-def _job(text: str) -> None:
+def require_job(text: str) -> None:
+    """Raises CliError for what is no job id."""
     from trainhouse.events.model.ids import JobId
 
     try:

@@ -97,7 +97,9 @@ class Tracked:
         return state
 
     def put_back_own(self, state: dict[str, Any]) -> None:
-        """Load what `of_this_rank` gave."""
+        """Load what `of_this_rank` gave. Of an imported checkpoint nothing: loader and generators begin as seeded."""
+        if not state:
+            return
         if self.loader is not None:
             self.loader.load_state_dict(state["loader"])
         rng.restore(state["randomness"])

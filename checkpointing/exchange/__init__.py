@@ -1,0 +1,1 @@
+"""Checkpoints in formats of other programs: export into them, import from them."""
