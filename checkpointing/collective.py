@@ -105,9 +105,14 @@ def attempt(work: Callable[[], T]) -> Outcome:
     except CheckpointError as error:
         return Outcome(error=error)
     except Exception as error:
-        failed = RankFailedError(f"{type(error).__name__}: {error}")
-        failed.__cause__ = error
-        return Outcome(error=failed)
+        return Outcome(error=failure(error))
+
+
+def failure(error: BaseException) -> RankFailedError:
+    """Returns an exception that is none of ours as one that other ranks may be sent."""
+    failed = RankFailedError(f"{type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed
 
 
 def values(outcomes: Mapping[int, Outcome], world_size: int) -> dict[int, Any]:
@@ -116,6 +121,8 @@ def values(outcomes: Mapping[int, Outcome], world_size: int) -> dict[int, Any]:
     for kind in _PRECEDENCE:
         for rank, error in failed.items():
             if isinstance(error, kind):
-                error.add_note(f"(on rank {rank} of {world_size})")
+                note = f"(on rank {rank} of {world_size})"
+                if note not in getattr(error, "__notes__", ()):
+                    error.add_note(note)
                 raise error
     return {rank: o.value for rank, o in outcomes.items()}

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from trainhouse.checkpointing.collective import Outcome, Ranks, attempt, values
-from trainhouse.checkpointing.errors import CheckpointError, RankFailedError, SaveFailedError
+from trainhouse.checkpointing.collective import Outcome, Ranks, attempt, failure, values
+from trainhouse.checkpointing.errors import CheckpointError, SaveFailedError
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -88,7 +88,9 @@ class SaveInFlight(Generic[R, T]):
     def _wait_until_known(self) -> T:
         self._known.wait()
         assert self._outcome is not None
-        result: T = values({self._ranks.rank: self._outcome}, self._ranks.world_size)[self._ranks.rank]
+        if self._outcome.error is not None:
+            raise self._outcome.error
+        result: T = self._outcome.value  # type: ignore[assignment]
         return result
 
     def _run(self) -> None:
@@ -97,8 +99,7 @@ class SaveInFlight(Generic[R, T]):
             self._sent.set()
             self._outcome = self._outcome_of(receipt)
         except BaseException as error:  # whatever it is, those who wait are to know it
-            failed = error if isinstance(error, CheckpointError) else RankFailedError(f"{type(error).__name__}: {error}")
-            self._outcome = Outcome(error=failed)
+            self._outcome = Outcome(error=error if isinstance(error, CheckpointError) else failure(error))
         finally:
             self._sent.set()
             if self._ranks.rank == 0 and self._outcome is not None and self._outcome.error is not None:

@@ -66,6 +66,7 @@ class Boundary:
         self._proved = False
         self._saved_at = self._committed_at = time.monotonic()
         self._saved_step: int | None = None
+        self._sound_step = -1
         self._on_its_way: tuple[int, float] | None = None
         self._measured = Measured(failures=context.attempt)
         reports = saver.saves and context.rank == 0
@@ -196,6 +197,8 @@ class Boundary:
         if saved is not None:
             self._saved_step, self._committed_at = step, began
             self._measured = self._measured.uploaded(saved.upload_s)
+            if self._sound_step > step:
+                self._saver.proved()
         return saved is not None
 
     @contextmanager
@@ -264,7 +267,9 @@ class Boundary:
         self._agreed_at = step
         self._progress.fastest_work_time_ms = agreed.work_ms
         if agreed.proved and not agreed.doubted:
-            self._saver.proved()
+            self._sound_step = step
+            if self._on_its_way is None:
+                self._saver.proved()
         if agreed.diverged is not None:
             self._halt(agreed.diverged, step)
 
