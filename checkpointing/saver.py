@@ -13,6 +13,7 @@ from typing import Any
 
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.planner import SavePlan
 
 from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer
@@ -24,7 +25,7 @@ from trainhouse.checkpointing.staging.layout import LocalSpan
 from trainhouse.checkpointing.staging.writer import PlannedTensor, Share, StagingMemory, StagingWriter
 from trainhouse.checkpointing.state.agreement import RankState, Union, rank_state, union
 from trainhouse.checkpointing.state.part import unsynced_names
-from trainhouse.checkpointing.state.planners import BalancedSavePlanner
+from trainhouse.checkpointing.state.planners import BalancedSavePlanner, Layouts, layouts_of
 from trainhouse.checkpointing.state.state_tree import TakenApart, pack, take_apart, values_of
 from trainhouse.checkpointing.uploading.uploader import Bodies, InProcessUploader, Uploader
 
@@ -68,6 +69,19 @@ class Receipt:
     structure_span: LocalSpan
 
 
+@dataclass(frozen=True)
+class _KeptPlan:
+    """Plan of a save, for those after it: torch's planning of a large model takes longer than the copy.
+
+    `local`: what this rank writes. `plan`: where all of it is, on rank 0.
+    """
+
+    layouts: Layouts
+    unsynced: frozenset[str]
+    local: SavePlan
+    plan: dict[str, PlannedTensor]
+
+
 class Saver:
     """Saves for one writer. `stage` is collective; `send` and `commit` are of one rank, and may be called from another thread."""
 
@@ -88,6 +102,8 @@ class Saver:
         self._uploader = uploader or InProcessUploader(chunks)
         self._memory = memory or StagingMemory(self._uploader.arena, Copier(), None, warnings.warn)
         self._compared = False
+        self._kept: _KeptPlan | None = None
+        self._layouts: Layouts = ()
         self._warned: set[str] = set()
 
     def stage(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]], named: frozenset[str]) -> Staged:
@@ -136,14 +152,17 @@ class Saver:
         Of those that are alike one is exchanged, and only hashes where all are. Values are compared by the first save.
         """
         prepared: list[tuple[TakenApart, list[bytes], RankState]] = []
+        layout: Layouts = ()
 
-        def prepare() -> bytes:
+        def prepare() -> tuple[bytes, bool]:
+            nonlocal layout
             apart = take_apart(values_of(state))
             mine = rank_state(apart, unsynced_names(state), sampled=not self._compared)
             prepared.append((apart, [pack(dict(o), "per_rank_state") for o in own], mine))
-            return mine.digest()
+            layout = layouts_of(apart.tensors)
+            return mine.digest(), self._kept is not None and layout == self._kept.layouts
 
-        digests = self._ranks.all(prepare)
+        digests, kept = zip(*self._ranks.all(prepare), strict=True)
         apart, packed, mine = prepared[0]
         if len(set(digests)) == 1:
             agreed = Union(mine.skeleton, mine.unsynced)
@@ -152,6 +171,9 @@ class Saver:
             agreed = self._ranks.each(lambda: union(states))
             self._warn(agreed.unlike)
         self._compared = True
+        if not all(kept) or (self._kept is not None and self._kept.unsynced != agreed.unsynced):
+            self._kept = None
+        self._layouts = layout
         return apart, packed, agreed
 
     def _different(self, digests: Sequence[bytes], mine: RankState) -> dict[int, RankState]:
@@ -170,13 +192,26 @@ class Saver:
                 warnings.warn(unlike[name], stacklevel=2)
 
     def _plan_and_copy(self, apart: TakenApart, unsynced: frozenset[str], writer: StagingWriter) -> None:
+        """Copies by a new plan of all ranks, or by that of the save before if no rank has other tensors or layouts since."""
+        planner = BalancedSavePlanner(self._ranks.world_size, unsynced)
+        kept = self._kept
+        if kept is not None:
+            writer.plan = kept.plan
+            planner.set_up_planner(dict(apart.tensors), is_coordinator=self._ranks.rank == 0)
+            self._ranks.each(lambda: writer.write_data(kept.local, planner))
+            return
+        self._plan_anew(apart, planner, writer)
+        assert writer.local is not None
+        self._kept = _KeptPlan(self._layouts, unsynced, writer.local, writer.plan)
+
+    def _plan_anew(self, apart: TakenApart, planner: BalancedSavePlanner, writer: StagingWriter) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
                 state_dict_saver.save(
                     dict(apart.tensors),
                     storage_writer=writer,
-                    planner=BalancedSavePlanner(self._ranks.world_size, unsynced),
+                    planner=planner,
                     process_group=self._ranks.group,
                     no_dist=self._ranks.alone,
                 )

@@ -65,6 +65,7 @@ class StagingWriter(StorageWriter):
         self._own = own
         self._upload = upload
         self.share: Share | None = None
+        self.local: SavePlan | None = None
         self.plan: dict[str, PlannedTensor] = {}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -80,6 +81,7 @@ class StagingWriter(StorageWriter):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        self.local = plan
         items = sorted(plan.items, key=lambda i: (i.index.fqn, tuple(i.index.offset or ())))
         sources: list[torch.Tensor | bytes] = []
         for item in items:
