@@ -74,7 +74,9 @@ class UploadHelper:
         """Takes down what is left of the process, and describes its end."""
         pid, status = self.pid, self._kill() if self._connection is not None else 0
         if not pid:
-            return f"no process to upload could be started ({error})"
+            return (
+                "the process that uploads was ended" if isinstance(error, EOFError) else f"no process to upload could be started ({error})"
+            )
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
         return f"the process that uploads (pid {pid}) {how}"
 

@@ -196,3 +196,14 @@ def test_the_upload_process_ends_with_its_rank_and_not_with_a_signal_to_the_gang
     assert helper.is_running() and saving.saved_steps() == [1, 2]
     saving.helper.close()
     until(lambda: not helper.is_running())
+
+
+def test_a_tensor_that_comes_or_changes_its_shape_after_a_save_is_in_the_next(saving: Saving) -> None:
+    at = saving.checkpointer()
+    at.save(saving.state, {}, 1, 1.0)
+    saving.state |= {"later": torch.arange(5), "small": torch.ones(4)}
+    at.save(saving.state, {}, 2, 2.0)
+    saving.train()
+    at.save(saving.state, {}, 3, 3.0)
+    step, found, _ = saving.restored()
+    assert step == 3 and all(torch.equal(found[name], tensor) for name, tensor in saving.state.items())
