@@ -40,9 +40,9 @@ class Run:
             request=folder / "request.json",
             policy=CheckpointPolicy(min_interval_s=1000, max_interval_s=2000),
         )
-        checkpointer = Checkpointer(
-            CheckpointerSettings("j", 1, 0, "spec"), self.store, helper=UploadHelper(self.store), on_event=self._event
-        )
+        self.helper = UploadHelper(self.store)
+        settings = CheckpointerSettings("j", 1, 0, "spec")
+        checkpointer = Checkpointer(settings, self.store, helper=self.helper, on_event=self._event)
         self.saver = CommitSaver(checkpointer, RetentionPolicy(5), None)
         self.completed: list[int] = []
         self.session = Session(context, Gang(context), open_sink(context), self.saver)
