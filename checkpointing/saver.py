@@ -20,8 +20,8 @@ from trainhouse.checkpointing.chain.commits import CommitChain, Writer
 from trainhouse.checkpointing.chain.manifest import Chunk, Manifest, Piece, Span, TensorRecord
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, InvalidStateError, SaveFailedError
+from trainhouse.checkpointing.staging.body_layout import LocalSpan
 from trainhouse.checkpointing.staging.copier import Copier
-from trainhouse.checkpointing.staging.layout import LocalSpan
 from trainhouse.checkpointing.staging.writer import PlannedTensor, Share, StagingMemory, StagingWriter
 from trainhouse.checkpointing.state.agreement import RankState, Union, rank_state, union
 from trainhouse.checkpointing.state.part import unsynced_names

@@ -20,7 +20,7 @@ class Mark(Protocol):
         """Blocks until the stream has come here."""
 
     def hold(self) -> None:
-        """Whatever training gives its device from now on begins after this point. Does not block where the device can wait by itself."""
+        """Lets all that training gives its device from now on begin after this point. Blocks only where a device cannot wait by itself."""
 
 
 class CopyStream(Protocol):

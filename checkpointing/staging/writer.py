@@ -17,8 +17,8 @@ from torch.futures import Future
 
 from trainhouse.checkpointing.errors import SaveFailedError
 from trainhouse.checkpointing.staging.arena import Arena
+from trainhouse.checkpointing.staging.body_layout import Layout, LocalSpan, aligned, lay_out, waves
 from trainhouse.checkpointing.staging.copier import Copier
-from trainhouse.checkpointing.staging.layout import Layout, LocalSpan, aligned, lay_out, waves
 
 Places = Sequence[tuple[int, int]]
 Upload = Callable[[Places], None]

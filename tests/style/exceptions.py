@@ -41,7 +41,6 @@ UNUSED: Final[dict[str, str]] = {
     "set_up_storage_reader": _DCP,
     "prepare_local_plan": _DCP,
     "prepare_global_plan": _DCP,
-    "write_data": _DCP,
     "read_data": _DCP,
     "read_metadata": _DCP,
     "storage_meta": _DCP,

@@ -22,7 +22,7 @@ from trainhouse.checkpointing.chain.chunks import in_threads
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import InvalidStateError, RankFailedError, StaleEpochError
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.checkpointing.staging.layout import PACK_BELOW_BYTES, PACK_BYTES, lay_out
+from trainhouse.checkpointing.staging.body_layout import PACK_BELOW_BYTES, PACK_BYTES, lay_out
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.state.state_tree import put_together, take_apart, tensor_names, unpack
 
