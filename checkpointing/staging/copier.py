@@ -131,11 +131,14 @@ class _CudaMark:
         torch.cuda.current_stream(self._device).wait_event(self._event)
 
 
-def copier_for(optimizers: Sequence[torch.optim.Optimizer]) -> Copier:
-    """The copier for what these optimizers train, guarded by their steps."""
-    devices = {p.device for optimizer in optimizers for group in optimizer.param_groups for p in group["params"] if p.is_cuda}
-    copier = Copier(CudaCopyStream(min(devices, key=str)) if len(devices) == 1 else None)
-    copier.guard([optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.Optimizer)])
+def copier_for(optimizers: Sequence[object]) -> Copier:
+    """The copier for what these optimizers train; where it copies late, their steps wait."""
+    ours = [optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.Optimizer)]
+    devices = {p.device for optimizer in ours for group in optimizer.param_groups for p in group["params"] if p.is_cuda}
+    if len(devices) != 1:
+        return Copier()
+    copier = Copier(CudaCopyStream(devices.pop()))
+    copier.guard(ours)
     return copier
 
 

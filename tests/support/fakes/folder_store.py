@@ -23,8 +23,8 @@ class FolderObjectStore:
         self._objects = folder / "objects"
         self._held = folder / "held"
         self._waiting = folder / "waiting"
-        self._objects.mkdir(parents=True)
-        self._waiting.mkdir()
+        self._objects.mkdir(parents=True, exist_ok=True)
+        self._waiting.mkdir(exist_ok=True)
 
     @property
     def address(self) -> str:
