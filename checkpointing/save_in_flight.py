@@ -100,10 +100,11 @@ class SaveInFlight(Generic[R, T]):
             self._outcome = self._outcome_of(receipt)
         except BaseException as error:  # whatever it is, those who wait are to know it
             self._outcome = Outcome(error=error if isinstance(error, CheckpointError) else failure(error))
+        try:
+            if self._ranks.rank == 0 and self._outcome.error is not None:
+                self._then.failed(self._outcome.error)
         finally:
             self._sent.set()
-            if self._ranks.rank == 0 and self._outcome is not None and self._outcome.error is not None:
-                self._then.failed(self._outcome.error)
             self._known.set()
         if self._ranks.rank == 0 and self._outcome.error is None:
             self._then.saved()

@@ -47,6 +47,8 @@ class Arena:
 
     def view(self, offset: int, size_bytes: int) -> memoryview:
         """A range of it, as bytes to read."""
+        if self._mapped is None and size_bytes:
+            raise ValueError("there is no memory: nothing was staged, or it was given back")
         return memoryview(b"") if self._mapped is None else memoryview(self._mapped)[offset : offset + size_bytes]
 
     def close(self) -> None:

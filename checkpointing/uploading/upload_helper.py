@@ -53,9 +53,10 @@ class UploadHelper:
         return list(answer)
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process, and gives its memory back."""
         if self._connection is not None:
             self._kill()
+        self.arena.close()
 
     def _start(self) -> None:
         ours, its = socket.socketpair()
@@ -88,7 +89,10 @@ class UploadHelper:
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         self.pid, reap = 0, self._reap
-        return reap()
+        try:
+            return reap()
+        except ChildProcessError:  # a program that waits for all of its children had it first
+            return 0
 
 
 class HelperUploader:
