@@ -64,19 +64,11 @@ class CheckpointerSettings:
     host_memory_bytes: int | None = None
 
 
-@dataclass(frozen=True)
-class _Committed:
-    """A commit, and the chunks that it names."""
-
-    saved: SavedCheckpoint
-    chunks: frozenset[str]
-
-
 class PendingSave:
     """A save that is staged: training may go on."""
 
     def __init__(
-        self, save: SaveInFlight[Receipt, _Committed], step: int, stage_s: float, on_saved: Callable[[_Committed], SavedCheckpoint]
+        self, save: SaveInFlight[Receipt, SavedCheckpoint], step: int, stage_s: float, on_saved: Callable[[SavedCheckpoint], None]
     ) -> None:
         self.step = step
         self.stage_s = stage_s
@@ -90,9 +82,17 @@ class PendingSave:
         return self._save.done
 
     def result(self) -> SavedCheckpoint:
-        """Waits for the commit. Collective. Raises as `Checkpointer.save`."""
+        """Waits for the commit. Collective, the first time. Raises as `Checkpointer.save`."""
+        if self.settled:
+            return self._save.known()
+        try:
+            saved = self._save.result()
+        except CheckpointError:
+            self.settled = True
+            raise
         self.settled = True
-        return self._on_saved(self._save.result())
+        self._on_saved(saved)
+        return saved
 
     def wait(self, timeout_s: float) -> bool:
         """Waits so long until this rank knows how it ended; returns whether it does. Not collective."""
@@ -235,22 +235,29 @@ class Checkpointer:
         began = time.perf_counter()
         self._saves += 1
 
-        def commit(receipts: list[Receipt]) -> _Committed:
+        mine: set[str] = set()  # what this rank sends the next time is mostly its own, so it need not know of the others' chunks
+
+        def send() -> Receipt:
+            receipt = self._saver.send(staged, named)
+            mine.update(s.chunk.sha256 for s in receipt.sent)
+            return receipt
+
+        def commit(receipts: list[Receipt]) -> SavedCheckpoint:
             manifest, landed = self._saver.commit(staged, about, receipts, parent, time.perf_counter() - began)
             for earlier in landed:
                 self._completed(earlier)
-            return _Committed(self._completed(manifest), frozenset(c.sha256 for c in manifest.chunks))
+            return self._completed(manifest)
 
         def failed(error: CheckpointError) -> None:
             self._publish("CheckpointFailed", about.created_at_s, step=about.step, reason=str(error))
 
         name = f"{self._name}/{self._saves}"
-        save = SaveInFlight(self._ranks, name, lambda: self._saver.send(staged, named), commit, Afterwards(then, failed))
-        return PendingSave(save, about.step, staged.stage_s, self._saved)
 
-    def _saved(self, committed: _Committed) -> SavedCheckpoint:
-        self._newest, self._named = committed.saved.commit, committed.chunks
-        return committed.saved
+        def saved(checkpoint: SavedCheckpoint) -> None:
+            self._newest, self._named = checkpoint.commit, frozenset(mine)
+
+        save = SaveInFlight(self._ranks, name, send, commit, Afterwards(then, failed))
+        return PendingSave(save, about.step, staged.stage_s, saved)
 
     def save_for_all(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]], step: int, now: float) -> SavedCheckpoint:
         """As `save`, by one rank that holds all of `state`, when others of its gang are gone. `own`: each rank's own state, by rank.

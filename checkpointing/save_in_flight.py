@@ -52,7 +52,6 @@ class SaveInFlight(Generic[R, T]):
         self._known = threading.Event()
         self._abandoned = threading.Event()
         self._committing = threading.Lock()
-        self._keys: list[str] = []
         self._thread = threading.Thread(target=self._run, name="checkpoint-upload", daemon=True)
         self._thread.start()
 
@@ -64,7 +63,16 @@ class SaveInFlight(Generic[R, T]):
     def result(self) -> T:
         """Waits until all ranks know how it ended: its result, or the error. Collective; blocks."""
         self._ranks.each(self._wait_until_sent)
-        return self._ranks.each(self._wait_until_known)
+        return self._ranks.each(self.known)
+
+    def known(self) -> T:
+        """Waits until this rank knows how it ended: its result, or the error. Not collective; blocks."""
+        self._known.wait()
+        assert self._outcome is not None
+        if self._outcome.error is not None:
+            raise self._outcome.error
+        result: T = self._outcome.value  # type: ignore[assignment]
+        return result
 
     def wait(self, timeout_s: float) -> bool:
         """Waits so long until this rank knows how it ended; returns whether it does. Not collective."""
@@ -84,14 +92,6 @@ class SaveInFlight(Generic[R, T]):
 
     def _wait_until_sent(self) -> None:
         self._sent.wait()
-
-    def _wait_until_known(self) -> T:
-        self._known.wait()
-        assert self._outcome is not None
-        if self._outcome.error is not None:
-            raise self._outcome.error
-        result: T = self._outcome.value  # type: ignore[assignment]
-        return result
 
     def _run(self) -> None:
         try:

@@ -98,6 +98,7 @@ def test_the_next_save_waits_for_the_one_under_way_and_none_is_dropped(saving: S
     saving.store.let_go()
     second.join(60)
     assert first.result().step == 1 and results == [2] and saving.saved_steps() == [1, 2]
+    assert at.newest_commit == 2, "a result that is asked for late changes nothing"
 
 
 def test_a_killed_upload_process_costs_one_save_and_the_next_has_another(saving: Saving) -> None:
