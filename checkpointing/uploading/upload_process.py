@@ -5,11 +5,12 @@ end a gang pass it by: the rank decides when it ends.
 Never: touches a tensor, a process group or a device; writes to the rank's output.
 """
 
-import ctypes
 import mmap
 import os
 import signal
 import sys
+import threading
+import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
@@ -21,7 +22,7 @@ from trainhouse.checkpointing.stores.object_store import Body, ObjectStore
 
 NICE = 5
 """Of lower priority than training, which has the processor first."""
-_PR_SET_PDEATHSIG = 1
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,20 @@ def serve(connection: Connection, arena_fd: int, rank_pid: int) -> None:
     """Answers requests until the rank is gone."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != rank_pid:
-        return
+    threading.Thread(target=_end_with, args=(rank_pid,), daemon=True).start()
     os.nice(NICE)
     try:
         settings = connection.recv()
         _answer_all(connection, arena_fd, open_store(settings) if isinstance(settings, StoreSettings) else settings)
     except (EOFError, OSError):
         return
+
+
+def _end_with(rank_pid: int) -> None:
+    """Ends this process when the rank is gone: the kernel's signal for that would come when the thread that started it ends."""
+    while os.getppid() == rank_pid:
+        time.sleep(LOOK_S)
+    os._exit(0)
 
 
 def _answer_all(connection: Connection, arena_fd: int, objects: ObjectStore) -> None:
