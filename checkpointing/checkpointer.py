@@ -7,10 +7,12 @@ Never: decides when to save; reads a clock but the one given.
 
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S, ChunkStore
@@ -19,11 +21,16 @@ from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.chain.restore_candidates import Candidates, resume_from_of
 from trainhouse.checkpointing.chain.retention import Pruner, PruneResult, RetentionPolicy
 from trainhouse.checkpointing.collective import Alone, Ranks
-from trainhouse.checkpointing.errors import CheckpointError, DamagedError
+from trainhouse.checkpointing.errors import CheckpointError, DamagedError, StaleEpochError
 from trainhouse.checkpointing.loader import Loader, PerRankConsumer
 from trainhouse.checkpointing.results import DamagedCheckpoint, RestoreReport, SavedCheckpoint
-from trainhouse.checkpointing.saver import About, Saver, Staged
+from trainhouse.checkpointing.save_in_flight import Afterwards, SaveInFlight, forget
+from trainhouse.checkpointing.saver import About, Receipt, Saver, Staged
+from trainhouse.checkpointing.staging.copier import Copier, copier_for
+from trainhouse.checkpointing.staging.writer import StagingMemory
 from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.checkpointing.uploading.upload_helper import HelperUploader, UploadHelper
+from trainhouse.checkpointing.uploading.uploader import InProcessUploader
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 from trainhouse.events.model.resume_ref import ResumeFrom
 
@@ -34,12 +41,17 @@ def _no_event(name: str, fields: dict[str, Any]) -> None:
     """No-op event sink."""
 
 
+def _nothing() -> None:
+    """Nothing follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointerSettings:
     """Settings of one attempt's checkpointer.
 
     `seed`: of the generators of ranks that a restore adds. `restore_at_most`: of this job's own checkpoints begin from no newer one; those
     that are newer are passed over for good. `grace_s`: age from which a chunk that no commit names is sent again.
+    `host_memory_bytes`: the most that a rank stages at once; a larger state goes in waves, for which training waits. None: no limit.
     """
 
     job_id: str
@@ -49,10 +61,58 @@ class CheckpointerSettings:
     seed: int = 0
     restore_at_most: int | None = None
     grace_s: float = GRACE_S
+    host_memory_bytes: int | None = None
+
+
+class PendingSave:
+    """A save that is staged: training may go on."""
+
+    def __init__(
+        self, save: SaveInFlight[Receipt, SavedCheckpoint], step: int, stage_s: float, on_saved: Callable[[SavedCheckpoint], None]
+    ) -> None:
+        self.step = step
+        self.stage_s = stage_s
+        self.settled = False
+        self._save = save
+        self._on_saved = on_saved
+
+    @property
+    def done(self) -> bool:
+        """Whether this rank knows how it ended; others may not know it yet."""
+        return self._save.done
+
+    def result(self) -> SavedCheckpoint:
+        """Waits for the commit. Collective, the first time. Raises as `Checkpointer.save`."""
+        if self.settled:
+            return self._save.known()
+        try:
+            saved = self._save.result()
+        except CheckpointError:
+            self.settled = True
+            raise
+        self.settled = True
+        self._on_saved(saved)
+        return saved
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits so long until this rank knows how it ended; returns whether it does. Not collective."""
+        return self._save.wait(timeout_s)
+
+    def finish(self) -> None:
+        """Waits for what follows the commit, on rank 0."""
+        self._save.finish()
+
+    def abandon(self) -> bool:
+        """Gives it up; returns whether it ended without a commit. Not collective."""
+        return self._save.abandon()
 
 
 class Checkpointer:
-    """The checkpoints of one job, as one attempt writes and reads them. Every public method but `prune` is collective and blocks."""
+    """The checkpoints of one job, as one attempt writes and reads them.
+
+    Public methods are collective and block, `prune`, `guard`, `save_for_all` and `close` aside. With a `helper` uploads are in its
+    process, else in a thread of this one.
+    """
 
     def __init__(
         self,
@@ -60,6 +120,7 @@ class Checkpointer:
         objects: ObjectStore,
         process_group: dist.ProcessGroup | None = None,
         *,
+        helper: UploadHelper | None = None,
         on_event: OnEvent = _no_event,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -72,23 +133,43 @@ class Checkpointer:
         self._chunks = ChunkStore(objects, settings.job_id, settings.grace_s)
         self._chain = CommitChain(objects, self._writer)
         self._longest_upload_s = settings.grace_s / 2
-        self._saver = Saver(self._ranks, self._chunks, self._chain, self._writer, self._longest_upload_s)
+        self._uploader = InProcessUploader(self._chunks) if helper is None else self._by_helper(helper, settings)
+        self._memory = StagingMemory(self._uploader.arena, Copier(), settings.host_memory_bytes, self._warn_once)
+        self._saver = Saver(self._ranks, self._chunks, self._chain, self._writer, self._longest_upload_s, self._uploader, self._memory)
         self._loader = Loader(self._ranks, self._chunks, settings.seed)
         self._pruner = Pruner(objects, self._writer.job_id)
         self._claimed = False
         self._restore_at_most = settings.restore_at_most
-        self._newest: Manifest | None = None
+        self._newest: int | None = None
+        self._named: frozenset[str] = frozenset()
+        self._pending: PendingSave | None = None
+        self._name = ""
+        self._saves = 0
+        self._warned = False
 
     def claim(self) -> None:
         """Fences off older attempts. Raises StaleEpochError if there is a newer one."""
         if not self._claimed:
-            self._ranks.first(lambda: self._chain.claim(self._clock(), self._restore_at_most))
+            self._name = self._ranks.first(self._claim)
             self._claimed = True
+
+    def _claim(self) -> str:
+        """Claims the chain, on rank 0; returns a name for this attempt's saves among the ranks."""
+        self._chain.claim(self._clock(), self._restore_at_most)
+        return f"checkpoints/{self._writer.writer}"
+
+    def _by_helper(self, helper: UploadHelper, settings: CheckpointerSettings) -> HelperUploader:
+        return HelperUploader(helper, settings.job_id, settings.grace_s, self._chunks.distrusted)
+
+    def _warn_once(self, sentence: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(sentence, stacklevel=2)
 
     @property
     def newest_commit(self) -> int | None:
         """The newest checkpoint of this job that this attempt restored or saved; alike on all ranks."""
-        return None if self._newest is None else self._newest.commit
+        return self._newest
 
     def save(
         self,
@@ -100,49 +181,113 @@ class Checkpointer:
         reason: str = "",
         metrics: Mapping[str, float] | None = None,
     ) -> SavedCheckpoint:
-        """Saves `state` (Stateful objects, tensors, nested values) and each rank's own state.
+        """As `begin_save`, and waits for its result."""
+        return self.begin_save(state, per_rank_state, step, now, reason=reason, metrics=metrics).result()
 
+    def begin_save(
+        self,
+        state: Mapping[str, Any],
+        per_rank_state: Mapping[str, Any],
+        step: int,
+        now: float,
+        *,
+        reason: str = "",
+        metrics: Mapping[str, float] | None = None,
+        then: Callable[[], None] = _nothing,
+    ) -> "PendingSave":
+        """Saves `state` (Stateful objects, tensors, nested values) and each rank's own state; returns once they are staged.
+
+        Everything may be changed then; the checkpoint exists when `result` of what is returned does. One save is under way at a time: the
+        next one waits for it. `then` runs after the commit, on rank 0, in another thread.
         Ranks may hold different keys, and all are saved. Under one key a tensor is alike on all ranks that have it, or sharded over them;
         numbers that differ are the lowest rank's, with a warning.
         Raises StaleEpochError (this attempt must end), ObjectStoreUnavailableError or SaveFailedError (the older checkpoints stand),
-        InvalidStateError.
+        InvalidStateError; so does `result`. An error of the save before is raised by its own `result`, and here if the attempt must end.
         """
+        self._await_pending()
         self._publish("CheckpointStarted", now, step=step, reason=reason)
         try:
-            return self.upload(self.stage(state, per_rank_state), step, now, metrics=metrics)
+            self.claim()
+            staged = self._saver.stage(state, [per_rank_state], self._named)
         except CheckpointError as error:
             self._publish("CheckpointFailed", now, step=step, reason=str(error))
             raise
+        self._pending = self._upload(staged, About(step, self._spec_hash, now, dict(metrics or {})), then)
+        return self._pending
+
+    def _await_pending(self) -> None:
+        """Waits for the save under way, whose own `result` has its error; one of the fence is raised here too."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        try:
+            if not pending.settled:
+                pending.result()
+        except StaleEpochError:
+            raise
+        except CheckpointError:
+            pass
+        pending.finish()
+        forget(self._ranks, f"{self._name}/{self._saves}")
+
+    def _upload(self, staged: Staged, about: About, then: Callable[[], None]) -> "PendingSave":
+        named, parent = self._named, self._newest
+        began = time.perf_counter()
+        self._saves += 1
+
+        mine: set[str] = set()  # what this rank sends the next time is mostly its own, so it need not know of the others' chunks
+
+        def send() -> Receipt:
+            receipt = self._saver.send(staged, named)
+            mine.update(s.chunk.sha256 for s in receipt.sent)
+            return receipt
+
+        def commit(receipts: list[Receipt]) -> SavedCheckpoint:
+            manifest, landed = self._saver.commit(staged, about, receipts, parent, time.perf_counter() - began)
+            for earlier in landed:
+                self._completed(earlier)
+            return self._completed(manifest)
+
+        def failed(error: CheckpointError) -> None:
+            self._publish("CheckpointFailed", about.created_at_s, step=about.step, reason=str(error))
+
+        name = f"{self._name}/{self._saves}"
+
+        def saved(checkpoint: SavedCheckpoint) -> None:
+            self._newest, self._named = checkpoint.commit, frozenset(mine)
+
+        save = SaveInFlight(self._ranks, name, send, commit, Afterwards(then, failed))
+        return PendingSave(save, about.step, staged.stage_s, saved)
 
     def save_for_all(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]], step: int, now: float) -> SavedCheckpoint:
         """As `save`, by one rank that holds all of `state`, when others of its gang are gone. `own`: each rank's own state, by rank.
 
-        Not collective. Of several ranks that try, one succeeds. Raises as `save`, and ChainConflictError for the others.
+        Not collective; gives up the save that is under way. Of several ranks that try, one succeeds. Raises as `save`, and
+        ChainConflictError for the others.
         """
+        self.close()
         chain = CommitChain(self._objects, self._writer)
         saver = Saver(Alone(), self._chunks, chain, self._writer, self._longest_upload_s)
-        parent = self._newest
-        staged = saver.stage_for(state, own)
+        began = time.perf_counter()
+        staged = saver.stage(state, own, frozenset())
         chain.take_over()
+        receipt = saver.send(staged, frozenset())
         about = About(step, self._spec_hash, now, {})
-        manifest, _ = saver.upload(staged, about, frozenset(), parent.commit if parent is not None else None)
+        manifest, _ = saver.commit(staged, about, [receipt], self._newest, time.perf_counter() - began)
         return self._completed(manifest, always_publish=True)
 
-    def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
-        """The part of a save for which training waits: a copy in host memory. Raises InvalidStateError."""
-        return self._saver.stage(state, per_rank_state)
+    def guard(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Lets a save of a device's state go on beside training until one of these takes a step, which waits for it. Call it once."""
+        self._memory.copier = copier_for(optimizers)
 
-    def upload(self, staged: Staged, step: int, now: float, *, metrics: Mapping[str, float] | None = None) -> SavedCheckpoint:
-        """The part of a save that needs the store, not the training state. Raises as `save`."""
-        self.claim()
-        about = About(step, self._spec_hash, now, dict(metrics or {}))
-        parent = self._newest
-        named = frozenset(c.sha256 for c in parent.chunks) if parent is not None else frozenset()
-        manifest, landed = self._saver.upload(staged, about, named, parent.commit if parent is not None else None)
-        for earlier in landed:
-            self._completed(earlier)
-        self._newest = manifest
-        return self._completed(manifest)
+    def close(self, wait_s: float = 0.0) -> None:
+        """Waits so long for the save that is under way, then gives it up unless it is being committed; ends its process. Not collective."""
+        pending, self._pending = self._pending, None
+        if pending is not None and pending.wait(wait_s):
+            pending.finish()
+        self._uploader.close()
+        if pending is not None:
+            pending.abandon()
 
     def restore(self, state: dict[str, Any], per_rank_state_consumer: PerRankConsumer, resume_from: str | None = None) -> RestoreReport:
         """Fills `state` from the newest healthy checkpoint of this job, else from `resume_from`; all ranks from the same one.
@@ -203,7 +348,7 @@ class Checkpointer:
 
     def _restored(self, manifest: Manifest, report: RestoreReport) -> None:
         if manifest.job_id == self._writer.job_id:
-            self._newest = manifest
+            self._newest, self._named = manifest.commit, frozenset(c.sha256 for c in manifest.chunks)
             self._completed(manifest)
         self._publish(
             "CheckpointRestored",

@@ -41,14 +41,21 @@ class Ranks:
     def world_size(self) -> int:
         return 1 if self.alone else dist.get_world_size(self.group)
 
+    @property
+    def store(self) -> Any:
+        """The group's key-value store (torch.distributed.Store), for what is no collective. Safe to use from other threads."""
+        group = self.group or dist.group.WORLD
+        assert group is not None
+        return group.get_group_store()
+
     def all(self, work: Callable[[], T]) -> list[T]:
         """Runs `work` on every rank; everybody gets all results, by rank."""
-        mine = _attempt(work)
+        mine = attempt(work)
         results = [mine]
         if not self.alone:
             results = [mine] * self.world_size
             dist.all_gather_object(results, mine, group=self.group)
-        return list(_values(dict(enumerate(results)), self.world_size).values())
+        return list(values(dict(enumerate(results)), self.world_size).values())
 
     def each(self, work: Callable[[], T]) -> T:
         """Runs `work` on every rank; each gets its own result, which need not be picklable."""
@@ -63,14 +70,14 @@ class Ranks:
     def some(self, ranks: Sequence[int], work: Callable[[], T]) -> dict[int, T]:
         """Runs `work` on these ranks; everybody gets their results. Unlike `all`, it moves these results and no more: gathering
         pads what each rank has to the largest."""
-        outcomes: dict[int, _Outcome] = {}
+        outcomes: dict[int, Outcome] = {}
         for rank in ranks:
-            sent = [_attempt(work) if self.rank == rank else None]
+            sent = [attempt(work) if self.rank == rank else None]
             if not self.alone:
                 dist.broadcast_object_list(sent, group=self.group, group_src=rank)
             assert sent[0] is not None
             outcomes[rank] = sent[0]
-        return _values(outcomes, self.world_size)
+        return values(outcomes, self.world_size)
 
 
 class Alone(Ranks):
@@ -84,7 +91,7 @@ class Alone(Ranks):
         return True
 
 
-class _Outcome:
+class Outcome:
     """A result, or the error instead of it."""
 
     def __init__(self, value: object = None, error: CheckpointError | None = None) -> None:
@@ -92,23 +99,30 @@ class _Outcome:
         self.error = error
 
 
-def _attempt(work: Callable[[], T]) -> _Outcome:
+def attempt(work: Callable[[], T]) -> Outcome:
     try:
-        return _Outcome(value=work())
+        return Outcome(value=work())
     except CheckpointError as error:
-        return _Outcome(error=error)
+        return Outcome(error=error)
     except Exception as error:
-        failed = RankFailedError(f"{type(error).__name__}: {error}")
-        failed.__cause__ = error
-        return _Outcome(error=failed)
+        return Outcome(error=failure(error))
 
 
-def _values(outcomes: Mapping[int, _Outcome], world_size: int) -> dict[int, Any]:
+def failure(error: BaseException) -> RankFailedError:
+    """Returns an exception that is none of ours as one that other ranks may be sent."""
+    failed = RankFailedError(f"{type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed
+
+
+def values(outcomes: Mapping[int, Outcome], world_size: int) -> dict[int, Any]:
     """The results by rank. Raises the most telling error."""
     failed = {rank: o.error for rank, o in outcomes.items() if o.error is not None}
     for kind in _PRECEDENCE:
         for rank, error in failed.items():
             if isinstance(error, kind):
-                error.add_note(f"(on rank {rank} of {world_size})")
+                note = f"(on rank {rank} of {world_size})"
+                if note not in getattr(error, "__notes__", ()):
+                    error.add_note(note)
                 raise error
     return {rank: o.value for rank, o in outcomes.items()}

@@ -1,7 +1,7 @@
 """Interval between saves. Pure: everything comes in as an argument, and the next state goes out.
 
 Holds: the interval is the one that loses least time to saves and to repeated work together (Young 1974, in Daly's 2006 form),
-never outside the spec's bounds. What is not measured yet is the prior's guess.
+never outside the spec's bounds, unless an upload takes longer: one is under way at a time. What is not measured yet is the prior's guess.
 """
 
 import math
@@ -22,10 +22,15 @@ class IntervalBounds:
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured cost of saves and rate of failures so far. `prior_mtbf_s` counts as one failure seen in that time."""
+    """Measured cost of saves and rate of failures so far. `prior_mtbf_s` counts as one failure seen in that time.
+
+    `save_cost_s`: for which a save holds training up. `upload_s`: what it takes beside training after that.
+    """
 
     save_cost_s: float = 1.0
+    upload_s: float = 0.0
     saves: int = 0
+    uploads: int = 0
     failures: int = 0
     run_s: float = 0.0
     prior_mtbf_s: float = 6 * 3600.0
@@ -40,10 +45,16 @@ class Measured:
         mean = cost_s if self.saves == 0 else (1 - COST_WEIGHT) * self.save_cost_s + COST_WEIGHT * cost_s
         return replace(self, save_cost_s=mean, saves=self.saves + 1)
 
+    def uploaded(self, upload_s: float) -> "Measured":
+        """With one more upload of this length."""
+        mean = upload_s if self.uploads == 0 else (1 - COST_WEIGHT) * self.upload_s + COST_WEIGHT * upload_s
+        return replace(self, upload_s=mean, uploads=self.uploads + 1)
+
 
 @dataclass(frozen=True)
 class Advice:
-    """The interval, and whether the store is so slow that saving costs more than SLOW_SHARE of the time."""
+    """The interval, and whether the store is slow: saving holds training up for more than SLOW_SHARE of the time, or an upload takes
+    longer than the interval that would be best."""
 
     interval_s: float
     slow_store: bool
@@ -63,9 +74,8 @@ def best_interval_s(save_cost_s: float, mtbf_s: float) -> float:
 def advise(measured: Measured, bounds: IntervalBounds) -> Advice:
     """The interval to use from now on."""
     wanted_s = best_interval_s(measured.save_cost_s, measured.mtbf_s)
-    interval_s = max(bounds.min_interval_s, min(bounds.max_interval_s, wanted_s))
-    if bounds.every_s is not None:
-        interval_s = bounds.every_s
-    slow = measured.save_cost_s > SLOW_SHARE * (interval_s + measured.save_cost_s)
+    bounded_s = max(bounds.min_interval_s, min(bounds.max_interval_s, wanted_s)) if bounds.every_s is None else bounds.every_s
+    interval_s = max(bounded_s, measured.upload_s) if bounds.every_s is None else bounded_s
+    slow = measured.save_cost_s > SLOW_SHARE * (interval_s + measured.save_cost_s) or measured.upload_s > bounded_s
     reason = f"a save costs {measured.save_cost_s:.2f} s, a failure comes every {measured.mtbf_s:.0f} s: best {wanted_s:.0f} s"
     return Advice(interval_s, slow, reason)

@@ -1,7 +1,7 @@
-"""A save in two parts: `stage` copies into host memory while training waits, `upload` sends and commits.
+"""A save in three parts: `stage` copies into host memory while training waits, `send` uploads a rank's share, `commit` makes it one.
 
-Holds: the manifest is written last, by rank 0, after every rank said that its chunks are in the store; a save that took so long
-that retention could have swept a chunk it relies on is not committed. Both parts are collective.
+Holds: the manifest is written last, by rank 0, with every rank's receipt that its chunks are in the store; a save that took so long
+that retention could have swept a chunk it relies on is not committed.
 Never: writes to local disk.
 """
 
@@ -13,17 +13,21 @@ from typing import Any
 
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.planner import SavePlan
 
 from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer
 from trainhouse.checkpointing.chain.manifest import Chunk, Manifest, Piece, Span, TensorRecord
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, InvalidStateError, SaveFailedError
+from trainhouse.checkpointing.staging.body_layout import LocalSpan
+from trainhouse.checkpointing.staging.copier import Copier
+from trainhouse.checkpointing.staging.writer import PlannedTensor, Share, StagingMemory, StagingWriter
 from trainhouse.checkpointing.state.agreement import RankState, Union, rank_state, union
-from trainhouse.checkpointing.state.dcp_storage import LocalSpan, PlannedTensor, Share, StagingWriter
 from trainhouse.checkpointing.state.part import unsynced_names
-from trainhouse.checkpointing.state.planners import BalancedSavePlanner
+from trainhouse.checkpointing.state.planners import BalancedSavePlanner, Layouts, layouts_of
 from trainhouse.checkpointing.state.state_tree import TakenApart, pack, take_apart, values_of
+from trainhouse.checkpointing.uploading.uploader import Bodies, InProcessUploader, Uploader
 
 MAX_BROADCASTS = 64
 """States that are sent one after the other; more go in one step, whose bytes grow with the ranks instead."""
@@ -43,17 +47,21 @@ class About:
 
 @dataclass(frozen=True)
 class Staged:
-    """A checkpoint in host memory: this rank's share, where its own state is in it, and on rank 0 the plan of all."""
+    """A checkpoint in host memory: this rank's share, where its own state is in it, and on rank 0 the plan of all.
+
+    `sent`: chunks of earlier waves, which are in the store.
+    """
 
     share: Share
     plan: dict[str, PlannedTensor]
     own_spans: tuple[LocalSpan, ...]
     structure_span: LocalSpan
+    sent: tuple[Sent, ...]
     stage_s: float
 
 
 @dataclass(frozen=True)
-class _Receipt:
+class Receipt:
     """Receipt of one rank, sent when its chunks are in the store."""
 
     sent: list[Sent]
@@ -61,58 +69,82 @@ class _Receipt:
     structure_span: LocalSpan
 
 
-class Saver:
-    """Saves for one writer."""
+@dataclass(frozen=True)
+class _KeptPlan:
+    """Plan of a save, for those after it: torch's planning of a large model takes longer than the copy.
 
-    def __init__(self, ranks: Ranks, chunks: ChunkStore, chain: CommitChain, writer: Writer, longest_upload_s: float) -> None:
+    `local`: what this rank writes. `plan`: where all of it is, on rank 0.
+    """
+
+    layouts: Layouts
+    unsynced: frozenset[str]
+    local: SavePlan
+    plan: dict[str, PlannedTensor]
+
+
+class Saver:
+    """Saves for one writer. `stage` is collective; `send` and `commit` are of one rank, and may be called from another thread."""
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        chunks: ChunkStore,
+        chain: CommitChain,
+        writer: Writer,
+        longest_upload_s: float,
+        uploader: Uploader | None = None,
+        memory: StagingMemory | None = None,
+    ) -> None:
         self._ranks = ranks
-        self._chunks = chunks
         self._chain = chain
         self._writer = writer
         self._longest_upload_s = longest_upload_s
+        self._uploader = uploader or InProcessUploader(chunks)
+        self._memory = memory or StagingMemory(self._uploader.arena, Copier(), None, warnings.warn)
         self._compared = False
+        self._kept: _KeptPlan | None = None
+        self._layouts: Layouts = ()
         self._warned: set[str] = set()
 
-    def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
-        """Copies this rank's share of `state`, and its own `per_rank_state`. Collective. Raises InvalidStateError."""
-        return self._stage(state, [per_rank_state])
+    def stage(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]], named: frozenset[str]) -> Staged:
+        """Copies this rank's share of `state`, and its own state. Collective. Raises InvalidStateError, or as `send`.
 
-    def stage_for(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> Staged:
-        """Copies all of `state`, and the own states of all ranks of a gang whose others are gone. For who is Alone. Raises
-        InvalidStateError."""
-        return self._stage(state, own)
-
-    def _stage(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> Staged:
-        began = time.perf_counter()
-        apart, packed, agreed = self._agreed(state, own)
-        writer = self._plan_and_copy(apart, agreed.unsynced)
-        share = writer.staged
-        own_spans = tuple(share.add(content) for content in packed)
-        structure_span = share.add(agreed.skeleton) if self._ranks.rank == 0 else own_spans[0]
-        share.seal()
-        return Staged(share, writer.plan, own_spans, structure_span, time.perf_counter() - began)
-
-    def upload(self, staged: Staged, about: About, named: frozenset[str], parent: int | None) -> tuple[Manifest, list[Manifest]]:
-        """Sends what is not in the store and commits. Collective; returns the manifest, and earlier ones of ours that had landed.
-
-        `named`: hashes that a live manifest of this job names. Raises StaleEpochError, ObjectStoreUnavailableError, SaveFailedError.
+        `own`: this rank's own state; of who is Alone, that of each rank of a gang whose others are gone.
         """
         began = time.perf_counter()
+        apart, packed, agreed = self._agreed(state, own)
+        sent: list[Sent] = []
+        if self._ranks.rank == 0:
+            packed = [*packed, agreed.skeleton]
+        writer = StagingWriter(
+            self._ranks.rank, self._memory, packed, lambda places: sent.extend(self._uploader.send(Bodies(places), named))
+        )
+        self._plan_and_copy(apart, agreed.unsynced, writer)
+        assert writer.share is not None
+        own_spans = writer.share.own_spans[: len(own)]
+        return Staged(writer.share, writer.plan, own_spans, writer.share.own_spans[-1], tuple(sent), time.perf_counter() - began)
 
-        def send() -> _Receipt:
-            return _Receipt(self._chunks.send(staged.share.bodies, named), staged.own_spans, staged.structure_span)
+    def send(self, staged: Staged, named: frozenset[str]) -> Receipt:
+        """Sends what is not in the store. `named`: hashes that a live manifest of this job names. Blocks.
 
-        receipts = self._ranks.all(send)
+        Raises ObjectStoreUnavailableError, SaveFailedError.
+        """
+        staged.share.copied()
+        sent = self._uploader.send(Bodies(staged.share.places), named)
+        return Receipt([*staged.sent, *sent], staged.own_spans, staged.structure_span)
 
-        def commit() -> tuple[Manifest, list[Manifest]]:
-            upload_s = time.perf_counter() - began
-            if upload_s > self._longest_upload_s:
-                raise SaveFailedError(
-                    f"step {about.step}: the upload took {upload_s:.0f} s, more than half of retention's grace: not committed"
-                )
-            return self._chain.append(lambda n: self._manifest(n, staged, about, receipts, parent, upload_s))
+    def commit(
+        self, staged: Staged, about: About, receipts: Sequence[Receipt], parent: int | None, upload_s: float
+    ) -> tuple[Manifest, list[Manifest]]:
+        """Appends the checkpoint to the chain; returns its manifest, and earlier ones of ours that had landed. For rank 0. Blocks.
 
-        return self._ranks.first(commit)
+        Raises StaleEpochError, ObjectStoreUnavailableError, SaveFailedError.
+        """
+        if upload_s > self._longest_upload_s:
+            raise SaveFailedError(
+                f"step {about.step}: the upload took {upload_s:.0f} s, more than half of retention's grace: not committed"
+            )
+        return self._chain.append(lambda n: self._manifest(n, staged, about, receipts, parent, upload_s))
 
     def _agreed(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> tuple[TakenApart, list[bytes], Union]:
         """This rank's tensors and packed own states, and the union of all ranks' states.
@@ -120,14 +152,17 @@ class Saver:
         Of those that are alike one is exchanged, and only hashes where all are. Values are compared by the first save.
         """
         prepared: list[tuple[TakenApart, list[bytes], RankState]] = []
+        layout: Layouts = ()
 
-        def prepare() -> bytes:
+        def prepare() -> tuple[bytes, bool]:
+            nonlocal layout
             apart = take_apart(values_of(state))
             mine = rank_state(apart, unsynced_names(state), sampled=not self._compared)
             prepared.append((apart, [pack(dict(o), "per_rank_state") for o in own], mine))
-            return mine.digest()
+            layout = layouts_of(apart.tensors)
+            return mine.digest(), self._kept is not None and layout == self._kept.layouts
 
-        digests = self._ranks.all(prepare)
+        digests, kept = zip(*self._ranks.all(prepare), strict=True)
         apart, packed, mine = prepared[0]
         if len(set(digests)) == 1:
             agreed = Union(mine.skeleton, mine.unsynced)
@@ -136,6 +171,9 @@ class Saver:
             agreed = self._ranks.each(lambda: union(states))
             self._warn(agreed.unlike)
         self._compared = True
+        if not all(kept) or (self._kept is not None and self._kept.unsynced != agreed.unsynced):
+            self._kept = None
+        self._layouts = layout
         return apart, packed, agreed
 
     def _different(self, digests: Sequence[bytes], mine: RankState) -> dict[int, RankState]:
@@ -153,24 +191,35 @@ class Saver:
             if self._ranks.rank == 0:
                 warnings.warn(unlike[name], stacklevel=2)
 
-    def _plan_and_copy(self, apart: TakenApart, unsynced: frozenset[str]) -> StagingWriter:
-        writer = StagingWriter(self._ranks.rank)
+    def _plan_and_copy(self, apart: TakenApart, unsynced: frozenset[str], writer: StagingWriter) -> None:
+        """Copies by a new plan of all ranks, or by that of the save before if no rank has other tensors or layouts since."""
+        planner = BalancedSavePlanner(self._ranks.world_size, unsynced)
+        kept = self._kept
+        if kept is not None:
+            writer.plan = kept.plan
+            planner.set_up_planner(dict(apart.tensors), is_coordinator=self._ranks.rank == 0)
+            self._ranks.each(lambda: writer.write_data(kept.local, planner))
+            return
+        self._plan_anew(apart, planner, writer)
+        assert writer.local is not None
+        self._kept = _KeptPlan(self._layouts, unsynced, writer.local, writer.plan)
+
+    def _plan_anew(self, apart: TakenApart, planner: BalancedSavePlanner, writer: StagingWriter) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
                 state_dict_saver.save(
                     dict(apart.tensors),
                     storage_writer=writer,
-                    planner=BalancedSavePlanner(self._ranks.world_size, unsynced),
+                    planner=planner,
                     process_group=self._ranks.group,
                     no_dist=self._ranks.alone,
                 )
         except CheckpointException as error:
             raise _first_failure(error) from error
-        return writer
 
     def _manifest(
-        self, commit: int, staged: Staged, about: About, receipts: list[_Receipt], parent: int | None, upload_s: float
+        self, commit: int, staged: Staged, about: About, receipts: Sequence[Receipt], parent: int | None, upload_s: float
     ) -> Manifest:
         base: list[int] = []
         chunks: list[Chunk] = []

@@ -34,6 +34,10 @@ SERVERS = {
     "the agent": "tests/integration/test_agent_life.py::test_a_gang_is_launched_told_and_ended",
     "the launcher": "tests/integration/test_launcher_start.py::TestBothWays::test_two_ranks_of_an_unmodified_script_train",
     "a confined rank": "tests/security/test_job_walls.py::test_no_attack_from_a_rank_or_a_command_beside_it_succeeds[warm]",
+    "the process that uploads": (
+        "tests/integration/test_upload_confined.py"
+        "::test_a_save_is_uploaded_from_memory_that_no_folder_bounds_and_no_process_outlives_its_rank[True]"
+    ),
     "checkpoints of a gang": "tests/integration/test_checkpoint_ddp.py::test_a_resumed_gang_ends_bit_for_bit_as_one_that_never_stopped",
 }
 JOURNEY = "tests/integration/test_journey.py"

@@ -59,11 +59,11 @@ class ChunkStore:
         self._own_prefix = chunks_prefix(job_id)
         self._fresh_s = grace_s / 2
         self._threads = threads
-        self._distrusted: set[str] = set()
+        self.distrusted: set[str] = set()
 
     def distrust(self, sha256: str) -> None:
         """Never again take the stored object's word for this chunk: the next save sends it."""
-        self._distrusted.add(sha256)
+        self.distrusted.add(sha256)
 
     def send(self, bodies: Sequence[Body], named: frozenset[str]) -> list[Sent]:
         """Makes sure that every body is in the store, in order. `named`: hashes that a live manifest of this job names."""
@@ -111,11 +111,11 @@ class ChunkStore:
         if self._is_there(chunk, named):
             return Sent(chunk, new=False)
         self._objects.put(chunk_key(chunk.sha256, self._own_prefix), body)
-        self._distrusted.discard(chunk.sha256)
+        self.distrusted.discard(chunk.sha256)
         return Sent(chunk, new=True)
 
     def _is_there(self, chunk: Chunk, named: frozenset[str]) -> bool:
-        if chunk.sha256 in self._distrusted:
+        if chunk.sha256 in self.distrusted:
             return False
         found = self._objects.stat(chunk_key(chunk.sha256, self._own_prefix))
         if found is None or found.size_bytes != chunk.size_bytes:

@@ -2,7 +2,7 @@
 
 from trainhouse.checkpointing.chain.chunks import ChunkStore
 from trainhouse.checkpointing.chain.manifest import Chunk, Span
-from trainhouse.checkpointing.state.dcp_storage import PACK_BELOW_BYTES, PACK_BYTES
+from trainhouse.checkpointing.staging.body_layout import PACK_BELOW_BYTES, PACK_BYTES
 
 
 class ImportChunks:

@@ -1,12 +1,11 @@
-"""The two ends of `torch.distributed.checkpoint`: a writer that stages into host memory, and a reader of verified chunks.
+"""The reading end of `torch.distributed.checkpoint`: a reader of verified chunks. The writing end is in `staging`.
 
-Holds: the writer touches no network: what it stages is uploaded later, while training may go on. The reader copies into a tensor
-only bytes whose chunk has the hash that the manifest names; ranks share what they read (`SharedReads`).
+Holds: the reader copies into a tensor only bytes whose chunk has the hash that the manifest names; ranks share what they read
+(`SharedReads`).
 """
 
 import dataclasses
 import os
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,115 +13,17 @@ from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
-    StorageMeta,
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
-from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from trainhouse.checkpointing.chain.manifest import Manifest, Piece, TensorRecord
 from trainhouse.checkpointing.errors import DamagedError
 from trainhouse.checkpointing.state.shared_reads import SharedReads
 from trainhouse.checkpointing.stores.object_store import Body
-
-PACK_BELOW_BYTES = 256 * 2**10
-PACK_BYTES = 8 * 2**20
-
-
-@dataclass(frozen=True)
-class LocalSpan:
-    """Bytes within what one rank staged; `body` counts that rank's bodies."""
-
-    rank: int
-    body: int
-    offset: int
-    size_bytes: int
-
-
-@dataclass
-class Share:
-    """Staged data of one rank: bodies of chunks, large things alone, small ones packed together."""
-
-    rank: int
-    bodies: list[bytes] = field(default_factory=list)
-    _pack: bytearray = field(default_factory=bytearray)
-    _pack_at: int = -1
-
-    def add(self, content: bytes) -> LocalSpan:
-        """Keeps some bytes and says where they are."""
-        if len(content) >= PACK_BELOW_BYTES:
-            self.bodies.append(content)
-            return LocalSpan(self.rank, len(self.bodies) - 1, 0, len(content))
-        if self._pack_at < 0:
-            self.bodies.append(b"")
-            self._pack_at = len(self.bodies) - 1
-        span = LocalSpan(self.rank, self._pack_at, len(self._pack), len(content))
-        self._pack += content
-        if len(self._pack) >= PACK_BYTES:
-            self.seal()
-        return span
-
-    def seal(self) -> None:
-        """Ends the pack under way."""
-        if self._pack_at >= 0:
-            self.bodies[self._pack_at] = bytes(self._pack)
-            self._pack, self._pack_at = bytearray(), -1
-
-
-@dataclass(frozen=True)
-class PlannedTensor:
-    """A tensor of the global plan, with spans by rank."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    pieces: tuple[tuple[tuple[int, ...], tuple[int, ...], LocalSpan], ...]
-
-
-class StagingWriter(StorageWriter):
-    """Copies this rank's share into host memory; on the coordinator it keeps the global plan."""
-
-    def __init__(self, rank: int) -> None:
-        self.staged = Share(rank)
-        self.plan: dict[str, PlannedTensor] = {}
-
-    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing: one writer serves one save."""
-
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Nothing to prepare."""
-
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        return plan
-
-    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        return plans
-
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        results = []
-        for item in sorted(plan.items, key=lambda i: (i.index.fqn, tuple(i.index.offset or ()))):
-            found = planner.resolve_data(item)
-            assert isinstance(found, torch.Tensor)
-            span = self.staged.add(tensor_bytes(found))
-            results.append(WriteResult(index=item.index, size_in_bytes=span.size_bytes, storage_data=span))
-        done: Future[list[WriteResult]] = Future()
-        done.set_result(results)
-        return done
-
-    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        spans: dict[MetadataIndex, LocalSpan] = {r.index: r.storage_data for of_rank in results for r in of_rank}
-        for name, tensor in metadata.state_dict_metadata.items():
-            assert isinstance(tensor, TensorStorageMetadata)
-            pieces = tuple((tuple(c.offsets), tuple(c.sizes), spans[MetadataIndex(name, c.offsets)]) for c in tensor.chunks)
-            self.plan[name] = PlannedTensor(str(tensor.properties.dtype).removeprefix("torch."), tuple(tensor.size), pieces)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return True
-
-    def storage_meta(self) -> StorageMeta | None:
-        return None
 
 
 class VerifyingReader(StorageReader):

@@ -6,14 +6,17 @@ values may differ between ranks are written by the lowest rank that has them.
 """
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
+from torch.distributed.tensor import DTensor
 
 from trainhouse.checkpointing.state.balance import share, split_rows
+
+Layouts = tuple[tuple[object, ...], ...]
 
 
 class BalancedSavePlanner(DefaultSavePlanner):
@@ -58,6 +61,13 @@ class StrictLoadPlanner(DefaultLoadPlanner):
 
     def __init__(self) -> None:
         super().__init__(flatten_state_dict=False, allow_partial_load=False)
+
+
+def layouts_of(tensors: Mapping[str, torch.Tensor]) -> Layouts:
+    """Returns all of these tensors that a plan depends on: equal ones, on each rank, have the same plan."""
+    return tuple(
+        (name, t.dtype, t.shape, type(t), (t.placements, t.device_mesh) if isinstance(t, DTensor) else None) for name, t in tensors.items()
+    )
 
 
 def shared_plans(plans: list[SavePlan], unsynced: Collection[str] = ()) -> list[SavePlan]:

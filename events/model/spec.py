@@ -174,6 +174,14 @@ class CheckpointPolicy(Model):
     mode: MetricMode | None = Field(
         None, exclude_if=is_absent, description="whether the least (`min`) or the greatest (`max`) value is the best; default: min"
     )
+    host_memory_gib: float | None = Field(
+        None,
+        gt=0,
+        le=65536,
+        exclude_if=is_absent,
+        description="most GiB of main memory that a rank copies its state to for the upload; a larger state goes in waves, for which "
+        "training waits; default: no limit",
+    )
 
     @model_validator(mode="after")
     def _best_by_what(self) -> "CheckpointPolicy":

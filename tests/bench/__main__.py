@@ -35,6 +35,7 @@ BENCHES = (
     "sse",
     "pages",
     "sql_walls",
+    "checkpoint_stall",
 )
 LONG = ("policies", "directory_growth")
 """Many minutes: run when they are named."""

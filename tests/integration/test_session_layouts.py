@@ -84,7 +84,8 @@ def test_a_killed_gang_goes_on_bit_for_bit_and_restores_in_another_layout(runs: 
     killed.close()
     second = runs.start(TRAIN, (layout, "8", NONE), epoch=1)
     assert told(second, 2, "end") == straight
-    assert second.events("CheckpointRestored")[0][2]["step"] == 4  # type: ignore[index, call-overload]
+    restored = second.events("CheckpointRestored")[0][2]["step"]  # type: ignore[index, call-overload]
+    assert restored in (2, 4), "the kill may come before the commit of step 4, which goes on beside training"
     assert len(straight) == 4 * 2 * 4, "weights and biases of four layers, each with two moments and a count"
     third = runs.start(TRAIN, (other, "10", NONE), epoch=2, ranks=ranks)
     assert told(third, ranks, "begin") == straight

@@ -45,7 +45,6 @@ UNUSED: Final[dict[str, str]] = {
     "set_up_storage_reader": _DCP,
     "prepare_local_plan": _DCP,
     "prepare_global_plan": _DCP,
-    "write_data": _DCP,
     "read_data": _DCP,
     "validate_checkpoint_id": _DCP,
     "seekable": "io.RawIOBase: botocore asks it",

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from tests.support.fakes.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.stores.object_store import Body
 
 WORLD = 4
 _KEY = b"gloo-gang"
@@ -43,6 +44,9 @@ class SharedStore:
 
     def __init__(self, proxy: Any) -> None:
         self._proxy = proxy
+
+    def put(self, key: str, body: Body) -> None:
+        self._proxy.put(key, bytes(body))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._proxy, name)

@@ -39,13 +39,13 @@ from trainhouse.events import RankActivity
 from trainhouse.events.model.spec import Scalar
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.session.context import Context
-from trainhouse.workers.session.errors import InvalidUseError
+from trainhouse.workers.session.errors import InvalidUseError, Stopped
 from trainhouse.workers.session.logging.auto_logging import OwnLog
 from trainhouse.workers.session.logging.sink import Sink, open_sink
 from trainhouse.workers.session.process import randomness, recorder
 from trainhouse.workers.session.process.exit_guard import wait_until_let_go
 from trainhouse.workers.session.process_groups import DEFAULT_TIMEOUT_S, Gang
-from trainhouse.workers.session.saving.checkpoint_saver import Saver, open_saver
+from trainhouse.workers.session.saving.checkpoint_saver import Saver, open_saver, start_helper
 from trainhouse.workers.session.saving.tracked_state import Modules, Optimizers, Stateful, Statefuls, Tracked
 from trainhouse.workers.session.steps.boundary import Boundary
 from trainhouse.workers.session.steps.liveness import Pulse
@@ -91,6 +91,7 @@ class Session:
         Blocks until all ranks are there, at most `timeout_s`. Call it before the model is built, or seed by yourself.
         """
         context = context or Context.from_env(os.environ)
+        helper = start_helper(context)  # before there is a thread or a device: it is a fork then
         randomness.seed_all(context.seed, context.rank)
         sink = open_sink(context)
         pulse = Pulse(Progress(context.rank, sink.progress, sink.life))
@@ -98,9 +99,11 @@ class Session:
             pulse.start()
         try:
             gang = Gang(context, timeout_s)
-            session = cls(context, gang, sink, open_saver(context, gang, sink), pulse)
+            session = cls(context, gang, sink, open_saver(context, gang, sink, helper), pulse)
         except BaseException:
             pulse.stop()
+            if helper is not None:
+                helper.close()
             raise
         if threading.current_thread() is threading.main_thread() and context.job_id is not None:
             signal.signal(signal.SIGTERM, session._boundary.on_sigterm)
@@ -200,7 +203,7 @@ class Session:
             activity.resume(before, time.monotonic(), time.time_ns() // 1_000_000)
 
     def save(self) -> None:
-        """Save when the current step ends, on all ranks: each must call it in the same step."""
+        """Save when the current step ends, on all ranks: each must call it in the same step. Training waits for a copy in memory only."""
         self._boundary.asked_by_program = True
 
     def close(self) -> None:
@@ -208,6 +211,7 @@ class Session:
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
+        self._saver.close(self._boundary.last_wait_s)
         quiet = all([self._own_log.stop(), self._pulse.stop()])
         self._boundary.left()
         self._boundary.report()
@@ -224,7 +228,7 @@ class Session:
         def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
             mine = not self._closed and os.getpid() == self._pid
             if mine:
-                self._boundary.ending()
+                self._boundary.ending(failed=True)
             otherwise(kind, error, trace)
             if mine:
                 self._boundary.rescue(error)
@@ -236,7 +240,7 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
-            self._boundary.ending()
+            self._boundary.ending(failed=not isinstance(error, Stopped))
             self._boundary.rescue(error)
         self.close()
         if error is None:

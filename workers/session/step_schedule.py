@@ -33,7 +33,7 @@ class Wishes:
 
     `stride`: steps until the next agreement. `proved`: it has seen a sound loss since the newest checkpoint; `doubted`: the first one since
     was none. `diverged`: the rank whose loss diverged, the first of them. `work_ms`: what a step takes on this rank by itself; the fastest
-    rank's.
+    rank's. `uploading`: it does not know yet how the save under way ended.
     """
 
     save: bool = False
@@ -43,16 +43,18 @@ class Wishes:
     doubted: bool = False
     diverged: int | None = None
     work_ms: float | None = None
+    uploading: bool = False
 
     def numbers(self) -> tuple[float, ...]:
-        plain = (self.save, self.stop, self.stride, self.proved, self.doubted)
+        plain = (self.save, self.stop, self.stride, self.proved, self.doubted, self.uploading)
         return *map(float, plain), _negative(self.diverged), _negative(self.work_ms)
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> "Wishes":
-        save, stop, stride, proved, doubted, diverged, work = numbers
+        save, stop, stride, proved, doubted, uploading, diverged, work = numbers
         first = None if math.isinf(diverged) else -int(diverged)
-        return cls(save > 0, stop > 0, int(stride), proved > 0, doubted > 0, first, None if math.isinf(work) else -work)
+        fastest = None if math.isinf(work) else -work
+        return cls(save > 0, stop > 0, int(stride), proved > 0, doubted > 0, first, fastest, uploading > 0)
 
 
 def _negative(number: float | None) -> float:

@@ -316,9 +316,10 @@ class _Turn:
             if fields:
                 return f"job {event.job_id} exists with another spec; these fields differ: {', '.join(fields)}. Submit it under a new id"
             return ""
-        if spec.checkpoint.keep_best is not None and self.level < BEST_SINCE:
+        later = next((name for name in ("keep_best", "host_memory_gib") if getattr(spec.checkpoint, name) is not None), None)
+        if later is not None and self.level < BEST_SINCE:
             return (
-                "spec.checkpoint.keep_best: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
+                f"spec.checkpoint.{later}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
                 "and submit again"
             )
         if spec.pool not in state.pools:

@@ -48,3 +48,11 @@ def test_a_slow_store_lengthens_it_and_is_told() -> None:
 def test_failures_shorten_the_time_between_them() -> None:
     calm = Measured(run_s=100_000)
     assert Measured(run_s=100_000, failures=9).mtbf_s == pytest.approx(calm.mtbf_s / 10)
+
+
+def test_it_is_never_shorter_than_an_upload_and_a_store_that_cannot_keep_up_is_slow() -> None:
+    bounds = IntervalBounds(min_interval_s=30, max_interval_s=600)
+    quick, long = Measured().saved(0.05).uploaded(20.0), Measured().saved(0.05).uploaded(100.0)
+    assert advise(quick, bounds).interval_s == advise(Measured().saved(0.05), bounds).interval_s and not advise(quick, bounds).slow_store
+    assert advise(long, bounds).interval_s == 100.0 and advise(long, bounds).slow_store
+    assert advise(long, IntervalBounds(every_s=7)).interval_s == 7, "the next save waits for it then"

@@ -22,8 +22,8 @@ from trainhouse.checkpointing.chain.chunks import in_threads
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import InvalidStateError, RankFailedError, StaleEpochError
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.staging.body_layout import PACK_BELOW_BYTES, PACK_BYTES, lay_out
 from trainhouse.checkpointing.state import rng
-from trainhouse.checkpointing.state.dcp_storage import PACK_BELOW_BYTES, PACK_BYTES, Share
 from trainhouse.checkpointing.state.state_tree import put_together, take_apart, tensor_names, unpack
 
 torch.set_num_threads(1)
@@ -105,13 +105,15 @@ def test_a_ranks_generator_goes_on_at_the_device_that_it_has_now(monkeypatch: py
 
 
 def test_small_things_are_packed_together_within_a_bound() -> None:
-    share = Share(3)
-    spans = [share.add(bytes([i % 256]) * 1000) for i in range(20_000)]
-    large = share.add(b"L" * PACK_BELOW_BYTES)
-    share.seal()
-    assert all(share.bodies[s.body][s.offset : s.offset + s.size_bytes] == bytes([i % 256]) * 1000 for i, s in enumerate(spans))
-    assert share.bodies[large.body] == b"L" * PACK_BELOW_BYTES and large.rank == 3
-    assert len(share.bodies) == 4 and max(map(len, share.bodies)) < PACK_BYTES + PACK_BELOW_BYTES
+    layout = lay_out(3, [1000] * 20_000 + [PACK_BELOW_BYTES])
+    spans, large = layout.spans[:-1], layout.spans[-1]
+    taken: dict[int, int] = {}
+    for span in spans:
+        assert span.offset == taken.get(span.body, 0), "each begins where the one before ends"
+        taken[span.body] = span.offset + span.size_bytes
+    assert layout.bodies[large.body] == PACK_BELOW_BYTES and large.rank == 3
+    assert all(layout.bodies[body] == size for body, size in taken.items())
+    assert len(layout.bodies) == 4 and max(layout.bodies) < PACK_BYTES + PACK_BELOW_BYTES
 
 
 def test_work_in_threads_is_in_order_bounded_and_ends_with_the_first_error() -> None:

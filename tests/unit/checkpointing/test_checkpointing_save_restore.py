@@ -21,6 +21,7 @@ from trainhouse.checkpointing.errors import (
     InvalidStateError,
     NoCheckpointError,
     ObjectStoreUnavailableError,
+    RankFailedError,
     StaleEpochError,
 )
 from trainhouse.checkpointing.state import rng
@@ -313,7 +314,8 @@ def test_a_crash_at_any_write_leaves_the_old_or_the_new_checkpoint_never_a_mixtu
         try:
             here.save(state, {"step": 2}, 2, 2.0)
             finished = True
-        except Crash:
+        except RankFailedError as error:
+            assert isinstance(error.__cause__, Crash)
             finished = False
         objects.arm(-1, False)
         found, own = {k: torch.full_like(v, -1) for k, v in state.items()}, {}

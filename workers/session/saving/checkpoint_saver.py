@@ -1,7 +1,7 @@
 """Destination of a session's checkpoints: the job's commit chain in the object store, or none when the script runs on its own.
 
-Holds: all ranks call `restore` and `save` at the same steps. A newer attempt ends this one: StaleEpochError passes through. A store that is
-away for long costs a save, not the training: the older checkpoints stand, and the next due one is tried again.
+Holds: all ranks call `restore`, `save` and `settle` at the same steps. A newer attempt ends this one: StaleEpochError passes through. A
+store that is away for long costs a save, not the training: the older checkpoints stand, and the next due one is tried again.
 """
 
 import sys
@@ -11,10 +11,12 @@ from typing import Any, Literal, Protocol
 
 from trainhouse.checkpointing.chain.manifest import LOSS
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
-from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings, PendingSave
 from trainhouse.checkpointing.errors import CheckpointError, RetryableError
 from trainhouse.checkpointing.lease.signed_store import open_store
+from trainhouse.checkpointing.results import SavedCheckpoint
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.events.model.spec import CheckpointPolicy, MetricMode
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.logging.sink import Sink
@@ -34,7 +36,18 @@ class Saver(Protocol):
         """Put back the newest healthy checkpoint into `tracked`; the number of steps that it has behind it, 0 for none. Blocks."""
 
     def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
-        """Commit a checkpoint of `step` finished steps, with what was measured there; whether it exists now. Blocks."""
+        """Stage a checkpoint of `step` finished steps, with what was measured there; whether it is on its way. Blocks for that, and for
+        the upload of the one before."""
+
+    @property
+    def uploading(self) -> bool:
+        """True while this rank does not know how the save under way ended."""
+
+    def settle(self) -> SavedCheckpoint | None:
+        """Wait until all ranks know how the save under way ended; None if there is no checkpoint of it. Collective; blocks."""
+
+    def close(self, wait_s: float) -> None:
+        """Wait so long for the save under way, then give it up. Not collective; blocks."""
 
     def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
         """Commit what this rank alone has, `own` being each rank's own state; whether it was. Not collective; blocks."""
@@ -63,6 +76,18 @@ class Unsaved:
     def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
         """Nothing is saved."""
         return False
+
+    @property
+    def uploading(self) -> bool:
+        """False."""
+        return False
+
+    def settle(self) -> SavedCheckpoint | None:
+        """Nothing is on its way."""
+        return None
+
+    def close(self, wait_s: float) -> None:
+        """Nothing to end."""
 
     def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
         """Nothing is saved."""
@@ -101,32 +126,62 @@ class CommitSaver:
         self._tidies = tidies
         self._retention = retention
         self._warned = False
+        self._pending: PendingSave | None = None
         self._resume_from = resume_from
         self._restored: int | None = None
         self._proved: int | None = None
 
     def restore(self, tracked: Tracked) -> int:
         """From the job's own chain, else from `resume_from`."""
+        self._checkpointer.guard(tracked.optimizers)
         report = self._checkpointer.restore(tracked.shared(), tracked.put_back_own, self._resume_from)
         self._restored = self._checkpointer.newest_commit
         return report.step
 
     def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
-        """Commit, then remove what retention gives up."""
+        """Stage; what retention gives up is removed after the commit."""
+        self._pending = None
         try:
-            self._checkpointer.save(tracked.shared(), tracked.of_this_rank(), step, time.time(), metrics=metrics)
+            self._pending = self._checkpointer.begin_save(
+                tracked.shared(), tracked.of_this_rank(), step, time.time(), metrics=metrics, then=self._tidy_up
+            )
         except RetryableError as error:
-            print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)
-            return False
+            self._report_failed(step, error)
+        return self._pending is not None
+
+    @property
+    def uploading(self) -> bool:
+        """By this rank's own knowledge."""
+        return self._pending is not None and not self._pending.done
+
+    def settle(self) -> SavedCheckpoint | None:
+        """Reports a save that failed."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return None
+        try:
+            return pending.result()
+        except RetryableError as error:
+            self._report_failed(pending.step, error)
+            return None
+
+    def close(self, wait_s: float) -> None:
+        """Ends the process that uploads, too."""
+        self._checkpointer.close(wait_s)
+
+    def _report_failed(self, step: int, error: RetryableError) -> None:
+        print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)
+
+    def _tidy_up(self) -> None:
+        """Removes what retention gives up, and what earlier attempts left; on rank 0, beside training."""
         try:
             done = self._checkpointer.prune(self._retention, frozenset() if self._proved is None else frozenset({self._proved}))
             if done.unmeasured:
                 self._warn_unmeasured()
-        except RetryableError as error:
+        except CheckpointError as error:
             print(f"older checkpoints were not removed, the next save tries again: {error}", file=sys.stderr, flush=True)
         if self._tidies and self._elsewhere is not None:
             self._tidy(self._elsewhere)
-        return True
 
     def _warn_unmeasured(self) -> None:
         """Once an attempt: the program may log it later."""
@@ -174,7 +229,21 @@ class CommitSaver:
         return self._restored if self._proved is None else self._proved
 
 
-def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
+def start_helper(context: Context) -> UploadHelper | None:
+    """Starts the process that uploads this rank's checkpoints; None where nothing is saved, or no process can be started.
+
+    The earlier it is called the better: before there is a thread, a process group or a device.
+    """
+    if context.job_id is None:
+        return None
+    try:
+        return UploadHelper(StoreSettings())
+    except OSError as error:
+        print(f"no process to upload checkpoints could be started, training's own uploads them: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def open_saver(context: Context, gang: Gang, sink: Sink, helper: UploadHelper | None = None) -> Saver:
     """The saver of this rank's job; claims the commit chain for its epoch. Blocks. Raises CheckpointError."""
     if context.job_id is None:
         return Unsaved()
@@ -185,6 +254,7 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
         sink.event(name, payload, event_id)
 
     objects = open_store(StoreSettings())
+    gib = context.policy.host_memory_gib
     settings = CheckpointerSettings(
         job_id=context.job_id,
         epoch=context.epoch,
@@ -192,8 +262,9 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
         spec_hash=context.spec_sha256,
         seed=context.seed,
         restore_at_most=context.restore_at_most,
+        host_memory_bytes=None if gib is None else int(gib * 2**30),
     )
-    checkpointer = Checkpointer(settings, objects, gang.control, on_event=on_event)
+    checkpointer = Checkpointer(settings, objects, gang.control, helper=helper, on_event=on_event)
     checkpointer.claim()
     elsewhere = Elsewhere(objects, context.job_id, context.epoch)
     tidies = context.rank == 0 and context.world_size > 1

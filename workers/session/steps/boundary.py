@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
@@ -32,6 +33,9 @@ from trainhouse.workers.session.steps.untracked import Untracked
 from trainhouse.workers.session.steps.worktime import WorkTime
 
 SIGTERM_EXIT = 128 + 15
+TERMINATED_WAIT_S = 5.0
+"""Of the seconds between SIGTERM and SIGKILL, for the upload under way."""
+LAST_WAIT_S = 600.0
 
 
 class Boundary:
@@ -53,14 +57,17 @@ class Boundary:
         self._pid = os.getpid()
         self._terminated = False
         self._leaving = False
+        self._failed = False
         self._stepping = False
         self._next_agreement = 0
         self._agreed_at: int | None = None
         self._began = (0.0, 0)
         self._busy_s = 0.0
         self._proved = False
-        self._saved_at = time.monotonic()
+        self._saved_at = self._committed_at = time.monotonic()
         self._saved_step: int | None = None
+        self._sound_step = -1
+        self._on_its_way: tuple[int, float] | None = None
         self._measured = Measured(failures=context.attempt)
         reports = saver.saves and context.rank == 0
         self.untracked = Untracked(context.policy, self._report_untracked if reports else None)
@@ -81,8 +88,9 @@ class Boundary:
     def rescue(self, error: BaseException) -> None:
         """The program ends with `error`: if it says that another rank is gone, the last finished step is saved for all. Blocks."""
         if self._watch is None or not self._watch.diverged:
-            cost_s = self._measured.save_cost_s if self._measured.saves else 0.0  # a guess is no reason to lose steps
-            self._survival.rescue(error, time.monotonic() - self._saved_at, cost_s)
+            measured = self._measured
+            cost_s = measured.save_cost_s + measured.upload_s if measured.saves else 0.0  # a guess is no reason to lose steps
+            self._survival.rescue(error, time.monotonic() - self._committed_at, cost_s)
 
     def on_sigterm(self, number: int, frame: FrameType | None) -> None:
         """Signal handler: leave at the next boundary, without a save; at once when not between the first step and the last.
@@ -96,9 +104,17 @@ class Boundary:
         if not self._stepping and not self._leaving:
             self._leave(SIGTERM_EXIT)
 
-    def ending(self) -> None:
-        """The program ends, by its own doing or by an error: from here on nothing stops it but SIGKILL."""
+    def ending(self, failed: bool = False) -> None:
+        """The program ends, by its own doing or by an error (`failed`): from here on nothing stops it but SIGKILL."""
         self._leaving = True
+        self._failed = self._failed or failed
+
+    @property
+    def last_wait_s(self) -> float:
+        """Seconds that the end of this rank may wait for a save under way: for none where others of its gang may be gone."""
+        if self._context.world_size > 1 and self._failed:
+            return 0.0
+        return TERMINATED_WAIT_S if self._terminated else LAST_WAIT_S
 
     def _leave(self, exit_code: int) -> NoReturn:
         self._leaving = True
@@ -109,7 +125,7 @@ class Boundary:
         now = time.monotonic()
         self.untracked.begin()
         self._began = (now, step)
-        self._saved_at = now
+        self._saved_at = self._committed_at = now
         self._saved_step = step if step else None
         self._stepping = True
         self._next_agreement = step + 1
@@ -123,11 +139,15 @@ class Boundary:
         self._keep_own(step, time.monotonic())
         if self._terminated:
             self._leave(SIGTERM_EXIT)
-        agreed = self._agree(step) if self._must_agree and self._agreement_due(step) else Wishes()
+        due = self._must_agree and self._agreement_due(step)
+        agreed = self._agree(step) if due else Wishes()
+        if due and not agreed.uploading:
+            self._settle()
         if agreed.save or self.asked_by_program or step_schedule.save_by_step(self.policy, step):
             self._save(step)
             self.asked_by_program = False
         if agreed.stop:
+            self._settle()
             self.report()
             self._leave(EXIT_STOPPED)
         self.untracked.look(step, time.monotonic())
@@ -137,6 +157,9 @@ class Boundary:
     def end(self, step: int) -> None:
         """All steps are done: keep the result."""
         self._save(step)
+        if not self._settle():
+            self._save(step)
+            self._settle()
         self.report()
 
     def left(self) -> None:
@@ -149,23 +172,45 @@ class Boundary:
         self._progress.report(time.monotonic(), _now_ms())
 
     def _save(self, step: int) -> None:
-        """Save unless this very step is saved already. All ranks call it at the same step."""
-        if not self._saver.saves or not self.tracked or step == self._saved_step:
+        """Begin a save unless this very step is saved already, or on its way. All ranks call it at the same step."""
+        if not self._saver.saves or not self.tracked or step == self._saved_step or (self._on_its_way and step == self._on_its_way[0]):
             return
+        self._settle()
         if self._watch is not None and step != self._agreed_at:
             self._heed(self._gang.agree(self._known()), step)
+        with self._saving():
+            began = time.monotonic()
+            staged = self._saver.save(self.tracked, step, self._progress.measured())
+            self._saved_at = time.monotonic()
+        if staged:
+            self._on_its_way = (step, began)
+            self._proved = False
+            self._measured = self._measured.saved(self._saved_at - began)
+
+    def _settle(self) -> bool:
+        """Waits for the save under way, if any; False if it failed. All ranks call it at the same step."""
+        if self._on_its_way is None:
+            return True
+        (step, began), self._on_its_way = self._on_its_way, None
+        with self._saving():
+            saved = self._saver.settle()
+        if saved is not None:
+            self._saved_step, self._committed_at = step, began
+            self._measured = self._measured.uploaded(saved.upload_s)
+            if self._sound_step > step:
+                self._saver.proved()
+        return saved is not None
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Counts what is inside as a save's stall."""
         activity = self._progress.activity
-        began = time.monotonic()
-        before = activity.begin(RankActivity.SAVING, began, _now_ms())
+        before = activity.begin(RankActivity.SAVING, time.monotonic(), _now_ms())
         self.report()
         try:
-            if self._saver.save(self.tracked, step, self._progress.measured()):
-                self._saved_step = step
-                self._proved = False
-                self._measured = self._measured.saved(time.monotonic() - began)
+            yield
         finally:
-            self._saved_at = time.monotonic()
-            activity.resume(before, self._saved_at, _now_ms())
+            activity.resume(before, time.monotonic(), _now_ms())
         self.report()
 
     def _keep_own(self, step: int, now: float) -> None:
@@ -196,6 +241,7 @@ class Boundary:
             doubted=diverged and not self._proved,
             diverged=self._context.rank if diverged else None,
             work_ms=self.work.ms if self._context.alike else None,
+            uploading=self._saver.uploading,
         )
 
     def _agree(self, step: int) -> Wishes:
@@ -221,7 +267,9 @@ class Boundary:
         self._agreed_at = step
         self._progress.fastest_work_time_ms = agreed.work_ms
         if agreed.proved and not agreed.doubted:
-            self._saver.proved()
+            self._sound_step = step
+            if self._on_its_way is None:
+                self._saver.proved()
         if agreed.diverged is not None:
             self._halt(agreed.diverged, step)
 

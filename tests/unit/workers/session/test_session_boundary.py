@@ -13,6 +13,7 @@ import torch
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.results import SavedCheckpoint
 from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.workers import Session
 from trainhouse.workers.session import EXIT_STOPPED, Context, InvalidUseError, Stopped
@@ -40,6 +41,16 @@ class SavedInMemory:
     def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
         self.steps.append(step)
         return not self.fails
+
+    @property
+    def uploading(self) -> bool:
+        return False
+
+    def settle(self) -> SavedCheckpoint | None:
+        return SavedCheckpoint(len(self.steps), self.steps[-1], 0, 0, 0.0, 0.0, "")
+
+    def close(self, wait_s: float) -> None:
+        pass
 
     def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
         return False

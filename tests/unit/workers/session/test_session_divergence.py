@@ -48,6 +48,8 @@ def train(session: Session, losses: list[Any]) -> int:
     except Stopped as stopped:
         assert isinstance(stopped.code, int)
         return stopped.code
+    finally:
+        session.close()
     return 0
 
 

@@ -35,6 +35,7 @@ def train(folder: Path, store: MemoryObjectStore, metrics: list[dict[str, Any]],
     session.track(model=torch.nn.Linear(1, 1))
     for step in session.steps(len(metrics)):
         session.log(**metrics[step])
+    session.close()
 
 
 def left(store: MemoryObjectStore) -> dict[int, dict[str, float]]:

@@ -287,4 +287,5 @@ def test_ranks_that_may_remove_nothing_save_all_the_same(tmp_path: Path, capfd: 
     checkpointer, elsewhere = Checkpointer(CheckpointerSettings("j", 4, 1, "0" * 64), objects), Elsewhere(objects, "j", 4)
     saver = CommitSaver(checkpointer, RetentionPolicy(1), resume_from=None, elsewhere=elsewhere, tidies=True)
     assert [saver.save(Tracked(torch.nn.Linear(1, 1)), step, {}) for step in (1, 2)] == [True, True]
+    saver.close(60)
     assert capfd.readouterr().err.count("no right to remove") == 1

@@ -1,0 +1,1 @@
+"""Copies of the training state in host memory that is kept between saves."""

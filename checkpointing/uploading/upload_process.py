@@ -1,0 +1,88 @@
+"""The process that uploads for one rank: `python -m trainhouse.checkpointing.uploading.upload_process SOCKET ARENA`, or a fork.
+
+Holds: it reads staged memory, hashes it and talks to the object store; it ends when its rank does, whatever way that ends. Signals that
+end a gang pass it by: the rank decides when it ends.
+Never: touches a tensor, a process group or a device; writes to the rank's output.
+"""
+
+import mmap
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
+from trainhouse.checkpointing.errors import CheckpointError, SaveFailedError
+from trainhouse.checkpointing.lease.signed_store import open_store
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.object_store import Body, ObjectStore
+
+NICE = 5
+"""Of lower priority than training, which has the processor first."""
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One request. `places`: offset and size in bytes of each body in an arena of `arena_bytes`."""
+
+    job_id: str
+    grace_s: float
+    arena_bytes: int
+    places: tuple[tuple[int, int], ...]
+    named: frozenset[str]
+    distrusted: frozenset[str] = field(default_factory=frozenset)
+
+
+def serve(connection: Connection, arena_fd: int, rank_pid: int) -> None:
+    """Answers requests until the rank is gone."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(rank_pid,), daemon=True).start()
+    os.nice(NICE)
+    try:
+        settings = connection.recv()
+        _answer_all(connection, arena_fd, open_store(settings) if isinstance(settings, StoreSettings) else settings)
+    except (EOFError, OSError):
+        return
+
+
+def _end_with(rank_pid: int) -> None:
+    """Ends this process when the rank is gone: the kernel's signal for that would come when the thread that started it ends."""
+    while os.getppid() == rank_pid:
+        time.sleep(LOOK_S)
+    os._exit(0)
+
+
+def _answer_all(connection: Connection, arena_fd: int, objects: ObjectStore) -> None:
+    mapped: mmap.mmap | None = None
+    while True:
+        request: Upload = connection.recv()
+        if mapped is None or len(mapped) != request.arena_bytes:
+            mapped = mmap.mmap(arena_fd, request.arena_bytes, prot=mmap.PROT_READ)
+        connection.send(_answer(request, [memoryview(mapped)[offset : offset + size] for offset, size in request.places], objects))
+
+
+def _answer(request: Upload, bodies: list[Body], objects: ObjectStore) -> list[Sent] | CheckpointError:
+    chunks = ChunkStore(objects, request.job_id, request.grace_s)
+    for sha256 in request.distrusted:
+        chunks.distrust(sha256)
+    try:
+        return chunks.send(bodies, request.named)
+    except CheckpointError as error:
+        return error
+    except Exception as error:
+        return SaveFailedError(f"the upload failed: {type(error).__name__}: {error}")
+
+
+def main() -> None:
+    """Serves the rank that started this interpreter."""
+    socket_fd, arena_fd = map(int, sys.argv[1:3])
+    serve(Connection(socket_fd), arena_fd, os.getppid())
+
+
+if __name__ == "__main__":
+    main()

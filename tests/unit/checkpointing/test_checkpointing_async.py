@@ -1,0 +1,214 @@
+"""Saves beside training: what is staged is what is saved, one save is under way at a time, and a dead upload process costs one save."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from tests.support.fakes.folder_store import FolderObjectStore
+from tests.support.waiting import until
+from trainhouse.checkpointing.chain.commits import head, read_entry
+from trainhouse.checkpointing.chain.manifest import Manifest
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.errors import SaveFailedError, StaleEpochError
+from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
+
+torch.set_num_threads(1)
+MIB = 2**20
+
+
+class Saving:
+    """A training state of some MiB, and a checkpointer with an upload process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = FolderObjectStore(folder)
+        self.helper = UploadHelper(self.store)
+        self.events: list[tuple[str, Any]] = []
+        self.state = {"a": torch.arange(MIB // 4, dtype=torch.float32), "b": torch.zeros(MIB // 4), "small": torch.zeros(3)}
+        self.opened: list[Checkpointer] = []
+
+    def checkpointer(self, epoch: int = 1, **settings: Any) -> Checkpointer:
+        at = Checkpointer(
+            CheckpointerSettings("j", epoch, 0, "spec", **settings),
+            self.store,
+            helper=self.helper if epoch == 1 else None,
+            on_event=lambda name, fields: self.events.append((name, fields.get("reason") or fields["step"])),
+        )
+        self.opened.append(at)
+        return at
+
+    def train(self) -> None:
+        for tensor in self.state.values():
+            tensor += 1
+
+    def restored(self) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]]:
+        found, own = {name: torch.full_like(tensor, -1) for name, tensor in self.state.items()}, {}
+        report = Checkpointer(CheckpointerSettings("j", 9, 0, "spec"), self.store).restore(found, own.update)
+        return report.step, found, own
+
+    def saved_steps(self) -> list[int]:
+        entries = [read_entry(self.store, "j", n) for n in range(head(self.store, "j") + 1)]
+        return [entry.step for entry in entries if isinstance(entry, Manifest)]
+
+
+@pytest.fixture
+def saving(tmp_path: Path) -> Iterator[Saving]:
+    here = Saving(tmp_path / "store")
+    yield here
+    here.store.let_go()
+    for at in here.opened:
+        at.close()
+    here.helper.close()
+
+
+def test_training_changes_its_state_while_the_upload_is_held_and_the_staged_one_is_saved(saving: Saving) -> None:
+    at, before = saving.checkpointer(), {name: tensor.clone() for name, tensor in saving.state.items()}
+    saving.store.hold()
+    pending = at.begin_save(saving.state, {"step": 1}, 1, 1.0)
+    until(lambda: saving.store.waiting > 0)
+    saving.train()
+    assert not pending.done and saving.saved_steps() == [] and saving.events == [("CheckpointStarted", 1)]
+    saving.store.let_go()
+    assert pending.result().step == 1
+    assert [name for name, _ in saving.events] == ["CheckpointStarted", "CheckpointCompleted"]
+    step, found, own = saving.restored()
+    assert step == 1 and own == {"step": 1} and all(torch.equal(found[name], tensor) for name, tensor in before.items())
+
+
+def test_the_next_save_waits_for_the_one_under_way_and_none_is_dropped(saving: Saving) -> None:
+    at = saving.checkpointer()
+    saving.store.hold()
+    first = at.begin_save(saving.state, {}, 1, 1.0)
+    saving.train()
+    results: list[int] = []
+    second = threading.Thread(target=lambda: results.append(at.save(saving.state, {}, 2, 2.0).step))
+    second.start()
+    until(lambda: saving.store.waiting > 0)
+    assert [step for _, step in saving.events] == [1] and second.is_alive(), "the second has not begun"
+    saving.store.let_go()
+    second.join(60)
+    assert first.result().step == 1 and results == [2] and saving.saved_steps() == [1, 2]
+    assert at.newest_commit == 2, "a result that is asked for late changes nothing"
+
+
+def test_a_killed_upload_process_costs_one_save_and_the_next_has_another(saving: Saving) -> None:
+    at = saving.checkpointer()
+    at.save(saving.state, {}, 1, 1.0)
+    saving.train()
+    saving.store.hold()
+    pending = at.begin_save(saving.state, {}, 2, 2.0)
+    until(lambda: saving.store.waiting > 0)
+    killed = saving.helper.pid
+    os.kill(killed, signal.SIGKILL)
+    with pytest.raises(SaveFailedError, match=rf"pid {killed}\) was ended by SIGKILL; the older checkpoints stand"):
+        pending.result()
+    assert saving.events[-1][0] == "CheckpointFailed" and "SIGKILL" in saving.events[-1][1]
+    assert saving.saved_steps() == [1]
+    saving.store.let_go()
+    at.save(saving.state, {}, 3, 3.0)
+    anew = saving.helper.pid
+    assert anew not in (0, killed)
+    for step in (4, 5):
+        saving.train()
+        at.save(saving.state, {}, step, float(step))
+    assert saving.helper.pid == anew and saving.saved_steps() == [1, 3, 4, 5], "it stays, whichever thread started it"
+
+
+def test_the_same_memory_is_used_by_every_save(saving: Saving) -> None:
+    at, seen = saving.checkpointer(), set()
+    for step in range(1, 21):
+        at.save(saving.state, {"step": step}, step, float(step))
+        saving.train()
+        seen.add((saving.helper.arena.whole.data_ptr(), saving.helper.arena.size_bytes, saving.helper.pid))
+    assert len(seen) == 1 and saving.saved_steps() == list(range(1, 21))
+
+
+def test_a_save_that_is_given_up_leaves_the_commit_before(saving: Saving) -> None:
+    at = saving.checkpointer()
+    at.save(saving.state, {}, 1, 1.0)
+    saving.train()
+    saving.store.hold()
+    at.begin_save(saving.state, {}, 2, 2.0)
+    at.close()
+    saving.store.let_go()
+    assert saving.restored()[0] == 1 and saving.saved_steps() == [1]
+
+
+def test_the_end_waits_for_the_upload_as_long_as_it_is_told(saving: Saving) -> None:
+    at = saving.checkpointer()
+    at.begin_save(saving.state, {}, 1, 1.0)
+    at.close(60)
+    assert saving.saved_steps() == [1]
+
+
+def test_a_newer_attempt_that_came_during_the_upload_is_an_error_of_the_save_and_of_the_next(saving: Saving) -> None:
+    at = saving.checkpointer()
+    saving.store.hold()
+    at.claim()
+    pending = at.begin_save(saving.state, {}, 1, 1.0)
+    saving.checkpointer(epoch=2).claim()
+    saving.store.let_go()
+    with pytest.raises(StaleEpochError):
+        at.begin_save(saving.state, {}, 2, 2.0)
+    with pytest.raises(StaleEpochError):
+        pending.result()
+    assert saving.saved_steps() == []
+
+
+def test_a_state_larger_than_its_memory_goes_in_waves_and_is_told_once(saving: Saving) -> None:
+    at = saving.checkpointer(host_memory_bytes=MIB + MIB // 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in (1, 2):
+            saving.train()
+            at.save(saving.state, {"step": step}, step, float(step))
+    (told,) = [str(w.message) for w in caught if "waves" in str(w.message)]
+    assert "host_memory_gib" in told and saving.helper.arena.size_bytes == 2 * MIB
+    step, found, own = saving.restored()
+    assert step == 2 and own == {"step": 2} and all(torch.equal(found[name], tensor) for name, tensor in saving.state.items())
+
+
+def test_memory_that_cannot_be_had_is_told_and_the_save_goes_in_waves(saving: Saving) -> None:
+    """A limit on the sizes of files is one for this memory, too."""
+    saving.state["c"] = torch.ones(MIB // 4)
+    at, limits = saving.checkpointer(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * MIB, limits[1]))
+    try:
+        with pytest.warns(UserWarning, match=r"3 MiB of host memory .* could not be had .*: saves go in waves"):
+            at.save(saving.state, {}, 1, 1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert all(torch.equal(saving.restored()[1][name], tensor) for name, tensor in saving.state.items())
+
+
+def test_the_upload_process_ends_with_its_rank_and_not_with_a_signal_to_the_gang(saving: Saving) -> None:
+    helper = psutil.Process(saving.helper.pid)
+    saving.checkpointer().save(saving.state, {}, 1, 1.0)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        helper.send_signal(number)
+    saving.train()
+    saving.opened[0].save(saving.state, {}, 2, 2.0)
+    assert helper.is_running() and saving.saved_steps() == [1, 2]
+    saving.helper.close()
+    until(lambda: not helper.is_running())
+
+
+def test_a_tensor_that_comes_or_changes_its_shape_after_a_save_is_in_the_next(saving: Saving) -> None:
+    at = saving.checkpointer()
+    at.save(saving.state, {}, 1, 1.0)
+    saving.state |= {"later": torch.arange(5), "small": torch.ones(4)}
+    at.save(saving.state, {}, 2, 2.0)
+    saving.train()
+    at.save(saving.state, {}, 3, 3.0)
+    step, found, _ = saving.restored()
+    assert step == 3 and all(torch.equal(found[name], tensor) for name, tensor in saving.state.items())

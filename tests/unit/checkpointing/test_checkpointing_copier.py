@@ -1,0 +1,147 @@
+"""The contract of copies into host memory: on this host, on a stream that is late, and on a device where there is one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from trainhouse.checkpointing.staging.arena import Arena
+from trainhouse.checkpointing.staging.copier import Copier, CopyStream, CudaCopyStream, Mark
+
+torch.set_num_threads(1)
+
+
+class LateStream:
+    """A stream of copies that are done by another thread, once they are let go."""
+
+    def __init__(self) -> None:
+        self.pinned: list[int] = []
+        self.late = 0
+        self.held = threading.Event()
+        self._copies: list[Callable[[], object]] = []
+
+    def follow(self) -> None:
+        self._copies = []
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        self.late += 1
+        self._copies.append(lambda: target.copy_(source))
+
+    def mark(self) -> Mark:
+        copies, self._copies = self._copies, []
+        done = threading.Event()
+
+        def run() -> None:
+            self.held.wait(60)
+            for copy in copies:
+                copy()
+            done.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        return _LateMark(done, self.held)
+
+    def pin(self, memory: torch.Tensor) -> None:
+        self.pinned.append(memory.numel())
+
+
+class _LateMark:
+    """`hold` lets the copies go, as a device goes on by itself while its stream waits."""
+
+    def __init__(self, done: threading.Event, held: threading.Event) -> None:
+        self._done, self._held = done, held
+
+    def wait(self) -> None:
+        self._done.wait(60)
+
+    def hold(self) -> None:
+        self._held.set()
+        self._done.wait(60)
+
+
+class Trained:
+    """A model with a buffer that its forward pass changes, and an optimizer with moments."""
+
+    def __init__(self, device: str) -> None:
+        self.model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)).to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
+        self.backward()
+        self.optimizer.step()
+
+    def backward(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(torch.randn(4, 8, device=next(self.model.parameters()).device)).square().sum().backward()
+
+    def tensors(self) -> list[torch.Tensor]:
+        moments = [t for state in self.optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
+        return [*self.model.state_dict().values(), *moments, next(self.model.parameters()).detach().t()]
+
+
+@pytest.fixture(params=["host", "late", "cuda"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, CopyStream | None]]:
+    if request.param == "cuda":
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+        yield "cuda", CudaCopyStream(torch.device("cuda"))
+        return
+    if request.param == "late":
+        monkeypatch.setattr("trainhouse.checkpointing.staging.copier._in_host_memory", lambda tensor: False)
+        yield "cpu", LateStream()
+        return
+    yield "cpu", None
+
+
+def staged(copier: Copier, arena: Arena, tensors: list[torch.Tensor]) -> tuple[list[tuple[int, int]], Callable[[], None]]:
+    """Begins to copy the tensors one after the other; returns where they are."""
+    sizes = [t.numel() * t.element_size() for t in tensors]
+    copier.begin(arena.whole, arena.reserve(sum(sizes)))
+    places, at = [], 0
+    for tensor, size in zip(tensors, sizes, strict=True):
+        copier.copy(arena.tensor(at, size), tensor)
+        places.append((at, size))
+        at += size
+    return places, copier.end()
+
+
+def host_bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def test_what_was_there_at_the_call_is_copied_whatever_training_does_then(kind: tuple[str, CopyStream | None]) -> None:
+    device, stream = kind
+    training, arena, copier = Trained(device), Arena(), Copier(stream)
+    copier.guard([training.optimizer])
+    for _ in range(3):
+        tensors = training.tensors()
+        expected = [host_bytes(t) for t in tensors]
+        if isinstance(stream, LateStream):
+            stream.held.clear()
+        places, copied = staged(copier, arena, tensors)
+        training.backward()  # changes the buffers
+        training.optimizer.step()  # changes the rest, and waits
+        copied()
+        assert [bytes(arena.view(*place)) for place in places] == expected
+    if isinstance(stream, LateStream):
+        assert stream.late == 3 * 16, "what the step changes is copied late; buffers, and what is not contiguous, at once"
+        assert len(stream.pinned) == 1, "memory that stays is pinned once"
+
+
+def test_values_of_every_kind_are_copied_row_by_row(kind: tuple[str, CopyStream | None]) -> None:
+    device, stream = kind
+    tensors = [
+        torch.randn(3, 5, device=device).t(),
+        torch.randn(4, dtype=torch.complex64, device=device).conj(),
+        torch.tensor(3.5, dtype=torch.float64, device=device),
+        torch.empty(0, 4, device=device),
+        torch.randn(8, device=device).to(torch.float8_e4m3fn),
+        torch.arange(7, dtype=torch.uint8, device=device)[1:],
+        torch.randn(6, device=device)[::2],
+    ]
+    arena, copier = Arena(), Copier(stream)
+    if isinstance(stream, LateStream):
+        stream.held.set()
+    places, copied = staged(copier, arena, tensors)
+    copied()
+    assert [bytes(arena.view(*place)) for place in places] == [host_bytes(t.resolve_conj()) for t in tensors]
