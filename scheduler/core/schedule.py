@@ -101,7 +101,7 @@ class ScheduleMachine(Leveled):
 
     name = "schedule"
     decide_version = 11
-    fold_version = 10
+    fold_version = 11
     lowest_level = 7
     formats = SCHEDULE_FORMATS
     since: Mapping[str, int] = dict.fromkeys((kind.event_type for kind in _OF_MOVES), MOVES_SINCE)

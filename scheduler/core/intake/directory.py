@@ -102,8 +102,8 @@ _TAKEN = (
 SETTLES_SINCE: Final = 4
 # The level from which requests to move pools are passed on.
 MOVES_SINCE: Final = 5
-# The level from which a spec may name how many of the best checkpoints stay: programs of before read no such spec.
-BEST_SINCE: Final = 6
+# Fields of a spec's checkpoint policy with the level from which a spec may name them: programs of before read no such spec.
+CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7}
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
@@ -118,7 +118,7 @@ class DirectoryMachine(Leveled):
 
     name = "directory"
     decide_version = 8
-    fold_version = 6
+    fold_version = 7
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {JobsSettled.event_type: SETTLES_SINCE, ControlGrown.event_type: SETTLES_SINCE}
@@ -316,8 +316,10 @@ class _Turn:
             if fields:
                 return f"job {event.job_id} exists with another spec; these fields differ: {', '.join(fields)}. Submit it under a new id"
             return ""
-        later = next((name for name in ("keep_best", "host_memory_gib") if getattr(spec.checkpoint, name) is not None), None)
-        if later is not None and self.level < BEST_SINCE:
+        named = (
+            name for name, since in CHECKPOINT_FIELDS_SINCE.items() if self.level < since and getattr(spec.checkpoint, name) is not None
+        )
+        if later := next(named, None):
             return (
                 f"spec.checkpoint.{later}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
                 "and submit again"

@@ -161,7 +161,8 @@ def test_a_spec_that_programs_of_before_cannot_read_waits_for_the_end_of_an_upda
     job = submit("j", pool="big", checkpoint={"keep_best": 2})
     d.machine = (now := d.machine).at(5)
     assert "spec.checkpoint.keep_best: an update is not finished; leave it out, or run `trainhouse upgrade finish" in refused(d.feed(job))
-    larger = submit("l", pool="big", checkpoint={"host_memory_gib": 8})
+    d.machine = now.at(6)
+    larger = submit("l", pool="big", checkpoint={"keep_best": 2, "host_memory_gib": 8})
     assert "spec.checkpoint.host_memory_gib: an update is not finished" in refused(d.feed(larger))
     d.machine = now
     [admitted] = d.feed(submit("k", pool="big", checkpoint={"keep_best": 2}))
