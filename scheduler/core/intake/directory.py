@@ -321,7 +321,7 @@ class _Turn:
         )
         if later := next(named, None):
             return (
-                f"spec.checkpoint.{later}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
+                f"spec.checkpoint.{too_new}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
                 "and submit again"
             )
         if spec.pool not in state.pools:
