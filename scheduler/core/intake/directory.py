@@ -316,10 +316,8 @@ class _Turn:
             if fields:
                 return f"job {event.job_id} exists with another spec; these fields differ: {', '.join(fields)}. Submit it under a new id"
             return ""
-        named = (
-            name for name, since in CHECKPOINT_FIELDS_SINCE.items() if self.level < since and getattr(spec.checkpoint, name) is not None
-        )
-        if later := next(named, None):
+        later = [name for name, since in CHECKPOINT_FIELDS_SINCE.items() if self.level < since]
+        if too_new := next((name for name in later if getattr(spec.checkpoint, name) is not None), None):
             return (
                 f"spec.checkpoint.{too_new}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
                 "and submit again"
