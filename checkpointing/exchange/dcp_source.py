@@ -4,7 +4,7 @@ Holds: nothing of the folder runs as code: its metadata may name torch's own des
 Memory is bounded by the largest tensor, or BATCH_BYTES.
 """
 
-import pickle  # by an unpickler that knows a few classes alone
+import pickle  # nosec B403  # by an unpickler that knows a few classes alone
 import warnings
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Plans of files in the format of `torch.save`: a pickle with references to storages, and the storages beside it in one zip archive."""
 
 import io
-import pickle  # writes only; what it writes is loaded with weights_only
+import pickle  # nosec B403  # writes only; what it writes is loaded with weights_only
 import sys
 from collections import OrderedDict
 from typing import Any
