@@ -169,7 +169,7 @@ class _Import:
     def _committed(self, skeleton: bytes) -> Manifest:
         differing = sorted(self._awaited ^ self._tensors.keys())
         if differing:
-            raise InvalidStateError(f"{self._settings.source}: {some_of(differing)} cannot be told by name; nothing is imported")
+            raise InvalidStateError(f"{self._settings.source}: {some_of(differing)} have no bytes in it; nothing is imported")
         structure = self._sending.add(skeleton)
         ranks = tuple(self._sending.add(content) for content in self._own_states())
         chunks = self._sending.close()

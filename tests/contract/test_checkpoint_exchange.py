@@ -25,13 +25,14 @@ pytestmark = pytest.mark.stack
 
 
 @pytest.fixture
-def store(object_store_endpoint: StoreServer, monkeypatch: pytest.MonkeyPatch) -> S3ObjectStore:
-    """The store of the command line's settings."""
+def store(object_store_endpoint: StoreServer, kafka: str, monkeypatch: pytest.MonkeyPatch) -> S3ObjectStore:
+    """The store of the command line's settings, beside a Kafka that knows no jobs but those of a test."""
     server = object_store_endpoint
     for name, value in (("ENDPOINT", server.endpoint), ("BUCKET", server.bucket), ("ACCESS_KEY", server.access_key)):
         monkeypatch.setenv(f"TRAINHOUSE_S3_{name}", value)
     monkeypatch.setenv("TRAINHOUSE_S3_SECRET_KEY", server.secret_key)
-    monkeypatch.setenv("TRAINHOUSE_KAFKA_BOOTSTRAP", "127.0.0.1:1")  # no command here asks it
+    monkeypatch.setenv("TRAINHOUSE_KAFKA_BOOTSTRAP", kafka)
+    create_topics(KafkaSettings())
     return S3ObjectStore(StoreSettings())
 
 
@@ -66,7 +67,7 @@ def test_a_checkpoint_goes_out_and_comes_back(store: S3ObjectStore, object_store
     assert keys == [*shards, "trainhouse.json"]
     assert "name another prefix" in str(failure("export", "exchanged", "--format", "hf", "--out", prefix))
     back = rows("import", prefix, "--job", "back", "--spool", str(tmp_path))
-    assert back == {"checkpoint": "back@1", "step": 10, "tensors": 2, "bytes_total": back["bytes_total"]}
+    assert back == {"checkpoint": "back@1", "step": 10, "tensors": 2, "bytes_total": back["bytes_total"], "parts": ["model"]}
     again = {"model": {"w": torch.zeros(3000, 1000), "b": torch.zeros(7)}}
     report = Checkpointer(CheckpointerSettings("child", 1, 0, "spec"), store).restore(dict(again), lambda own: None, "back@best")
     assert report.step == 10
@@ -89,3 +90,16 @@ def test_failures_say_what_to_do_and_have_their_codes(store: S3ObjectStore, tmp_
     assert failure("import", str(tmp_path), "--job", "a b").code is Exit.USAGE
     taken = failure("import", str(tmp_path), "--job", "x")
     assert taken.code is Exit.USAGE and "holds neither .metadata" in str(taken)
+
+
+def test_an_id_of_a_queued_job_and_an_unknown_project(store: S3ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dcp.save({"model": {"w": torch.ones(2)}}, checkpoint_id=tmp_path / "dcp")
+    settings = KafkaSettings()
+    queued = JobStatus(job_id=JobId("queued"), state=JobState.QUEUED, version=1)
+    everyone = ProjectApplied(project=Project(name="*", closed=True), version=1, user="ops", text="")
+    with EventProducer(settings) as producer:
+        producer.produce(queued)
+    source = str(tmp_path / "dcp")
+    known = failure("import", source, "--job", "queued")
+    assert known.code is Exit.REJECTED and "there is a job queued, which is QUEUED: import under another id" in str(known)
+    assert list(store.list("jobs/queued/")) == []
