@@ -7,6 +7,7 @@ Memory is bounded by twice the largest tensor (torch reads a piece whole, and co
 import pickle  # by an unpickler that knows a few classes alone
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,10 @@ class DcpSource:
         self._folder = folder
         self._reader = _Reader(folder)
         described = self._reader.read_metadata()
-        self._described = described.state_dict_metadata
-        check_metadata(folder, described)
-        self._paths = _by_part(paths_of(folder, described))
+        with _damage_of(folder / METADATA):
+            self._described = described.state_dict_metadata
+            check_metadata(folder, described)
+            self._paths = _by_part(paths_of(folder, described))
         self.parts = frozenset(str(path[0]) for path in self._paths.values())
         self._empty: dict[str, torch.Tensor] = {}
 
@@ -107,14 +109,11 @@ class _Reader(FileSystemReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         if self._known is None:
-            try:
-                with inside(self._folder, METADATA).open("rb") as file:
-                    found = _Unpickler(file).load()
-            except (pickle.UnpicklingError, EOFError, OSError, AttributeError, ValueError, TypeError, LookupError, ImportError) as error:
-                raise InvalidStateError(f"{self._folder / METADATA} is no metadata of torch's ({_first_line(error)})") from error
+            with inside(self._folder, METADATA).open("rb") as file, _damage_of(self._folder / METADATA):
+                found = _Unpickler(file).load()
             if not isinstance(found, Metadata):
                 raise InvalidStateError(f"{self._folder / METADATA} is no metadata of torch's, but a {type(found).__name__}")
-            found.storage_meta = found.storage_meta or StorageMeta()
+            found.storage_meta = getattr(found, "storage_meta", None) or StorageMeta()
             self._known = found
         return self._known
 
@@ -141,6 +140,15 @@ class _Planner(DefaultLoadPlanner):
 
     def load_bytes(self, read_item: ReadItem, value: Any) -> None:
         self.original_state_dict[read_item.dest_index.fqn] = unpack(value.read())
+
+
+@contextmanager
+def _damage_of(path: Path) -> Iterator[None]:
+    """Makes sentences of what damaged metadata raises: its objects may lack fields, and its counts may be anything."""
+    try:
+        yield
+    except (pickle.UnpicklingError, EOFError, ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+        raise InvalidStateError(f"{path} is no metadata of torch's ({_first_line(error)})") from error
 
 
 def _by_part(paths: dict[str, Keys]) -> dict[str, Keys]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import orjson
@@ -222,6 +223,20 @@ def test_metadata_of_a_newer_python(plain: Path) -> None:
     assert b"pathlib._local" in named
     (plain / ".metadata").write_bytes(named)
     refused(plain, "is no metadata of torch's, but a PosixPath")
+
+
+def test_damaged_metadata_is_refused_or_harmless(plain: Path) -> None:
+    path, dice = plain / ".metadata", Random(1)
+    content = path.read_bytes()
+    for _ in range(200):
+        damaged = bytearray(content)
+        damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        path.write_bytes(damaged)
+        objects = MemoryObjectStore()
+        try:
+            imported(plain, objects)
+        except InvalidStateError:
+            assert list(objects.list("jobs/old/commits/")) == []
 
 
 @pytest.mark.parametrize(
