@@ -11,6 +11,8 @@ def download(objects: ObjectStore, prefix: str, folder: Path) -> int:
     """Copies all objects under the prefix; returns how many. Raises ExportError for a full disk, or a key that is no path in a folder."""
     count = 0
     for found in objects.list(prefix):
+        if found.key.endswith("/") and not found.size_bytes:
+            continue  # a folder, as consoles of S3 mark one
         parts = found.key.removeprefix(prefix).split("/")
         if any(part in ("", ".", "..") for part in parts):
             raise ExportError(f"{objects.uri(found.key)} cannot be a file in a folder; remove it, or name another prefix")

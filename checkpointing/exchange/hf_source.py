@@ -1,17 +1,19 @@
 """A folder of safetensors files, as Hugging Face's libraries save models, as the source of an import. Memory is bounded by BLOCK_BYTES."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import torch
 
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.checkpointing.exchange.safetensors_format import DTYPES, INDEX
+from trainhouse.checkpointing.exchange.source_folder import inside, json_object
 from trainhouse.checkpointing.state.balance import split_rows
 from trainhouse.checkpointing.state.state_tree import some_of
 
+_SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})\.safetensors")
 _TORCH_NAMES = {name: dtype for dtype, name in DTYPES.items()}
 CONFIG = "config.json"
 
@@ -27,7 +29,7 @@ class HfSource:
         self._open = safe_open
         self._files: dict[str, Path] = {}
         self._empty: dict[str, torch.Tensor] = {}
-        for path in sorted(folder.glob("*.safetensors")):
+        for path in _files(folder):
             try:
                 with safe_open(path, framework="pt") as file:
                     for name in file.keys():  # noqa: SIM118 - it is no mapping
@@ -36,7 +38,8 @@ class HfSource:
             except (SafetensorError, OSError) as error:
                 raise InvalidStateError(f"{path} is no whole safetensors file ({error})") from error
         self._check_index(folder)
-        self._config = _json(folder / CONFIG) if (folder / CONFIG).exists() else None
+        config = inside(folder, CONFIG)
+        self._config = json_object(config) if config.exists() else None
 
     def values(self) -> dict[str, Any]:
         """The state, its tensors on no device."""
@@ -65,19 +68,34 @@ class HfSource:
 
     def _check_index(self, folder: Path) -> None:
         """Raises InvalidStateError where the index names what is not there."""
-        if not (folder / INDEX).exists():
-            return
-        named = _json(folder / INDEX).get("weight_map", {})
-        missing = sorted(set(named) - set(self._files))
+        missing = sorted(_weight_map(folder).keys() - self._files.keys())
         if missing:
             raise InvalidStateError(f"{folder} is not whole: {INDEX} names {some_of(missing)}, which no file holds")
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise InvalidStateError(f"{path} is no JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise InvalidStateError(f"{path} is no JSON object")
-    return found
+def _files(folder: Path) -> list[Path]:
+    """The files to read: those that the index names where there is one, else all. Raises InvalidStateError where shards are missing."""
+    named = sorted(set(_weight_map(folder).values()))
+    if named:
+        return [path for path in (inside(folder, name) for name in named) if path.exists()]
+    paths = sorted(inside(folder, path.name) for path in folder.glob("*.safetensors"))
+    there = {path.name for path in paths}
+    for path in paths:
+        shard = _SHARD.fullmatch(path.name)
+        if shard is None:
+            continue
+        count, width = int(shard["count"]), len(shard["number"])
+        if any(f"{shard['stem']}-{n:0{width}d}-of-{shard['count']}.safetensors" not in there for n in range(1, count + 1)):
+            raise InvalidStateError(f"{folder} is not whole: {path.name} is one of {count} files, and not all are there; fetch the others")
+    return paths
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    """The file of each tensor as the index says; none where there is no index."""
+    path = inside(folder, INDEX)
+    if not path.exists():
+        return {}
+    named = json_object(path).get("weight_map")
+    if not isinstance(named, dict) or not named or not all(isinstance(file, str) and file for file in named.values()):
+        raise InvalidStateError(f"{path} has no weight_map of tensors to files; fetch it anew, or remove it to import all files")
+    return named

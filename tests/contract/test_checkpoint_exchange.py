@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,15 @@ from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSett
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.cli.main import build
-from trainhouse.cli.shared.exit_codes import CliError, Exit
+from trainhouse.cli.shared.exit_codes import CliError, Exit, explain
+from trainhouse.events import JobState, JobStatus, ProjectApplied, envelope_of
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.ids import JobId
+from trainhouse.events.model.project import Project
+from trainhouse.events.runtime.clock import wall_ms
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 if TYPE_CHECKING:
     from trainhouse.deploy.local.servers.seaweedfs import StoreServer
@@ -24,14 +33,32 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.stack
 
 
+@pytest.fixture(scope="module")
+def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSettings]:
+    """A Kafka with all topics, where one job waits, and where projects that were not declared are closed."""
+    from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+
+    with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
+        settings = KafkaSettings(bootstrap=server.bootstrap)
+        create_topics(settings)
+        producer = EventProducer(settings)
+        queued = JobStatus(job_id=JobId("queued"), status_seq=1, state=JobState.PENDING, updated_at_ms=1)
+        producer.send(topics.STATUS, envelope_of(queued, id="s1", source="test", now_ms=wall_ms()))
+        for name in ("default", "*"):
+            applied = ProjectApplied(project=Project(name=name, closed=name == "*"), version=1, applied_at_ms=1)
+            producer.send(topics.PROJECTS, envelope_of(applied, id=name, source="test", now_ms=wall_ms()))
+        producer.flush()
+        yield settings
+
+
 @pytest.fixture
-def store(object_store_endpoint: StoreServer, monkeypatch: pytest.MonkeyPatch) -> S3ObjectStore:
-    """The store of the command line's settings."""
+def store(object_store_endpoint: StoreServer, own_kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> S3ObjectStore:
+    """The store of the command line's settings, beside a Kafka that knows no jobs but those of a test."""
     server = object_store_endpoint
     for name, value in (("ENDPOINT", server.endpoint), ("BUCKET", server.bucket), ("ACCESS_KEY", server.access_key)):
         monkeypatch.setenv(f"TRAINHOUSE_S3_{name}", value)
     monkeypatch.setenv("TRAINHOUSE_S3_SECRET_KEY", server.secret_key)
-    monkeypatch.setenv("TRAINHOUSE_KAFKA_BOOTSTRAP", "127.0.0.1:1")  # no command here asks it
+    monkeypatch.setenv("TRAINHOUSE_KAFKA_BOOTSTRAP", own_kafka.bootstrap)
     return S3ObjectStore(StoreSettings())
 
 
@@ -66,7 +93,7 @@ def test_a_checkpoint_goes_out_and_comes_back(store: S3ObjectStore, object_store
     assert keys == [*shards, "trainhouse.json"]
     assert "name another prefix" in str(failure("export", "exchanged", "--format", "hf", "--out", prefix))
     back = rows("import", prefix, "--job", "back", "--spool", str(tmp_path))
-    assert back == {"checkpoint": "back@1", "step": 10, "tensors": 2, "bytes_total": back["bytes_total"]}
+    assert back == {"checkpoint": "back@1", "step": 10, "tensors": 2, "bytes_total": back["bytes_total"], "parts": ["model"]}
     again = {"model": {"w": torch.zeros(3000, 1000), "b": torch.zeros(7)}}
     report = Checkpointer(CheckpointerSettings("child", 1, 0, "spec"), store).restore(dict(again), lambda own: None, "back@best")
     assert report.step == 10
@@ -89,3 +116,19 @@ def test_failures_say_what_to_do_and_have_their_codes(store: S3ObjectStore, tmp_
     assert failure("import", str(tmp_path), "--job", "a b").code is Exit.USAGE
     taken = failure("import", str(tmp_path), "--job", "x")
     assert taken.code is Exit.USAGE and "holds neither .metadata" in str(taken)
+
+
+def test_ids_of_jobs_and_unknown_projects_are_refused(store: S3ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = str(tmp_path / "dcp")
+    dcp.save({"model": {"w": torch.ones(2)}, "config": {"width": 3}}, checkpoint_id=source)
+    known = failure("import", source, "--job", "queued")
+    assert known.code is Exit.REJECTED and "there is a job queued, which is PENDING: import under another id" in str(known)
+    unknown = failure("import", source, "--job", "fresh", "--project", "nowhere")
+    assert unknown.code is Exit.NOT_FOUND and "there is no project 'nowhere'" in str(unknown)
+    done = CliRunner().invoke(build(), ["checkpoint", "import", source, "--job", "fresh"], catch_exceptions=False)
+    assert "fresh@1 is imported: 1 tensors" in done.stdout
+    assert "parts: config, model; a job that starts from it begins anew with: optimizer, schedule, scaler, ema" in done.output
+    monkeypatch.setenv("TRAINHOUSE_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    away = explain(CliRunner().invoke(build(), ["checkpoint", "import", source, "--job", "other"]).exception or AssertionError())
+    assert away is not None and away.code is Exit.UNAVAILABLE and "127.0.0.1:1" in str(away)
+    assert list(store.list("jobs/queued/")) == list(store.list("jobs/other/")) == []

@@ -172,11 +172,3 @@ def test_nothing_of_a_folder_runs(tmp_path: Path, where: str) -> None:
     with pytest.raises(InvalidStateError, match=r"names posix\.system|cannot be read"):
         import_folder(folder, MemoryObjectStore(), ImportSettings("old", "lm", "here"))
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_checkpoint_that_lacks_the_model_does_not_fit(tmp_path: Path) -> None:
-    dcp.save({"optimizer": {"state": {}, "param_groups": []}}, checkpoint_id=tmp_path / "dcp")
-    objects = MemoryObjectStore()
-    import_folder(tmp_path / "dcp", objects, ImportSettings("old", "lm", "here"))
-    with pytest.raises(InvalidStateError, match=r"not \['model'\]"):
-        started_from(objects, "old", Training(2))

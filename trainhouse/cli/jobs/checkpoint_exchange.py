@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from trainhouse.events.model.resume_ref import ResumeFrom
 
 S3 = "s3://"
+RESTORED = ("optimizer", "schedule", "scaler", "ema")
+"""Parts of a job's state, beside the model, that begin anew where a checkpoint lacks them."""
 Which = Annotated[
     str,
     typer.Argument(
@@ -102,9 +104,14 @@ def import_(
     trainhouse submit --from llama-3-8b@1 -- python finetune.py
     trainhouse checkpoint import s3://models/gpt --job gpt-old --only model --step 1000
 
-    It becomes a commit of an id that belongs to no job: it stays until `trainhouse checkpoint delete`. A job that starts from it takes the
-    parts that it has; others (an optimizer, a loader) begin anew. A folder without a part `model` is taken for the model as a whole.
-    Files of safetensors are read in pieces; a DCP folder takes memory for its largest tensor.
+    It becomes the first checkpoint of an id that belongs to no job, and stays until `trainhouse checkpoint delete`; its name is printed
+    (@1, or a later one where an import was killed right before its commit). A job that starts from it takes the parts that it has;
+    others (an optimizer, a loader) begin anew. A part `optim`, as PyTorch's recipes name it, is the optimizer, and one dictionary around
+    all parts is left out; a folder with neither a model nor an optimizer is taken for the model as a whole.
+
+    Nothing outside of the folder is read, whatever a link in it says. Beside the `trainhouse.json` of an export every file is compared with
+    its hash. Files of safetensors are read in pieces; a DCP folder takes memory for twice its largest tensor. Kafka must answer, since it
+    knows the ids of jobs and the projects.
     """
     from trainhouse.checkpointing.exchange.importing import ImportSettings
     from trainhouse.cli.jobs.checkpoint_commands import require_job, with_store
@@ -116,31 +123,60 @@ def import_(
     place = _bucket(source) if source.startswith(S3) else Path(source).absolute()
     if isinstance(place, Path) and not place.is_dir():
         raise CliError(f"{source} is no folder", Exit.NOT_FOUND)
+    _refuse_known(job, project)
     settings = ImportSettings(job, project, source if source.startswith(S3) else str(place), frozenset(only or ()), step)
-    manifest = with_store(lambda objects: imported(objects, place, settings, spool))
+    manifest, parts = with_store(lambda objects: imported(objects, place, settings, spool))
     name = f"{manifest.job_id}@{manifest.commit}"
     if json:
         row = {"checkpoint": name, "step": manifest.step, "tensors": len(manifest.tensors), "bytes_total": manifest.bytes_total}
-        output.json_lines([row])
+        output.json_lines([{**row, "parts": parts}])
         return
     print(f"{name} is imported: {len(manifest.tensors)} tensors of {manifest.bytes_total / 2**20:.1f} MiB, step {manifest.step}")
+    anew = [part for part in RESTORED if part not in parts]
+    output.remark(f"parts: {', '.join(parts)}; a job that starts from it begins anew with: {', '.join(anew) or 'none'}")
     output.remark(f"begin from it: trainhouse submit --from {name} …")
 
 
 def imported(
     objects: "ObjectStore", place: "Path | tuple[S3ObjectStore, str]", settings: "ImportSettings", spool: Path | None = None
-) -> "Manifest":
-    """Imports a folder, or a prefix of a store by way of one. Blocks. Raises CheckpointError."""
+) -> "tuple[Manifest, list[str]]":
+    """Imports a folder, or a prefix of a store by way of one; returns the names of its parts too. Blocks. Raises CheckpointError."""
+    from trainhouse.checkpointing.chain.chunks import ChunkStore
     from trainhouse.checkpointing.errors import NoCheckpointError
+    from trainhouse.checkpointing.exchange.contents import Contents
     from trainhouse.checkpointing.exchange.download import download
     from trainhouse.checkpointing.exchange.importing import import_folder
 
     if isinstance(place, Path):
-        return import_folder(place, objects, settings)
-    with tempfile.TemporaryDirectory(prefix="import-", dir=spool) as folder:
-        if not download(*place, Path(folder)):
-            raise NoCheckpointError(f"{settings.source}: no objects are there")
-        return import_folder(Path(folder), objects, settings)
+        manifest = import_folder(place, objects, settings)
+    else:
+        with tempfile.TemporaryDirectory(prefix="import-", dir=spool) as folder:
+            if not download(*place, Path(folder)):
+                raise NoCheckpointError(f"{settings.source}: no objects are there")
+            manifest = import_folder(Path(folder), objects, settings)
+    return manifest, Contents(manifest, ChunkStore(objects, manifest.job_id)).parts
+
+
+def _refuse_known(job: str, project: str) -> None:
+    """Raises CliError for an id that a job has, queued ones too, and for a project that is known not to be; NotReachableError without
+    Kafka."""
+    from trainhouse.client import TrainhouseClient, UnknownJobError
+    from trainhouse.client.errors import NeedsKafkaError
+
+    client = TrainhouseClient.from_settings()
+    try:
+        state = client.status(job).state.value
+    except UnknownJobError:
+        pass
+    else:
+        raise CliError(f"there is a job {job}, which is {state}: import under another id, and submit with --from", Exit.REJECTED)
+    try:
+        projects = client.fleet().projects()
+    except NeedsKafkaError:
+        return  # the gateway does not tell
+    others = projects.get("*")
+    if project not in projects and others is not None and others.project.closed:
+        raise CliError(f"there is no project {project!r}, and others are closed; `trainhouse project list` lists them", Exit.NOT_FOUND)
 
 
 def exported(
