@@ -8,6 +8,7 @@ two of WAVE_BYTES each, or of one chunk.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
 
 import torch
 import torch.distributed as dist
@@ -50,7 +51,7 @@ class SharedReads:
         waves = list(self._waves(wanted))
         with ThreadPoolExecutor(1, thread_name_prefix="restore") as ahead:
             reading = ahead.submit(self._read, waves[0]) if waves else None
-            for wave, after in zip(waves, (*waves[1:], None), strict=True):
+            for wave, after in zip_longest(waves, waves[1:]):
                 assert reading is not None
                 bodies, found = self._agreed(reading)
                 reading = ahead.submit(self._read, after) if after is not None else None

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.gloo_gang import Groups, run_gang
 from trainhouse.checkpointing.chain.chunks import ChunkStore
 from trainhouse.checkpointing.chain.commits import read_entry
@@ -239,3 +240,11 @@ def test_ranks_get_what_they_need_and_learn_of_each_others_faults(answers: list[
     read = [key for said in of_ranks for key, _ in said["read"]]
     assert len(set(read)) == len(read) == of_ranks[0]["needs"]
     assert of_ranks[3]["read"] == []
+
+
+def test_a_state_without_tensors_is_restored() -> None:
+    objects = MemoryObjectStore()
+    Checkpointer(CheckpointerSettings("bare", 1, 0, "spec"), objects).save({"counter": {"epoch": 3}}, {}, 1, 1.0)
+    state: dict[str, Any] = {"counter": {"epoch": 0}}
+    assert Checkpointer(CheckpointerSettings("bare", 2, 1, "spec"), objects).restore(state, lambda own: None).restored == 1
+    assert state == {"counter": {"epoch": 3}}
