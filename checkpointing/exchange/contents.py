@@ -9,9 +9,10 @@ from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
 from trainhouse.checkpointing.chain.chunks import ChunkStore, prefix_of
 from trainhouse.checkpointing.chain.manifest import Manifest, TensorRecord
-from trainhouse.checkpointing.errors import InvalidStateError
+from trainhouse.checkpointing.errors import DamagedError, InvalidStateError
+from trainhouse.checkpointing.exchange.manifest_check import check_manifest
 from trainhouse.checkpointing.state.dcp_storage import dtype_named
-from trainhouse.checkpointing.state.state_tree import put_together, tensor_names, unpack
+from trainhouse.checkpointing.state.state_tree import put_together, some_of, tensor_names, unpack
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,18 @@ class Flat:
 
 
 class Contents:
-    """State of one manifest. Raises DamagedError where its skeleton is damaged."""
+    """State of one manifest. Raises DamagedError where its skeleton is damaged, or its numbers do not fit each other."""
 
     def __init__(self, manifest: Manifest, chunks: ChunkStore) -> None:
         self.manifest = manifest
+        check_manifest(manifest)
         span = manifest.structure
         body = chunks.fetch(manifest.chunks[span.chunk], prefix_of(manifest))
         self._skeleton: dict[str, Any] = unpack(body[span.offset : span.offset + span.size_bytes])
-        self._stored = {name: StoredTensor(name, manifest.tensors[name]) for name in tensor_names(self._skeleton)}
+        names = tensor_names(self._skeleton)
+        if missing := sorted(set(names) - set(manifest.tensors)):
+            raise DamagedError(f"{manifest.job_id}@{manifest.commit} has no tensors {some_of(missing)}, which its state names")
+        self._stored = {name: StoredTensor(name, manifest.tensors[name]) for name in names}
 
     @property
     def parts(self) -> list[str]:

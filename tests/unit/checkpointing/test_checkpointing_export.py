@@ -209,6 +209,52 @@ def test_a_state_that_a_format_cannot_hold_is_refused_by_name(tmp_path: Path) ->
         exported(*saved({"a.b": torch.zeros(2), "a": {"b": torch.zeros(2)}}), Format.DCP, tmp_path / "out")
 
 
+@pytest.mark.parametrize("kind", [Format.SAFETENSORS, Format.TORCH, Format.DCP])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"offsets": (-1,)},
+        {"offsets": (10**6,)},
+        {"offsets": (0, 0)},
+        {"sizes": (0,)},
+        {"sizes": (-10,)},
+        {"sizes": (2,)},
+        {"sizes": (2, 5)},
+        {"span": {"offset": 10**6}},
+        {"span": {"chunk": 99}},
+        {"span": {"size_bytes": 8}, "sizes": (2,)},
+        {"shape": (20,)},
+        {"shape": (-10,)},
+        {"shape": (2, 5)},
+        {"shape": ()},
+        {"pieces": 0},
+        {"pieces": 2},
+        {"dtype": "load"},
+    ],
+    ids=str,
+)
+def test_a_manifest_whose_numbers_do_not_fit_is_refused_before_a_file_is_written(tmp_path: Path, kind: Format, change: Any) -> None:
+    objects, manifest = saved({"model": {"w": torch.arange(10.0)}})
+    record = manifest.tensors["model.w"].model_dump()
+    (piece,) = record["pieces"]
+    piece["span"] |= change.get("span", {})
+    piece |= {key: value for key, value in change.items() if key in ("offsets", "sizes")}
+    record |= {key: value for key, value in change.items() if key in ("shape", "dtype")}
+    record["pieces"] = [piece] * change.get("pieces", 1)
+    broken = manifest.model_copy(update={"tensors": {"model.w": TensorRecord.model_validate(record)}})
+    with pytest.raises(DamagedError, match=r"gpt@1: model\.w: "):
+        exported(objects, broken, kind, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_manifest_that_lacks_what_its_state_names_is_refused(tmp_path: Path) -> None:
+    objects, manifest = saved({"model": {"w": torch.arange(10.0)}})
+    away = Span(chunk=99, offset=0, size_bytes=1)
+    for change, name in (({"tensors": {}}, r"no tensors model\.w"), ({"structure": away}, "structure"), ({"ranks": (away,)}, "of rank 0")):
+        with pytest.raises(DamagedError, match=f"gpt@1.*{name}"):
+            exported(objects, manifest.model_copy(update=change), Format.TORCH, tmp_path / "out")
+
+
 def test_a_chunk_longer_or_shorter_than_its_manifest_says_is_damage() -> None:
     objects = MemoryObjectStore()
     chunks = ChunkStore(objects, "gpt")
