@@ -188,7 +188,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _free_place(out: Path) -> Path:
-    """Where a finished folder can be put, links followed. Raises ExportError, OSError."""
+    """Returns the place of a finished folder, links followed. Raises ExportError, OSError."""
     try:
         place = out.resolve()
     except RuntimeError as error:

@@ -209,7 +209,7 @@ class _Room:
         return self.first(size_bytes).copy_(self._host[:size_bytes])
 
     def content(self, size_bytes: int) -> Body:
-        """What was received."""
+        """Bytes that were received."""
         return self._host[:size_bytes].copy_(self.first(size_bytes)).numpy().data
 
 
