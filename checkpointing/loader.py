@@ -47,7 +47,11 @@ class Loader:
         """
         reads = SharedReads(self._ranks, manifest, self._chunks)
         bodies: dict[int, Body] = {}
-        problems = reads.fetch(_small_needs(manifest, self._ranks.world_size), bodies.__setitem__, keep=True)
+
+        def hold(number: int, body: Body) -> None:
+            bodies[number] = bytes(body)
+
+        problems = reads.fetch(_small_needs(manifest, self._ranks.world_size), hold, keep=True)
         if problems:
             return problems
         skeleton, own = self._ranks.each(lambda: self._open(manifest, bodies))

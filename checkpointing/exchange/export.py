@@ -8,6 +8,8 @@ Never: exports into a folder that has something in it.
 
 import errno
 import fcntl
+import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -76,7 +78,7 @@ def plan_of(contents: Contents, kind: Format, shard_bytes: int = SHARD_BYTES) ->
     if kind is Format.HF:
         return _hf(contents, shard_bytes)
     if kind is Format.DCP:
-        files = dcp_format.plans(contents.flat(), shard_bytes)
+        files = dcp_format.plans(contents.flat(whole=True), shard_bytes)
         return Plan([*_ranks(contents), *files])
     file = FilePlan("checkpoint.pt")
     torch_format.append_value(file, contents.nested())
@@ -85,8 +87,8 @@ def plan_of(contents: Contents, kind: Format, shard_bytes: int = SHARD_BYTES) ->
 
 def export_to_folder(manifest: Manifest, chunks: ChunkStore, plan: Plan, kind: Format, out: Path) -> Exported:
     """Writes the files into a new folder. Raises DamagedError, ExportError (folder in use, no space), ObjectStoreUnavailableError."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ExportError(f"{out} exists and is not an empty folder; name another one, or remove it")
+    with _disk_errors(out):
+        out = _free_place(out)
     with _disk_errors(out), _partial(out) as folder:
         writer = FileWriter(manifest, chunks)
         written = tuple(writer.write(file, folder) for file in plan.files)
@@ -150,11 +152,14 @@ def _hf(contents: Contents, shard_bytes: int) -> Plan:
     config = next((part for part in CONFIG_PARTS if part in nested and _is_plain(nested[part])), None)
     if config is not None:
         plan = FilePlan("config.json")
-        plan.append(orjson.dumps(nested[config], option=orjson.OPT_INDENT_2))
+        plan.append(json.dumps(nested[config], indent=2).encode())  # integers beyond 64 bits, too
         files.insert(0, plan)
     left_out = [part for part in contents.parts if part not in ("model", config)]
     left_out += [f"model.{name}" for name in weights if name not in tensors]
-    return Plan(files, [*left_out, *(["config.json: no configuration is tracked"] if config is None else []), *_ranks_left_out(contents)])
+    return Plan(
+        files,
+        [*left_out, *(["config.json: no configuration that JSON holds is tracked"] if config is None else []), *_ranks_left_out(contents)],
+    )
 
 
 def _ranks(contents: Contents) -> list[FilePlan]:
@@ -177,22 +182,47 @@ def _is_plain(value: Any) -> bool:
         return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
         return not is_mark(value) and all(map(_is_plain, value))
-    return value is None or isinstance(value, str | bool | int | float)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str | int)
+
+
+def _free_place(out: Path) -> Path:
+    """Returns the place of a finished folder, links followed. Raises ExportError, OSError."""
+    try:
+        place = out.resolve()
+    except RuntimeError as error:
+        raise ExportError(f"{out} is a link to itself; name another folder") from error
+    if not place.exists():
+        return place
+    if place.is_mount():
+        raise ExportError(f"{place} is a mount point, which a finished folder cannot replace; name a folder in it")
+    if place.samefile("."):
+        raise ExportError(f"{place} is the current folder, which a finished one would replace; name a folder in it")
+    if not place.is_dir() or any(place.iterdir()):
+        raise ExportError(f"{place} exists and is not an empty folder; name another one, or remove it")
+    return place
 
 
 @contextmanager
 def _partial(out: Path) -> Iterator[Path]:
     """An empty folder beside `out`, of this process alone, which is gone afterwards unless it was renamed."""
     folder = out.parent / f".{out.name}.partial"
+    if folder.is_symlink():
+        raise ExportError(f"{folder} is a link, where an export into {out} would keep its files; remove it")
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ExportError(f"another export into {out} is under way (it holds {folder}); wait for it, or name another folder") from None
-        for left in folder.iterdir():
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        with os.scandir(lock) as entries:
+            for left in entries:
+                if left.is_dir(follow_symlinks=False):
+                    shutil.rmtree(left.name, dir_fd=lock)
+                else:
+                    os.unlink(left.name, dir_fd=lock)
         try:
             yield folder
         except BaseException:

@@ -5,6 +5,7 @@ Holds: the reader copies into a tensor only bytes whose chunk has the hash that 
 """
 
 import dataclasses
+import math
 import os
 from typing import Any
 
@@ -87,17 +88,20 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
 
 def piece_tensor(record: TensorRecord, piece: Piece, body: Body) -> torch.Tensor:
     """One piece from its chunk. Raises DamagedError if the manifest's numbers do not fit each other."""
-    dtype = dtype_named(record.dtype)
-    count = 1
-    for size in piece.sizes:
-        count *= size
-    span = piece.span
-    if count * dtype.itemsize != span.size_bytes or span.offset + span.size_bytes > len(body):
-        raise DamagedError(f"a piece {piece.sizes} of {record.dtype} cannot be {span.size_bytes} bytes at {span.offset} of {len(body)}")
-    if count == 0:
+    check_piece(record, piece, len(body))
+    dtype, span = dtype_named(record.dtype), piece.span
+    if span.size_bytes == 0:
         return torch.empty(piece.sizes, dtype=dtype)
     raw = torch.frombuffer(bytearray(memoryview(body)[span.offset : span.offset + span.size_bytes]), dtype=torch.uint8)
     return raw.view(dtype).reshape(piece.sizes)
+
+
+def check_piece(record: TensorRecord, piece: Piece, chunk_bytes: int) -> None:
+    """Raises DamagedError if a piece cannot be the bytes that it names of a chunk of so many."""
+    span = piece.span
+    needed_bytes = math.prod(piece.sizes) * dtype_named(record.dtype).itemsize
+    if min(piece.sizes, default=0) < 0 or needed_bytes != span.size_bytes or span.offset + span.size_bytes > chunk_bytes:
+        raise DamagedError(f"a piece {piece.sizes} of {record.dtype} cannot be {span.size_bytes} bytes at {span.offset} of {chunk_bytes}")
 
 
 def dtype_named(name: str) -> torch.dtype:
@@ -113,8 +117,13 @@ def metadata_of(manifest: Manifest) -> Metadata:
     tensors = {}
     stored = {}
     for name, record in manifest.tensors.items():
-        boxes = [ChunkStorageMetadata(torch.Size(p.offsets), torch.Size(p.sizes)) for p in record.pieces]
-        tensors[name] = TensorStorageMetadata(TensorProperties(dtype=dtype_named(record.dtype)), torch.Size(record.shape), boxes)
+        tensors[name] = tensor_metadata_of(record)
         for piece in record.pieces:
             stored[MetadataIndex(name, piece.offsets)] = piece
     return Metadata(state_dict_metadata=dict(tensors), storage_data=stored)
+
+
+def tensor_metadata_of(record: TensorRecord) -> TensorStorageMetadata:
+    """One tensor as torch's planners want it."""
+    boxes = [ChunkStorageMetadata(torch.Size(p.offsets), torch.Size(p.sizes)) for p in record.pieces]
+    return TensorStorageMetadata(TensorProperties(dtype=dtype_named(record.dtype)), torch.Size(record.shape), boxes)

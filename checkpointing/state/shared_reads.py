@@ -3,12 +3,14 @@
 Holds: a chunk is read and verified once in a restore, whatever the number of ranks that need some of it; a rank that needs nothing of it
 neither reads nor gets it. All ranks take the same steps, and agree on faults before a chunk is sent: what one rank finds damaged is used by
 none, and a rank that fails does not leave others waiting for its bytes. While a wave is sent and used the next one is read: a rank holds
-two of WAVE_BYTES each, or of one chunk.
+two of WAVE_BYTES each, or of one chunk, and room for one chunk that is sent or received.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -21,7 +23,7 @@ from trainhouse.checkpointing.stores.object_store import Body
 READ_THREADS = 4
 WAVE_BYTES = 64 * 2**20
 Use = Callable[[int, Body], None]
-"""Called with the number of a chunk in the manifest, and its bytes."""
+"""Called with the number of a chunk in the manifest, and its bytes, which are others after the call."""
 _Read = tuple[dict[str, Body], list[DamagedError]]
 
 
@@ -34,6 +36,7 @@ class SharedReads:
         self._chunks = chunks
         self._reader: dict[str, int] = {}
         self._kept: dict[str, Body] = {}
+        self._room = _Room(0, torch.device("cpu"))
 
     def fetch(self, needs: Sequence[Collection[int]], use: Use, keep: bool = False) -> list[DamagedError]:
         """Hands this rank the chunks that it needs, one after the other; returns the faults of all ranks.
@@ -49,11 +52,9 @@ class SharedReads:
         failures: list[Exception] = []
         waves = list(self._waves(wanted))
         with ThreadPoolExecutor(1, thread_name_prefix="restore") as ahead:
-            reading = ahead.submit(self._read, waves[0]) if waves else None
-            for wave, after in zip(waves, (*waves[1:], None), strict=True):
-                assert reading is not None
-                bodies, found = self._agreed(reading)
-                reading = ahead.submit(self._read, after) if after is not None else None
+            reading: Future[_Read] | None = None
+            for wave, after in zip_longest(waves, waves[1:]):
+                bodies, found, reading = self._agreed(ahead, wave, after, wanted, reading)
                 problems += found
                 if keep:
                     self._kept.update(bodies)
@@ -64,17 +65,31 @@ class SharedReads:
         ended = self._ranks.all(lambda: _damage_or_raise(failures))
         return problems + [damage for damage in ended if damage is not None]
 
-    def _agreed(self, reading: "Future[_Read]") -> tuple[dict[str, Body], list[DamagedError]]:
-        """This rank's part of a wave, and the faults of all ranks' parts."""
-        mine: list[dict[str, Body]] = []
+    def _agreed(
+        self,
+        ahead: ThreadPoolExecutor,
+        wave: Sequence[Chunk],
+        after: Sequence[Chunk] | None,
+        wanted: Mapping[Chunk, Sequence[int]],
+        reading: "Future[_Read] | None",
+    ) -> "tuple[dict[str, Body], list[DamagedError], Future[_Read] | None]":
+        """This rank's part of a wave, the faults of all ranks' parts, and the read of the wave after it.
+
+        Whatever can fail on one rank alone, memory and threads too, does so in here, where the others learn of it.
+        """
+        mine: list[tuple[dict[str, Body], Future[_Read] | None]] = []
 
         def ended() -> list[DamagedError]:
-            bodies, problems = reading.result()
-            mine.append(bodies)
+            bodies, problems = reading.result() if reading is not None else self._read(wave)
+            size_bytes = max((chunk.size_bytes for chunk in wave if self._takes_part(chunk, wanted[chunk])), default=0)
+            if size_bytes > self._room.size_bytes:
+                self._room = _Room(size_bytes, self._device)
+            mine.append((bodies, ahead.submit(self._read, after) if after is not None else None))
             return problems
 
         problems = [problem for of_rank in self._ranks.all(ended) for problem in of_rank]
-        return mine[0], problems
+        bodies, following = mine[0]
+        return bodies, problems, following
 
     def _wanted(self, needs: Sequence[Collection[int]]) -> dict[Chunk, list[int]]:
         """The ranks that need each chunk; decides which of them reads it, so that all read about as much."""
@@ -131,21 +146,25 @@ class SharedReads:
                 bodies[chunk.sha256] = found
         return bodies, problems
 
+    def _takes_part(self, chunk: Chunk, needed_by: Sequence[int]) -> bool:
+        """True if this rank sends the chunk, or receives it."""
+        reader, rank = self._reader[chunk.sha256], self._ranks.rank
+        others = [other for other in needed_by if other != reader]
+        return bool(others) and (rank == reader or rank in others or self._is_broadcast(others))
+
     def _exchanged(self, chunk: Chunk, needed_by: Sequence[int], bodies: dict[str, Body]) -> Body | None:
         """The chunk's bytes if this rank needs them; sends them where this rank read them for others."""
         reader, rank = self._reader[chunk.sha256], self._ranks.rank
         others = [other for other in needed_by if other != reader]
+        sent = chunk.size_bytes > 0 and self._takes_part(chunk, needed_by)
         if rank == reader:
             body = bodies.pop(chunk.sha256)
-            if others and chunk.size_bytes:
-                self._send(torch.frombuffer(bytearray(body), dtype=torch.uint8).to(self._device), reader, others)
+            if sent:
+                self._send(self._room.filled(body), reader, others)
             return body if rank in needed_by else None
-        if rank not in needed_by and not self._is_broadcast(others):
-            return None
-        room = torch.empty(chunk.size_bytes, dtype=torch.uint8, device=self._device)
-        if chunk.size_bytes:
-            self._receive(room, reader, others)
-        return room.cpu().numpy().data if rank in needed_by else None
+        if sent:
+            self._receive(self._room.first(chunk.size_bytes), reader, others)
+        return self._room.content(chunk.size_bytes) if rank in needed_by else None
 
     @property
     def _device(self) -> torch.device:
@@ -169,6 +188,29 @@ class SharedReads:
             dist.broadcast(room, group_src=reader, group=self._ranks.group)
         else:
             dist.recv(room, group_src=reader, group=self._ranks.group)
+
+
+class _Room:
+    """Memory for one chunk on its way between ranks, and its copy on the device that they send from."""
+
+    def __init__(self, size_bytes: int, device: torch.device) -> None:
+        self.size_bytes = size_bytes
+        self._host = torch.empty(size_bytes, dtype=torch.uint8)
+        self._sent = self._host.to(device)
+
+    def first(self, size_bytes: int) -> torch.Tensor:
+        """Its first bytes, to be sent or received."""
+        return self._sent[:size_bytes]
+
+    def filled(self, body: Body) -> torch.Tensor:
+        """These bytes, to be sent."""
+        size_bytes = len(body)
+        self._host.numpy()[:size_bytes] = np.frombuffer(body, np.uint8)
+        return self.first(size_bytes).copy_(self._host[:size_bytes])
+
+    def content(self, size_bytes: int) -> Body:
+        """Bytes that were received."""
+        return self._host[:size_bytes].copy_(self.first(size_bytes)).numpy().data
 
 
 def _use(use: Use, numbers: Sequence[int], body: Body, failures: list[Exception]) -> None:

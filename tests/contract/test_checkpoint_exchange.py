@@ -92,6 +92,9 @@ def test_a_checkpoint_goes_out_and_comes_back(store: S3ObjectStore, object_store
     shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
     assert keys == [*shards, "trainhouse.json"]
     assert "name another prefix" in str(failure("export", "exchanged", "--format", "hf", "--out", prefix))
+    for own in ("jobs/exchanged/out", "chunks/out", "jobs"):
+        swept = failure("export", "exchanged", "--format", "hf", "--out", f"s3://{object_store_endpoint.bucket}/{own}")
+        assert "where the stack keeps its own checkpoints" in str(swept) and swept.code == Exit.FAILED
     back = rows("import", prefix, "--job", "back", "--spool", str(tmp_path))
     assert back == {"checkpoint": "back@1", "step": 10, "tensors": 2, "bytes_total": back["bytes_total"], "parts": ["model"]}
     again = {"model": {"w": torch.zeros(3000, 1000), "b": torch.zeros(7)}}

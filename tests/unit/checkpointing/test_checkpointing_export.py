@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import resource
 import signal
@@ -18,6 +19,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.waiting import until
@@ -29,6 +31,7 @@ from trainhouse.checkpointing.errors import DamagedError, ExportError, InvalidSt
 from trainhouse.checkpointing.exchange import file_writer
 from trainhouse.checkpointing.exchange.contents import Contents
 from trainhouse.checkpointing.exchange.export import PROVENANCE, Format, export_to_folder, plan_of
+from trainhouse.checkpointing.exchange.importing import ImportSettings, import_folder
 from trainhouse.events.model.resume_ref import parse_resume_from
 
 torch.set_num_threads(1)
@@ -45,6 +48,19 @@ class Config:
         pass
 
 
+class ByName:
+    """An optimizer whose state is by the names of parameters."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._of = (model, optimizer)
+
+    def state_dict(self) -> dict[str, Any]:
+        return get_optimizer_state_dict(*self._of)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
 def trained() -> dict[str, Any]:
     """A state with most kinds of values: dots in names, moments, scalars, an empty tensor, every dtype."""
     torch.manual_seed(3)
@@ -54,7 +70,7 @@ def trained() -> dict[str, Any]:
     optimizer.step()
     kinds = {str(dtype): torch.arange(24).reshape(2, 3, 4).to(dtype) for dtype in DTYPES}
     odd = {"empty": torch.empty(0, 3), "scalar": torch.tensor(2.5), "list": [torch.ones(2), 7, "x"]}
-    return {"model": model, "optimizer": optimizer, "extra.config": Config(), "kinds": kinds, "odd": odd}
+    return {"model": model, "optimizer": ByName(model, optimizer), "extra.config": Config(), "kinds": kinds, "odd": odd}
 
 
 def saved(state: dict[str, Any]) -> tuple[MemoryObjectStore, Manifest]:
@@ -207,6 +223,138 @@ def test_a_state_that_a_format_cannot_hold_is_refused_by_name(tmp_path: Path) ->
         exported(*saved({"w": torch.zeros(2)}), Format.HF, tmp_path / "out")
     with pytest.raises(InvalidStateError, match="two values of one name"):
         exported(*saved({"a.b": torch.zeros(2), "a": {"b": torch.zeros(2)}}), Format.DCP, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", [Format.SAFETENSORS, Format.TORCH, Format.DCP])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"offsets": (-1,)},
+        {"offsets": (10**6,)},
+        {"offsets": (0, 0)},
+        {"sizes": (0,)},
+        {"sizes": (-10,)},
+        {"sizes": (2,)},
+        {"sizes": (2, 5)},
+        {"span": {"offset": 10**6}},
+        {"span": {"chunk": 99}},
+        {"span": {"size_bytes": 8}, "sizes": (2,)},
+        {"shape": (20,)},
+        {"shape": (-10,)},
+        {"shape": (2, 5)},
+        {"shape": ()},
+        {"pieces": 0},
+        {"pieces": 2},
+        {"dtype": "load"},
+    ],
+    ids=str,
+)
+def test_a_manifest_whose_numbers_do_not_fit_is_refused_before_a_file_is_written(tmp_path: Path, kind: Format, change: Any) -> None:
+    objects, manifest = saved({"model": {"w": torch.arange(10.0)}})
+    record = manifest.tensors["model.w"].model_dump()
+    (piece,) = record["pieces"]
+    piece["span"] |= change.get("span", {})
+    piece |= {key: value for key, value in change.items() if key in ("offsets", "sizes")}
+    record |= {key: value for key, value in change.items() if key in ("shape", "dtype")}
+    record["pieces"] = [piece] * change.get("pieces", 1)
+    broken = manifest.model_copy(update={"tensors": {"model.w": TensorRecord.model_validate(record)}})
+    with pytest.raises(DamagedError, match=r"gpt@1: model\.w: "):
+        exported(objects, broken, kind, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_manifest_that_lacks_what_its_state_names_is_refused(tmp_path: Path) -> None:
+    objects, manifest = saved({"model": {"w": torch.arange(10.0)}})
+    away = Span(chunk=99, offset=0, size_bytes=1)
+    for change, name in (({"tensors": {}}, r"no tensors model\.w"), ({"structure": away}, "structure"), ({"ranks": (away,)}, "of rank 0")):
+        with pytest.raises(DamagedError, match=f"gpt@1.*{name}"):
+            exported(objects, manifest.model_copy(update=change), Format.TORCH, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("value", "refusal"),
+    [
+        ((1, torch.ones(3)), "carry of gpt@1 is a tuple with tensors"),
+        ({0: torch.ones(2)}, "carry of gpt@1 is a mapping with keys that are no strings with tensors"),
+        ({"in": [(2, torch.ones(2))]}, r"carry\.in\.\[0\] of gpt@1 is a tuple with tensors"),
+    ],
+    ids=str,
+)
+def test_tensors_that_dcp_would_lose_are_refused_by_name(tmp_path: Path, value: Any, refusal: str) -> None:
+    objects, manifest = saved({"model": {"w": torch.ones(2)}, "carry": value})
+    with pytest.raises(InvalidStateError, match=rf"{refusal} in it, which dcp cannot hold; use --format torch"):
+        exported(objects, manifest, Format.DCP, tmp_path / "out")
+    out = exported(objects, manifest, Format.TORCH, tmp_path / "out")
+    assert same(torch.load(out / "checkpoint.pt", weights_only=True)["carry"], value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {2: 1, 4: 1},
+        {},
+        {"a": {}, "b": [], "c": {"d": {}}, "e": [{}, [{3: 4}], {"f": {}}]},
+        [{"lr": 1.0}, {2: 1}],
+        [torch.ones(2), {2: 1}, {}],
+        {"x": (1, {}), True: None},
+    ],
+    ids=str,
+)
+def test_mappings_that_flat_names_do_not_hold_come_back_from_dcp(tmp_path: Path, value: Any) -> None:
+    out = exported(*saved({"model": {"w": torch.ones(2)}, "odd": value, "empty": {}}), Format.DCP, tmp_path / "out")
+    elsewhere = MemoryObjectStore()
+    manifest = import_folder(out, elsewhere, ImportSettings("old", "lm", "x"))
+    back = exported(elsewhere, manifest, Format.TORCH, tmp_path / "back")
+    assert same(torch.load(back / "checkpoint.pt", weights_only=True), {"model": {"w": torch.ones(2)}, "odd": value, "empty": {}})
+
+
+def test_a_link_in_the_place_of_unfinished_files_is_refused(tmp_path: Path) -> None:
+    objects, manifest = saved({"w": torch.ones(2)})
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "thesis").touch()
+    (tmp_path / ".out.partial").symlink_to(kept)
+    with pytest.raises(ExportError, match=r"\.out\.partial is a link.*remove it"):
+        exported(objects, manifest, Format.DCP, tmp_path / "out")
+    assert [path.name for path in kept.iterdir()] == ["thesis"]
+    (tmp_path / ".out.partial").unlink()
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial" / "ranks").symlink_to(kept)
+    exported(objects, manifest, Format.DCP, tmp_path / "out")
+    assert [path.name for path in kept.iterdir()] == ["thesis"]
+
+
+def test_links_are_followed_and_places_that_cannot_be_replaced_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, manifest = saved({"w": torch.ones(2)})
+    for name in ("here", "empty"):
+        (tmp_path / name).mkdir()
+    for name, target in (("to_empty", "empty"), ("to_new", "new"), ("loop", "loop")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+    exported(objects, manifest, Format.DCP, tmp_path / "to_empty")
+    exported(objects, manifest, Format.DCP, tmp_path / "to_new")
+    assert all((tmp_path / name / PROVENANCE).exists() and not (tmp_path / name).is_symlink() for name in ("empty", "new"))
+    monkeypatch.chdir(tmp_path / "here")
+    for place, reason in (
+        (Path(), "is the current folder"),
+        (Path("/proc"), "is a mount point"),
+        (tmp_path / "loop", "is a link to itself"),
+    ):
+        with pytest.raises(ExportError, match=f"{reason}.*name a"):
+            exported(objects, manifest, Format.DCP, place)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "here", "loop", "new", "to_empty", "to_new"]
+
+
+@pytest.mark.parametrize("value", [2**70, "\ud800", "\u00e9"], ids=ascii)
+def test_a_configuration_of_large_numbers_and_odd_strings_comes_out_of_json_alike(tmp_path: Path, value: Any) -> None:
+    out = exported(*saved({"model": {"w": torch.ones(2)}, "config": {"a": [value]}}), Format.HF, tmp_path / "out")
+    assert json.loads((out / "config.json").read_bytes()) == {"a": [value]}
+
+
+def test_a_configuration_that_json_does_not_hold_is_left_out(tmp_path: Path) -> None:
+    out = exported(*saved({"model": {"w": torch.ones(2)}, "config": {"a": float("nan")}}), Format.HF, tmp_path / "out")
+    assert not (out / "config.json").exists()
+    left_out = orjson.loads((out / PROVENANCE).read_bytes())["left_out"]
+    assert left_out[:2] == ["config", "config.json: no configuration that JSON holds is tracked"]
 
 
 def test_a_chunk_longer_or_shorter_than_its_manifest_says_is_damage() -> None:

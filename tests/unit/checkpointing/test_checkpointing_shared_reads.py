@@ -14,13 +14,14 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.gloo_gang import Groups, run_gang
 from trainhouse.checkpointing.chain.chunks import ChunkStore
 from trainhouse.checkpointing.chain.commits import read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.collective import Ranks
-from trainhouse.checkpointing.errors import DamagedError, ObjectStoreUnavailableError
+from trainhouse.checkpointing.errors import DamagedError, ObjectStoreUnavailableError, RankFailedError
 from trainhouse.checkpointing.state import shared_reads
 from trainhouse.checkpointing.state.shared_reads import SharedReads
 from trainhouse.workers.session.saving.tracked_state import Tracked
@@ -66,6 +67,14 @@ class Failing(Counting):
         if "/chunks/" in key:
             raise ObjectStoreUnavailableError("away")
         return super().get(key)
+
+
+class WithoutRoom(SharedReads):
+    """Reads of a rank that gets no memory to receive into, nor to send from."""
+
+    @property
+    def _device(self) -> torch.device:
+        raise MemoryError("no room")
 
 
 class Run:
@@ -181,6 +190,10 @@ def unlike(store: Any, group: dist.ProcessGroup) -> dict[str, Any]:
         if rank == 2:
             raise DamagedError("a piece cannot be")
 
+    try:
+        (WithoutRoom if rank == 2 else SharedReads)(ranks, entry, ChunkStore(store, "unlike")).fetch(needs, lambda number, body: None)
+    except RankFailedError as error:
+        said["room"] = str(error)
     said["faults"] = len(SharedReads(ranks, entry, ChunkStore(store, "unlike")).fetch(needs, faulty))
     return said
 
@@ -234,8 +247,16 @@ def test_a_damaged_chunk_makes_all_ranks_begin_from_the_older_checkpoint(answers
 
 def test_ranks_get_what_they_need_and_learn_of_each_others_faults(answers: list[dict[Any, Any]]) -> None:
     of_ranks = [answer["unlike"] for answer in answers]
-    outcomes = [{key: said[key] for key in ("handed", "problems", "away", "faults")} for said in of_ranks]
-    assert outcomes == [{"handed": True, "problems": [], "away": True, "faults": 1}] * 4
+    outcomes = [{key: said[key] for key in ("handed", "problems", "away", "room", "faults")} for said in of_ranks]
+    assert outcomes == [{"handed": True, "problems": [], "away": True, "room": "MemoryError: no room", "faults": 1}] * 4
     read = [key for said in of_ranks for key, _ in said["read"]]
     assert len(set(read)) == len(read) == of_ranks[0]["needs"]
     assert of_ranks[3]["read"] == []
+
+
+def test_a_state_without_tensors_is_restored() -> None:
+    objects = MemoryObjectStore()
+    Checkpointer(CheckpointerSettings("bare", 1, 0, "spec"), objects).save({"counter": {"epoch": 3}}, {}, 1, 1.0)
+    state: dict[str, Any] = {"counter": {"epoch": 0}}
+    assert Checkpointer(CheckpointerSettings("bare", 2, 1, "spec"), objects).restore(state, lambda own: None).restored == 1
+    assert state == {"counter": {"epoch": 3}}

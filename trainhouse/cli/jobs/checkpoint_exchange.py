@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 S3 = "s3://"
 RESTORED = ("optimizer", "schedule", "scaler", "ema")
 """Parts of a job's state, beside the model, that begin anew where a checkpoint lacks them."""
+OWN_PREFIXES = ("jobs/", "chunks/")
+"""Parts of the stack's bucket that sweeps clean."""
 Which = Annotated[
     str,
     typer.Argument(
@@ -190,10 +192,14 @@ def exported(
     """Exports what `which` names to a folder or a prefix of a store; returns its name too. Blocks. Raises CheckpointError."""
     from trainhouse.checkpointing.chain.chunks import ChunkStore
     from trainhouse.checkpointing.chain.restore_candidates import checkpoint_named
-    from trainhouse.checkpointing.errors import NoCheckpointError
+    from trainhouse.checkpointing.errors import ExportError, NoCheckpointError
     from trainhouse.checkpointing.exchange.contents import Contents
     from trainhouse.checkpointing.exchange.export import export_to_folder, export_to_store, plan_of
 
+    if not isinstance(target, Path) and target[1].startswith(OWN_PREFIXES) and target[0].uri("") == objects.uri(""):
+        raise ExportError(
+            f"{target[0].uri(target[1])} is where the stack keeps its own checkpoints, and sweeps the rest; name another prefix"
+        )
     try:
         manifest = checkpoint_named(objects, which)
     except NoCheckpointError as error:
