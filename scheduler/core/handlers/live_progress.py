@@ -164,7 +164,7 @@ class LiveProgress:
     def _of_pool(self, state: ScheduleState, pool: str, now_ms: int) -> list[ProgressReported]:
         known = ((current(state, report), report) for report in self._newest.values())
         news = [(job, r) for job, r in known if job is not None and job.pool == pool and not is_old(job.progress, r)]
-        news.sort(key=lambda item: not self._asks(*item, now_ms))
+        news.sort(key=lambda item: not self._asks(item[0], item[1], now_ms))
         return [_mark_of(r) for _, r in news[:MOST_MARKS]]
 
     def _asks(self, job: Job, report: ProgressReported, now_ms: int) -> bool:
