@@ -9,8 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.decisions import TokenSeen
-from trainhouse.events.model.handover import InputRedirected, RedirectedInput
+from trainhouse.events.model.handover import InputRedirected, PoolFence, PoolPart, RedirectedInput
 from trainhouse.events.wire.journaled_input import JournaledInput
+
+# Effects of other partitions' schedulers, whose tokens are numbered apart from those of the directory's.
+_BY_SCHEDULER = frozenset(kind.event_type for kind in (RedirectedInput, PoolPart, PoolFence))
 
 
 def request_decisions(inputs: Sequence[JournaledInput], decisions: Sequence[Event]) -> Iterator[tuple[str, range]]:
@@ -24,8 +27,9 @@ def request_decisions(inputs: Sequence[JournaledInput], decisions: Sequence[Even
         order = item.order
         if order is None:
             continue
-        by_scheduler = item.type == RedirectedInput.event_type
-        begin = tokens.pop((by_scheduler, order.partition, order.seq, order.ordinal), None)  # the first is the one that counts
+        begin = tokens.pop(
+            (item.type in _BY_SCHEDULER, order.partition, order.seq, order.ordinal), None
+        )  # the first is the one that counts
         if begin is None or item.offset in passed_on:
             continue
         after = bisect_right(begins, begin)

@@ -15,6 +15,8 @@ from trainhouse.projections.store.tables import APPENDED
 # Where ingestion stands is no content.
 _LEFT_OUT = frozenset({"positions", "high_water", "schema_migrations", "lane_tables", "catch_ups"})
 _HOW_IT_CAME = frozenset({"inserted_at", "source_topic", "source_partition", "source_offset"})
+# Columns that later versions fill in, and rows of before lack until a rebuild, by table.
+_FILLED_LATER = frozenset({("decisions_rows", "request_id")})
 _FLOAT_SUM = re.compile(r"^SimpleAggregateFunction\(sum, (Nullable\()?Float64\)*$")
 
 
@@ -32,7 +34,11 @@ def table_hashes(clickhouse: ClickHouse) -> list[TableHash]:
     columns: dict[str, list[tuple[str, str]]] = {}
     merged: dict[str, bool] = {}
     for table, engine, name, column_type in clickhouse.rows(_COLUMNS):
-        if table in _LEFT_OUT or (name in _HOW_IT_CAME and (table not in APPENDED or name == "inserted_at")):
+        if (
+            table in _LEFT_OUT
+            or (table, name) in _FILLED_LATER
+            or (name in _HOW_IT_CAME and (table not in APPENDED or name == "inserted_at"))
+        ):
             continue
         columns.setdefault(str(table), []).append((str(name), str(column_type)))
         merged[str(table)] = engine != "MergeTree"

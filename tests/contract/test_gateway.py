@@ -532,6 +532,18 @@ def test_a_request_finds_its_own_answer_also_when_a_later_one_changed_the_job_ag
     assert world.client.get(f"{JOBS}/{OTHERS}/terms", headers=world.token(), params={"event_id": "asked-1"}).status_code == 404
 
 
+def test_tables_of_a_projector_of_before_leave_a_request_without_an_answer(world: World) -> None:
+    command, path = world.tables.clickhouse.command, f"{JOBS}/{OWN}/terms"
+    command("ALTER TABLE decisions_rows DROP INDEX by_request")
+    command("ALTER TABLE decisions_rows RENAME COLUMN request_id TO of_later")
+    try:
+        found = world.client.get(path, headers=world.token(), params={"event_id": "asked-1"})
+    finally:
+        command("ALTER TABLE decisions_rows RENAME COLUMN of_later TO request_id")
+        command("ALTER TABLE decisions_rows ADD INDEX by_request request_id TYPE bloom_filter GRANULARITY 1")
+    assert found.status_code == 200 and (found.json()["answered"], found.json()["changed"]) == (False, None)
+
+
 def test_a_request_that_could_not_be_handled_is_refused_with_the_reason(world: World) -> None:
     def set_aside(topic: str, offset: int, event_id: str, job_id: str = OWN) -> Record:
         letter = DeadLetter(topic, 0, offset, "handling it failed: KeyError", job_id, event_id)

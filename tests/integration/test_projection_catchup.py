@@ -224,6 +224,14 @@ def test_a_hash_sees_a_row_more_or_less_and_not_how_rows_came(clickhouse: Connec
     assert differences(first, table_hashes(clickhouse)) == ["statuses_rows"]
 
 
+def test_a_hash_does_not_see_to_which_request_a_decision_belongs_since_rows_of_before_lack_it(clickhouse: ConnectClickHouse) -> None:
+    insert = "INSERT INTO decisions_rows (partition, seq, ordinal, at, type, request_id) VALUES"
+    clickhouse.command(f"{insert} (0, 1, 0, 1, 'trainhouse.decision.token-seen.v1', '')")
+    before = table_hashes(clickhouse)
+    clickhouse.command(f"{insert} (0, 1, 0, 1, 'trainhouse.decision.token-seen.v1', 'asked')")
+    assert differences(before, table_hashes(clickhouse)) == []
+
+
 def test_a_swap_keeps_the_old_folder(tmp_path: Path) -> None:
     settings = ProjectorSettings(data_dir=tmp_path / "clickhouse")
     for folder, name in ((settings.data_dir, "old"), (tmp_path / "new", "new")):

@@ -105,7 +105,7 @@ def test_a_timed_part_is_started_by_the_clock_and_counts_no_restart(supervised: 
     assert len(runs("slow")) == 1 and supervised.state("slow").state == "RUNNING", "one run at a time"
 
 
-def test_a_pass_that_failed_is_a_warning_until_one_succeeds(supervised: Supervised) -> None:
+def test_a_pass_that_failed_is_a_warning_until_the_next_timed_one_succeeds(supervised: Supervised) -> None:
     def warnings() -> list[str]:
         return failed_passes(supervisor_client.states(supervised.folder), {"expire": "its.log"})
 

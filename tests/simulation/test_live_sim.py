@@ -16,10 +16,15 @@ import pytest
 from tests.simulation.test_journal_sim import SEEDS, Process
 from tests.support.core_world import admitted, exited, progress, registered, started, stopped
 from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, MemoryStore, call_directly, run_virtually
-from trainhouse.events import Event, GangAllocated, JobState, JobStatus, Order, decode, envelope_of
+from trainhouse.events import Event, GangAllocated, JobState, JobStatus, MovePool, Order, decode, envelope_of
+from trainhouse.events.model.decisions import JobProgressed
+from trainhouse.events.model.handover import PoolHandedOver, PoolPart
 from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.events.wire.journal import read_decision
 from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, DECISIONS, PROGRESS, STATUS
 from trainhouse.scheduler.core.schedule import ScheduleMachine
+from trainhouse.scheduler.core.state.pool_records import pool_records
+from trainhouse.scheduler.core.state.pool_state import unpacked
 from trainhouse.scheduler.replay import LogEntry, verify
 from trainhouse.scheduler.stream.journal.host import JournalHost, Live
 from trainhouse.scheduler.stream.journal.progress_feed import ProgressFeed
@@ -190,6 +195,29 @@ def test_statuses_go_on_soon_after_an_owner_died_though_nothing_but_progress_com
         return min(s.updated_at_ms for s, o in world.statuses("j0") if s.updated_at_ms > killed_ms + 100) - killed_ms
 
     assert run_virtually(story()) < 4_000
+
+
+def test_a_move_hands_over_the_newest_progress_however_slow_the_journal_is() -> None:
+    """Reports are newer than the state before each record then: one record with them comes before the move, and no second one."""
+    world = World(3)
+
+    async def story() -> None:
+        await world.begin()
+        world.processes[0].faults.delay_s = 4.0
+        reporting = asyncio.create_task(world.ranks(40))
+        await asyncio.sleep(15)
+        world.say(MovePool.model_validate({"pool": "default", "to_partition": 1}))
+        await reporting
+
+    run_virtually(story())
+    records = [orjson.loads(e.value or b"") for e in world.broker.committed(DECISIONS, 0)]
+    decided = [[read_decision(d) for d in record["decisions"]] for record in records]
+    [moved] = [n for n, made in enumerate(decided) if any(isinstance(d, PoolHandedOver) for d in made)]
+    marked = {str(d.job_id): d.progress.step for d in decided[moved - 1] if isinstance(d, JobProgressed)}
+    assert set(marked) == set(JOBS) and min(marked.values()) >= 10
+    assert not any(isinstance(d, JobProgressed) for d in decided[moved])
+    jobs = pool_records(unpacked([d.data for d in decided[moved] if isinstance(d, PoolPart)])).jobs
+    assert {str(j.job_id): j.progress.step for j in jobs if j.progress is not None} == marked
 
 
 @pytest.mark.parametrize("seed", SEEDS)

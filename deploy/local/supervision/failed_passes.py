@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from trainhouse.deploy.local.supervision.supervisor_client import PartState
 
 COMMANDS = {"expire": "trainhouse expire", "sweep": "trainhouse store sweep"}
+NOT_STARTED = ("BACKOFF", "FATAL", "UNKNOWN")
 
 
 def failed_passes(states: Iterable[PartState], logs: dict[str, str]) -> list[str]:
@@ -18,12 +19,13 @@ def failed_passes(states: Iterable[PartState], logs: dict[str, str]) -> list[str
 
 
 def _failed(part: PartState) -> bool:
-    return part.state in ("FATAL", "UNKNOWN") or (part.state == "EXITED" and part.exit_status != 0)
+    return part.state in NOT_STARTED or (part.state == "EXITED" and part.exit_status != 0)
 
 
 def _line(part: PartState, log: str) -> str:
-    how = "was killed" if part.exit_status < 0 else f"ended with {part.exit_status}"
+    ended = "was killed" if part.exit_status < 0 else f"ended with {part.exit_status}"
+    how = "could not be started" if part.state in NOT_STARTED else ended
     return (
-        f"the last pass of {part.name} failed (it {how}): its log says why ({log}). What it deletes stays until a pass succeeds: the next "
-        f"one is within a day, `{COMMANDS[part.name]}` makes one now"
+        f"the last timed pass of {part.name} failed (it {how}): its log says why ({log}). Shown until the next timed pass succeeds, "
+        f"which is within a day; `{COMMANDS[part.name]}` deletes now what is due"
     )

@@ -17,9 +17,12 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from trainhouse.events.model.base import Event
-from trainhouse.events.model.decisions import TokenSeen
+from trainhouse.events.model.decisions import JobRetuned, TokenSeen
 from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.model.handover import PoolHandedOver
 from trainhouse.events.model.ids import EventId
+from trainhouse.events.model.job import JobReviewed
+from trainhouse.events.model.pool import ChangeRefused, PolicyApplied
 from trainhouse.events.wire.envelope import Envelope, Order
 from trainhouse.events.wire.journal import InvalidRecordError, read_decision, record_head
 from trainhouse.events.wire.journaled_input import JournaledInput
@@ -121,13 +124,18 @@ class JournalBuilder(FactsBuilder):
             )
 
 
+# Decisions that a request alone leads to: others may stand behind the last request of a record, and are of a tick or of reports.
+_ANSWERS = (TokenSeen, JobRetuned, JobReviewed, PolicyApplied, PoolHandedOver, ChangeRefused)
+
+
 def requests_by_decision(inputs: Sequence[Any], decisions: Sequence[Event]) -> dict[int, str]:
-    """Id of the request that each decision is on, by the decision's place; none of inputs in another shape, of which the reports say so."""
+    """Id of the request that a decision answers, by the decision's place; none of inputs in another shape, of which the reports say so."""
     if not any(isinstance(d, TokenSeen) for d in decisions):
         return {}
     with contextlib.suppress(KeyError, TypeError, ValueError):
         items = [JournaledInput.stored(item) for item in inputs]
-        return {place: asked for asked, places in request_decisions(items, decisions) for place in places}
+        found = request_decisions(items, decisions)
+        return {place: asked for asked, places in found for place in places if isinstance(decisions[place], _ANSWERS)}
     return {}
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from trainhouse.events import Event, JobStatus, ProgressReported
 from trainhouse.events.model.attempt import AttemptReport
 from trainhouse.events.model.decisions import JobForgotten, JobProgressed
+from trainhouse.events.model.handover import PoolHandedOver
 from trainhouse.events.model.phases import Checkpointing, Initializing, Progress, Running, Scheduled, Stopping
 from trainhouse.scheduler.core.handlers.reports import MARK_EVERY_MS, NO_PROGRESS, STATUS_EVERY_MS, changes_decisions, current, is_old
 from trainhouse.scheduler.core.state.records import Job
@@ -118,7 +119,10 @@ class LiveProgress:
         return found
 
     def behind(self, state: ScheduleState, decisions: Iterable[Event]) -> list[ProgressReported]:
-        """The newest reports of jobs on which a record would decide without them. `state` is that before the record."""
+        """The newest reports of jobs on which a record would decide without them. `state` is that before the record.
+
+        Of a pool that is handed over, those of MOST_MARKS jobs, first the ones whose marks are due.
+        """
         known: dict[str, Progress] = {}
         decided: dict[str, None] = {}
         for decision in decisions:
@@ -126,6 +130,8 @@ class LiveProgress:
                 known[str(decision.job_id)] = decision.progress
             elif isinstance(decision, JobStatus):
                 decided[str(decision.job_id)] = None
+            elif isinstance(decision, PoolHandedOver):
+                return self._of_pool(state, decision.pool, decision.at_ms)
         reports = ((job_id, self._newest[job_id]) for job_id in decided if job_id in self._newest)
         return [_mark_of(r) for job_id, r in reports if self._is_news(current(state, r), known.get(job_id), r)]
 
@@ -154,6 +160,12 @@ class LiveProgress:
         portion = self._portions.get(job_id)
         if portion is not None and portion.shown != _shown(report) and now_ms - portion.published_ms >= STATUS_EVERY_MS:
             self._due[job_id] = None
+
+    def _of_pool(self, state: ScheduleState, pool: str, now_ms: int) -> list[ProgressReported]:
+        known = ((current(state, report), report) for report in self._newest.values())
+        news = [(job, r) for job, r in known if job is not None and job.pool == pool and not is_old(job.progress, r)]
+        news.sort(key=lambda item: not self._asks(item[0], item[1], now_ms))
+        return [_mark_of(r) for _, r in news[:MOST_MARKS]]
 
     def _asks(self, job: Job, report: ProgressReported, now_ms: int) -> bool:
         begins = isinstance(job.phase, Scheduled | Initializing) or job.reason == NO_PROGRESS

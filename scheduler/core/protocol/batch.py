@@ -187,7 +187,7 @@ class Proposer(Generic[S]):
             return None
         if marks and batch and _moves(batch[0]):
             # Marks are due again and again, and where the journal is slow, in each record: so the move goes first, and alone, since what
-            # is decided beside it may rest on them.
+            # is decided beside it may rest on them. The owner puts those of its pool into a record before it, once.
             batch, marks, tick = batch[:1], (), False
         batch = _to_next_move(batch)
         parts = [e for p in batch if isinstance(e := _event_of(p), PoolPart)]

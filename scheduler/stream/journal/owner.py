@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from trainhouse.events import Event
+from trainhouse.events.model.handover import PoolHandedOver
 from trainhouse.events.wire.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailableError, RecordTooLarge, StateLost
 from trainhouse.scheduler.core.protocol.batch import Pending, Proposer
@@ -70,6 +71,7 @@ class Owner(Generic[S]):
         self._ticked_at_s = float("-inf")
         self._looked: tuple[int, float] = (-1, float("-inf"))  # at which seq, and when
         self._owes_tick = False
+        self._marked_move = -1  # offset of the newest move before which its pool's progress was proposed
         self._busy_pause_s = self._pace.busy_tick_s
         self._publishing: Publishing[S] | None = None
         self.rounds = 0
@@ -189,7 +191,10 @@ class Owner(Generic[S]):
             await self._after_record(self._follower)
 
     def _proposed(self, now_ms: int, waiting: list[Pending], marks: Sequence[Event], *, tick: bool, must: bool) -> Written | None:
-        """The next record; where it decides about a job of which there is newer progress than it knows, decided anew with that."""
+        """The next record; where it decides about a job of which there is newer progress than it knows, decided anew with that.
+
+        A move's record holds no marks: one with those of its pool comes before it, and no second one, however much is reported meanwhile.
+        """
         folded, live = self._follower.folded, self._follower.live_statuses
         published = self._publishing.advance() if self._publishing else 0
 
@@ -198,7 +203,14 @@ class Owner(Generic[S]):
 
         proposed = propose(marks)
         behind = () if proposed is None or live is None else live.behind(folded.state, proposed.record.decisions)
-        return propose([*marks, *behind]) if behind else proposed
+        if proposed is None or not behind:
+            return proposed
+        if not any(isinstance(d, PoolHandedOver) for d in proposed.record.decisions):
+            return propose([*marks, *behind])
+        if self._marked_move == proposed.record.cursor:
+            return proposed
+        self._marked_move = proposed.record.cursor
+        return self._proposer.propose(folded, now_ms, [], published, tick=False, must=False, marks=behind) or proposed
 
     def _marks(self, waiting: list[Pending], now_ms: int, tick: bool) -> Sequence[Event]:
         """Returns the marks of live progress that are due in the journal."""

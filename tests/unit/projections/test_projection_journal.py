@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 
-from trainhouse.events.wire.journal import ClockTicked, JournalRecord, record_hash
+from trainhouse.events import ChangeJob, Envelope, Event, EventId, JobId, JobState, JobStatus, Order
+from trainhouse.events.model.decisions import JobRetuned, TokenSeen
+from trainhouse.events.model.handover import PoolFence, PoolPart
+from trainhouse.events.wire.journal import ClockTicked, InputRefused, JournaledInput, JournalRecord, record_hash
+from trainhouse.events.wire.request_decisions import request_decisions
 from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.projections.ingest.builders import decision_rows
-from trainhouse.projections.ingest.builders.decision_rows import JournalBuilder
+from trainhouse.projections.ingest.builders.decision_rows import JournalBuilder, requests_by_decision
 from trainhouse.projections.ingest.builders.report_rows import readable_inputs
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.record import Record, Row
@@ -103,3 +108,28 @@ def test_an_emptied_record_makes_no_row_and_leaves_no_gap(at_once: int) -> None:
 )
 def test_the_lane_of_reports_goes_on_behind_a_record_of_another_shape(head: dict[str, Any]) -> None:
     assert readable_inputs(head) == []
+
+
+def test_a_decision_belongs_to_a_request_only_where_it_answers_one() -> None:
+    """A tick's and those on reports may stand behind the last request of a record."""
+    asked = Envelope(EventId("asked"), "directory", ChangeJob.model_validate({"job_id": "j", "priority": 3}), order=Order(0, 7, 0))
+    retuned = JobRetuned.model_validate({"job_id": "j", "priority": 3, "limits": {}})
+    status = JobStatus(job_id=JobId("k"), status_seq=1, state=JobState.PENDING, updated_at_ms=1)
+    decisions = [TokenSeen(partition=0, seq=7, ordinal=0), retuned, status, InputRefused(offset=2, reason="broken", event_id="other")]
+    stored = orjson.loads(JournalRecord(1, "o", 1, 1, (JournaledInput(1, asked),), tuple(decisions), 0, 1, 9, "0" * 64).encode())
+    assert requests_by_decision(stored["inputs"], decisions) == {0: "asked", 1: "asked"}
+
+
+@pytest.mark.parametrize("kind", [PoolPart, PoolFence])
+def test_what_another_scheduler_sends_takes_no_requests_token(kind: type[Event]) -> None:
+    about = {"pool": "p", "move": "m", "from_partition": 0, "to_partition": 1, "at_ms": 1, "number": 0, "of": 2, "sha256": "", "data": ""}
+    sent = kind.model_validate({name: value for name, value in about.items() if name in kind.model_fields})
+    asked = ChangeJob.model_validate({"job_id": "j", "priority": 3})
+    order = Order(0, 7, 0)  # two numberings, of the scheduler's and of the directory's effects
+    inputs = [JournaledInput(n, Envelope(EventId(i), "s", e, order=order)) for n, (i, e) in enumerate([("sent", sent), ("asked", asked)])]
+    decisions = [
+        TokenSeen(partition=0, seq=7, ordinal=0, by_scheduler=True),
+        TokenSeen(partition=0, seq=7, ordinal=0),
+        JobRetuned.model_validate({"job_id": "j", "priority": 3, "limits": {}}),
+    ]
+    assert list(request_decisions(inputs, decisions)) == [("sent", range(1)), ("asked", range(1, 3))]

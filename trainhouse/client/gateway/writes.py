@@ -64,12 +64,13 @@ def cancel(job_id: str, reason: str, after: str | None) -> Flow[Written]:
 class Terms:
     """Changeable terms of a job, as they are. `refused`: why the event that was asked about was refused.
 
-    `answered`: whether the job's scheduler has handled that event; `changed`: what it set then, None where nothing was to change.
+    `answered`: whether the job's scheduler has handled that event, None of a gateway that does not say so yet; `changed`: what it set then,
+    None where nothing was to change.
     """
 
     now: Retuned
     refused: str | None
-    answered: bool = False
+    answered: bool | None = None
     changed: Retuned | None = None
 
 
@@ -78,7 +79,7 @@ def terms(job_id: str, event_id: str | None = None, after: str | None = None, pa
     params = {name: value for name, value in (("event_id", event_id), ("after", after)) if value}
     answer = (yield from of_job(job_id, Request("GET", job_path(job_id, "terms"), params, pause_s=pause_s))).json()
     changed = answer.get("changed")  # a gateway of before has neither
-    return Terms(_retuned(answer), answer["refused"], bool(answer.get("answered")), None if changed is None else _retuned(changed))
+    return Terms(_retuned(answer), answer["refused"], answer.get("answered"), None if changed is None else _retuned(changed))
 
 
 def _retuned(answer: Mapping[str, Any]) -> Retuned:
@@ -102,6 +103,8 @@ def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout
             raise ChangeRefusedError(found.refused)
         if found.changed is not None:
             return found.changed
+        if found.answered is None and found.now == wanted:
+            return wanted
         state = status_of((yield from of_job(job_id, Request("GET", job_path(job_id)))).json()).state
         if state.final:
             raise JobEndedError(job_id, state)

@@ -17,8 +17,9 @@ from trainhouse.events import ChangeRefused, Event, JobReviewed, JobState, JobSt
 from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, POLICIES, STATUS
 
 E = TypeVar("E", bound=Event)
-JOURNALS: Final = {DIRECTORY: EARLIER_RECORDS, DECISIONS: EARLIER_RECORDS}
-"""The journals that a request passes, and how much is read from before it. The directory's refuses what it could not handle, no more."""
+JOURNALS: Final = {DIRECTORY: 2, DECISIONS: EARLIER_RECORDS}
+"""The journals that a request passes, and how many records of each partition are read from before it. The directory's, whose records are
+large, is searched for a refusal with the request's id alone: a record that lost the race for its seq says the same as the one that won."""
 REFUSALS: Final = (POLICIES, STATUS)
 
 

@@ -15,7 +15,7 @@ from trainhouse.events.model.decisions import JobRetuned, TokenSeen
 from trainhouse.events.wire.topics import ADMISSION, CONTROL
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Gateway, Here
-from trainhouse.gateway.errors import ProblemError
+from trainhouse.gateway.errors import ProblemError, SqlRefusedError
 from trainhouse.gateway.queries.read_your_writes import After
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 
@@ -41,6 +41,7 @@ _ANSWERED = """
 SELECT argMax(json, type = {retuned:String}) AS json, max(type = {retuned:String}) AS changed FROM decisions_rows
 WHERE job_id IN ('', {job_id:String}) AND request_id = {event_id:String} AND type IN ({retuned:String}, {token:String}) HAVING count() > 0
 """
+UNKNOWN_IDENTIFIER = 47
 
 
 class Changed(BaseModel):
@@ -89,7 +90,12 @@ async def _outcome(here: Gateway, job_id: str, event_id: str) -> tuple[str | Non
     """Returns why a request was refused, whether it was handled, and what it changed."""
     refused = await here.reader.one(_REFUSED, {"event_id": event_id, "job_id": job_id})
     kinds = {"retuned": JobRetuned.event_type, "token": TokenSeen.event_type}
-    found = await here.reader.one(_ANSWERED, {"event_id": event_id, "job_id": job_id} | kinds)
+    try:
+        found = await here.reader.one(_ANSWERED, {"event_id": event_id, "job_id": job_id} | kinds)
+    except SqlRefusedError as error:
+        if error.code != UNKNOWN_IDENTIFIER:
+            raise
+        found = None  # a projector of before, whose tables do not note requests
     if found is None and refused is None:
         places = {"directory": ADMISSION, "scheduler": CONTROL}  # whose inputs they are
         refused = await here.reader.one(_SET_ASIDE, {"event_id": event_id, "job_id": job_id} | places)

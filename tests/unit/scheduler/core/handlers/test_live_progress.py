@@ -5,6 +5,7 @@ from typing import Any
 from tests.support.core_world import Driver, admitted, exited, progress, registered, running, stopped
 from trainhouse.events import Event, GangAllocated, JobState, JobStatus
 from trainhouse.events.model.decisions import JobProgressed
+from trainhouse.events.model.handover import PoolHandedOver
 from trainhouse.events.wire.topics import STATUS
 from trainhouse.scheduler.core.handlers.live_progress import MOST_MARKS, ROUND_MS, LiveProgress
 from trainhouse.scheduler.core.handlers.reports import MARK_EVERY_MS, STATUS_EVERY_MS
@@ -178,3 +179,17 @@ def test_a_status_that_was_not_published_is_due_again_without_another_report() -
     story.live.resend()
     [again] = story.live.statuses(story.d.state, story.d.now_ms + 2_000, 100)
     assert again.step == 5 and again.status_seq > taken.status_seq
+
+
+def test_a_move_asks_for_the_newest_progress_of_its_pool_due_marks_first_and_so_many_as_a_record_holds() -> None:
+    d, live = Driver(), LiveProgress()
+    d.feed(registered("a", slots=MOST_MARKS + 3))
+    gangs = [running(d, f"j{n}") for n in range(MOST_MARKS + 3)]
+    live.own_record(d.now_ms, d.mark(*(progress(gang, 6, at_ms=d.now_ms) for gang in gangs)))
+    for gang in gangs:
+        live.offer(d.state, progress(gang, 7, at_ms=d.now_ms + 10, saved_alone=True if gang is gangs[-1] else None), d.now_ms)
+    about = {"move": "m", "to_partition": 1, "parts": 1, "sha256": "0" * 64, "jobs": 1, "nodes": 1, "at_ms": d.now_ms}
+    marks = live.behind(d.state, [PoolHandedOver.model_validate(about | {"pool": "default"})])
+    assert len(marks) == MOST_MARKS and {m.step for m in marks} == {7}
+    assert marks[0].job_id == gangs[-1].job_id and marks[0].saved_alone
+    assert live.behind(d.state, [PoolHandedOver.model_validate(about | {"pool": "other"})]) == []
