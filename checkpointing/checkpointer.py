@@ -98,9 +98,9 @@ class PendingSave:
         """Waits so long until this rank knows how it ended; returns whether it does. Not collective."""
         return self._save.wait(timeout_s)
 
-    def finish(self) -> None:
-        """Waits for what follows the commit, on rank 0."""
-        self._save.finish()
+    def finish(self, timeout_s: float | None = None) -> None:
+        """Waits for what follows the commit, on rank 0; so long at most, if there is a limit."""
+        self._save.finish(timeout_s)
 
     def abandon(self) -> bool:
         """Gives it up; returns whether it ended without a commit. Not collective."""
@@ -283,8 +283,9 @@ class Checkpointer:
     def close(self, wait_s: float = 0.0) -> None:
         """Waits so long for the save that is under way, then gives it up unless it is being committed; ends its process. Not collective."""
         pending, self._pending = self._pending, None
+        until_s = time.monotonic() + wait_s
         if pending is not None and pending.wait(wait_s):
-            pending.finish()
+            pending.finish(max(0.0, until_s - time.monotonic()))
         self._uploader.close()
         if pending is not None:
             pending.abandon()
