@@ -163,7 +163,7 @@ class Checkpointer:
         return f"checkpoints/{self._writer.writer}"
 
     def _by_helper(self, helper: UploadHelper, settings: CheckpointerSettings) -> HelperUploader:
-        return HelperUploader(helper, settings.job_id, settings.grace_s, self._chunks.distrusted)
+        return HelperUploader(helper, self._chunks, settings.job_id, settings.grace_s)
 
     def _warn_once(self, sentence: str) -> None:
         if not self._warned:
