@@ -84,7 +84,7 @@ class PendingSave:
     def result(self) -> SavedCheckpoint:
         """Waits for the commit. Collective, the first time. Raises as `Checkpointer.save`."""
         if self.settled:
-            return self._save.known()
+            return self.known()
         try:
             saved = self._save.result()
         except CheckpointError:
@@ -98,9 +98,13 @@ class PendingSave:
         """Waits so long until this rank knows how it ended; returns whether it does. Not collective."""
         return self._save.wait(timeout_s)
 
-    def finish(self) -> None:
-        """Waits for what follows the commit, on rank 0."""
-        self._save.finish()
+    def finish(self, timeout_s: float | None = None) -> None:
+        """Waits for what follows the commit, on rank 0; so long at most, if there is a limit."""
+        self._save.finish(timeout_s)
+
+    def known(self) -> SavedCheckpoint:
+        """Waits until this rank knows how it ended: its result, or the error. Not collective."""
+        return self._save.known()
 
     def abandon(self) -> bool:
         """Gives it up; returns whether it ended without a commit. Not collective."""
@@ -159,7 +163,7 @@ class Checkpointer:
         return f"checkpoints/{self._writer.writer}"
 
     def _by_helper(self, helper: UploadHelper, settings: CheckpointerSettings) -> HelperUploader:
-        return HelperUploader(helper, settings.job_id, settings.grace_s, self._chunks.distrusted)
+        return HelperUploader(helper, self._chunks, settings.job_id, settings.grace_s)
 
     def _warn_once(self, sentence: str) -> None:
         if not self._warned:
@@ -232,7 +236,6 @@ class Checkpointer:
 
     def _upload(self, staged: Staged, about: About, then: Callable[[], None]) -> "PendingSave":
         named, parent = self._named, self._newest
-        began = time.perf_counter()
         self._saves += 1
 
         mine: set[str] = set()  # what this rank sends the next time is mostly its own, so it need not know of the others' chunks
@@ -243,7 +246,7 @@ class Checkpointer:
             return receipt
 
         def commit(receipts: list[Receipt]) -> SavedCheckpoint:
-            manifest, landed = self._saver.commit(staged, about, receipts, parent, time.perf_counter() - began)
+            manifest, landed = self._saver.commit(staged, about, receipts, parent)
             for earlier in landed:
                 self._completed(earlier)
             return self._completed(manifest)
@@ -267,24 +270,27 @@ class Checkpointer:
         """
         self.close()
         chain = CommitChain(self._objects, self._writer)
-        saver = Saver(Alone(), self._chunks, chain, self._writer, self._longest_upload_s)
-        began = time.perf_counter()
-        staged = saver.stage(state, own, frozenset())
-        chain.take_over()
-        receipt = saver.send(staged, frozenset())
-        about = About(step, self._spec_hash, now, {})
-        manifest, _ = saver.commit(staged, about, [receipt], self._newest, time.perf_counter() - began)
+        uploader = InProcessUploader(self._chunks)
+        saver = Saver(Alone(), self._chunks, chain, self._writer, self._longest_upload_s, uploader)
+        try:
+            staged = saver.stage(state, own, frozenset())
+            chain.take_over()
+            receipt = saver.send(staged, frozenset())
+            manifest, _ = saver.commit(staged, About(step, self._spec_hash, now, {}), [receipt], self._newest)
+        finally:
+            uploader.close()
         return self._completed(manifest, always_publish=True)
 
     def guard(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Lets a save of a device's state go on beside training until one of these takes a step, which waits for it. Call it once."""
+        """Copies the state on the device of these beside this host's work; what the device is given next waits for it. Call it once."""
         self._memory.copier = copier_for(optimizers)
 
     def close(self, wait_s: float = 0.0) -> None:
         """Waits so long for the save that is under way, then gives it up unless it is being committed; ends its process. Not collective."""
         pending, self._pending = self._pending, None
+        until_s = time.monotonic() + wait_s
         if pending is not None and pending.wait(wait_s):
-            pending.finish()
+            pending.finish(max(0.0, until_s - time.monotonic()))
         self._uploader.close()
         if pending is not None:
             pending.abandon()

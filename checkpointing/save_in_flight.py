@@ -2,17 +2,20 @@
 
 Holds: one a time. Each rank's thread waits for its upload and puts a receipt into the process group's store; rank 0's commits once all are
 there, and puts the outcome there, which is that of all ranks. So no collective of training is ever beside one of a save, and a rank or an
-upload process that dies at any moment leaves the chain at the commit before. `result` is collective: a rank that died fails it at once.
-Never: keeps the interpreter while it waits; runs on after `abandon`.
+upload process that dies at any moment leaves the chain at the commit before. `result` is a loop of short collectives: a rank that died
+fails it at once, an upload may take longer than the process group's timeout, and what the store could not carry goes by them.
+Never: keeps the interpreter while it waits; runs on after `abandon`; asks for the process group from its thread, as a program may
+destroy it meanwhile.
 """
 
 import pickle  # nosec B403  # between the ranks of one gang, as torch's own collectives of objects
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from trainhouse.checkpointing.collective import Outcome, Ranks, attempt, failure, values
+from trainhouse.checkpointing.collective import Outcome, Ranks, attempt, values
 from trainhouse.checkpointing.errors import CheckpointError, SaveFailedError
 
 R = TypeVar("R")
@@ -21,10 +24,20 @@ PART_BYTES = 4 * 2**20
 FIRST_LOOK_S = 0.002
 LONGEST_LOOK_S = 0.25
 STOP_TIMEOUT_S = 10.0
+ROUND_S = 0.5
+"""Between two collectives of `result`."""
 
 
 class AbandonedError(CheckpointError):
     """The save was given up before its commit."""
+
+
+@dataclass(frozen=True)
+class _Report:
+    """Progress of one rank: whether its upload has ended, and the outcome once it knows it."""
+
+    sent: bool
+    outcome: Outcome | None
 
 
 @dataclass(frozen=True)
@@ -43,14 +56,18 @@ class SaveInFlight(Generic[R, T]):
 
     def __init__(self, ranks: Ranks, name: str, send: Callable[[], R], commit: Callable[[list[R]], T], then: Afterwards) -> None:
         self._ranks = ranks
+        self._rank, self._world_size = ranks.rank, ranks.world_size
+        self._store = ranks.store if self._world_size > 1 else None
         self._name = name
         self._send = send
         self._commit = commit
         self._then = then
         self._sent = threading.Event()
         self._outcome: Outcome | None = None
+        self._decided: Outcome | None = None
         self._known = threading.Event()
         self._abandoned = threading.Event()
+        self._cause: CheckpointError = AbandonedError("the save was given up before its commit")
         self._committing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="checkpoint-upload", daemon=True)
         self._thread.start()
@@ -62,71 +79,91 @@ class SaveInFlight(Generic[R, T]):
 
     def result(self) -> T:
         """Waits until all ranks know how it ended: its result, or the error. Collective; blocks."""
-        self._ranks.each(self._wait_until_sent)
-        return self._ranks.each(self.known)
+        while True:
+            self._known.wait(ROUND_S)
+            reports = self._ranks.all(lambda: _Report(self._sent.is_set(), self._outcome if self._known.is_set() else None))
+            if (decided := reports[0].outcome) is not None and all(report.sent for report in reports):
+                self._end(decided)
+                return self.known()
+            for report in reports:
+                if report.outcome is not None and report.outcome.error is not None:
+                    self._give_up(report.outcome.error)  # rank 0 may wait in vain for that rank's receipt
 
     def known(self) -> T:
         """Waits until this rank knows how it ended: its result, or the error. Not collective; blocks."""
         self._known.wait()
-        assert self._outcome is not None
-        if self._outcome.error is not None:
-            raise self._outcome.error
-        result: T = self._outcome.value  # type: ignore[assignment]
+        outcome = self._decided or self._outcome
+        assert outcome is not None
+        if outcome.error is not None:
+            raise outcome.error
+        result: T = outcome.value  # type: ignore[assignment]
         return result
 
     def wait(self, timeout_s: float) -> bool:
         """Waits so long until this rank knows how it ended; returns whether it does. Not collective."""
         return self._known.wait(timeout_s)
 
-    def finish(self) -> None:
-        """Waits for what follows the commit, too. Blocks."""
-        self._thread.join()
+    def finish(self, timeout_s: float | None = None) -> None:
+        """Waits for what follows the commit, too; so long at most, if there is a limit. Blocks."""
+        self._thread.join(timeout_s)
 
     def abandon(self) -> bool:
         """Gives it up, unless it is being committed; returns whether it ended without a commit. Not collective; blocks shortly."""
         self._abandoned.set()
         with self._committing:
             pass
-        self._thread.join(STOP_TIMEOUT_S)
-        return self._outcome is None or self._outcome.error is not None
+        self._known.wait(STOP_TIMEOUT_S)
+        outcome = self._decided or self._outcome
+        return outcome is None or outcome.error is not None
 
-    def _wait_until_sent(self) -> None:
-        self._sent.wait()
+    def _give_up(self, cause: CheckpointError) -> None:
+        if not self._abandoned.is_set():
+            self._cause = cause
+            self._abandoned.set()
+
+    def _end(self, decided: Outcome) -> None:
+        """Takes rank 0's outcome, which this rank has not read yet, or could not."""
+        self._decided = decided
+        if self._rank != 0:
+            self._abandoned.set()
+        self._known.wait()
 
     def _run(self) -> None:
         try:
             receipt = attempt(self._send)
             self._sent.set()
-            self._outcome = self._outcome_of(receipt)
+            outcome = self._outcome_of(receipt)
+        except CheckpointError as error:
+            outcome = Outcome(error=error)
         except BaseException as error:  # whatever it is, those who wait are to know it
-            self._outcome = Outcome(error=error if isinstance(error, CheckpointError) else failure(error))
+            outcome = Outcome(error=SaveFailedError(f"receipts could not be exchanged between the ranks: {type(error).__name__}: {error}"))
+        self._outcome = outcome
         try:
-            if self._ranks.rank == 0 and self._outcome.error is not None:
-                self._then.failed(self._outcome.error)
+            if self._rank == 0 and outcome.error is not None:
+                self._then.failed(outcome.error)
         finally:
             self._sent.set()
             self._known.set()
-        if self._ranks.rank == 0 and self._outcome.error is None:
+        if self._rank == 0 and outcome.error is None:
             self._then.saved()
 
     def _outcome_of(self, mine: Outcome) -> Outcome:
-        if self._ranks.alone or self._ranks.world_size == 1:
+        if self._store is None:
             return self._committed([mine])
-        store = self._ranks.store
-        rank, ranks = self._ranks.rank, range(self._ranks.world_size)
-        if rank == 0:
-            receipts = [mine, *(self._taken(store, f"{self._name}/{other}") for other in ranks[1:])]
+        if self._rank == 0:
+            receipts = [mine, *(self._taken(self._store, f"{self._name}/{other}") for other in range(1, self._world_size))]
             outcome = self._committed(receipts)
-            self._put(store, f"{self._name}/outcome", outcome)
+            with suppress(Exception):  # the others learn it from `result`
+                self._put(self._store, f"{self._name}/outcome", outcome)
             return outcome
-        self._put(store, f"{self._name}/{rank}", mine)
-        return self._read(store, f"{self._name}/outcome")
+        self._put(self._store, f"{self._name}/{self._rank}", mine)
+        return self._read(self._store, f"{self._name}/outcome")
 
     def _committed(self, receipts: list[Outcome]) -> Outcome:
         """Commits, or returns the error of the ranks."""
         with self._committing:
             if self._abandoned.is_set():
-                raise AbandonedError("the save was given up before its commit")
+                raise self._cause
             return attempt(lambda: self._commit(list(values(dict(enumerate(receipts)), len(receipts)).values())))
 
     def _put(self, store: Any, key: str, outcome: Outcome) -> None:
@@ -141,7 +178,7 @@ class SaveInFlight(Generic[R, T]):
         look_s = FIRST_LOOK_S
         while not store.check([key]):
             if self._abandoned.wait(look_s):
-                raise AbandonedError("the save was given up before its commit")
+                raise self._cause
             look_s = min(LONGEST_LOOK_S, 1.5 * look_s)
         parts = [bytes(store.get(f"{key}/{number}")) for number in range(int(store.get(key)))]
         found = pickle.loads(b"".join(parts))  # nosec B301

@@ -22,7 +22,7 @@ from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, InvalidStateError, SaveFailedError
 from trainhouse.checkpointing.staging.body_layout import LocalSpan
 from trainhouse.checkpointing.staging.copier import Copier
-from trainhouse.checkpointing.staging.writer import PlannedTensor, Share, StagingMemory, StagingWriter
+from trainhouse.checkpointing.staging.writer import Places, PlannedTensor, Share, StagingMemory, StagingWriter
 from trainhouse.checkpointing.state.agreement import RankState, Union, rank_state, union
 from trainhouse.checkpointing.state.part import unsynced_names
 from trainhouse.checkpointing.state.planners import BalancedSavePlanner, Layouts, layouts_of
@@ -49,7 +49,8 @@ class About:
 class Staged:
     """A checkpoint in host memory: this rank's share, where its own state is in it, and on rank 0 the plan of all.
 
-    `sent`: chunks of earlier waves, which are in the store.
+    `sent`: chunks of earlier waves, which are in the store. `began_s`, `upload_began_s`: when staging and the first upload began, as
+    time.perf_counter has it.
     """
 
     share: Share
@@ -58,6 +59,8 @@ class Staged:
     structure_span: LocalSpan
     sent: tuple[Sent, ...]
     stage_s: float
+    began_s: float
+    upload_began_s: float
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,19 @@ class Saver:
         sent: list[Sent] = []
         if self._ranks.rank == 0:
             packed = [*packed, agreed.skeleton]
-        writer = StagingWriter(
-            self._ranks.rank, self._memory, packed, lambda places: sent.extend(self._uploader.send(Bodies(places), named))
-        )
+        uploads_s: list[float] = []
+
+        def upload(places: Places) -> None:
+            uploads_s.append(time.perf_counter())
+            sent.extend(self._uploader.send(Bodies(places), named))
+
+        writer = StagingWriter(self._ranks.rank, self._memory, packed, upload)
         self._plan_and_copy(apart, agreed.unsynced, writer)
         assert writer.share is not None
         own_spans = writer.share.own_spans[: len(own)]
-        return Staged(writer.share, writer.plan, own_spans, writer.share.own_spans[-1], tuple(sent), time.perf_counter() - began)
+        ended = time.perf_counter()
+        upload_began_s = uploads_s[0] if uploads_s else ended
+        return Staged(writer.share, writer.plan, own_spans, writer.share.own_spans[-1], tuple(sent), ended - began, began, upload_began_s)
 
     def send(self, staged: Staged, named: frozenset[str]) -> Receipt:
         """Sends what is not in the store. `named`: hashes that a live manifest of this job names. Blocks.
@@ -133,17 +142,15 @@ class Saver:
         sent = self._uploader.send(Bodies(staged.share.places), named)
         return Receipt([*staged.sent, *sent], staged.own_spans, staged.structure_span)
 
-    def commit(
-        self, staged: Staged, about: About, receipts: Sequence[Receipt], parent: int | None, upload_s: float
-    ) -> tuple[Manifest, list[Manifest]]:
+    def commit(self, staged: Staged, about: About, receipts: Sequence[Receipt], parent: int | None) -> tuple[Manifest, list[Manifest]]:
         """Appends the checkpoint to the chain; returns its manifest, and earlier ones of ours that had landed. For rank 0. Blocks.
 
         Raises StaleEpochError, ObjectStoreUnavailableError, SaveFailedError.
         """
-        if upload_s > self._longest_upload_s:
-            raise SaveFailedError(
-                f"step {about.step}: the upload took {upload_s:.0f} s, more than half of retention's grace: not committed"
-            )
+        now = time.perf_counter()
+        upload_s, since_s = now - staged.upload_began_s, now - staged.began_s  # another rank's first wave may have been earlier
+        if since_s > self._longest_upload_s:
+            raise SaveFailedError(f"step {about.step}: the save took {since_s:.0f} s, more than half of retention's grace: not committed")
         return self._chain.append(lambda n: self._manifest(n, staged, about, receipts, parent, upload_s))
 
     def _agreed(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> tuple[TakenApart, list[bytes], Union]:

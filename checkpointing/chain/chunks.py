@@ -11,9 +11,11 @@ verified against its name, always. Uploads run in a bounded number of threads.
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
+from queue import SimpleQueue
+from threading import Thread
 from typing import TypeVar
 
 from trainhouse.checkpointing.chain.manifest import Chunk, Manifest
@@ -135,16 +137,46 @@ class ChunkStore:
 
 
 def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
-    """Results in order, with at most `2 * threads` items under way or waiting to be taken; the first error ends it."""
+    """Results in order, with at most `2 * threads` items under way or waiting to be taken; the first error ends it.
+
+    Its threads are plain ones: an executor takes nothing more once the interpreter begins to end, while the last save is still uploaded.
+    """
     if threads <= 1 or len(items) <= 1:
         yield from map(work, items)
         return
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="chunks")
+    queue: SimpleQueue[tuple[Future[R], T] | None] = SimpleQueue()
+    workers = [Thread(target=_work, args=(work, queue), name="chunks", daemon=True) for _ in range(min(threads, len(items)))]
+    for worker in workers:
+        worker.start()
+    waiting: list[Future[R]] = []
+
+    def submit(item: T) -> None:
+        waiting.append(Future())
+        queue.put((waiting[-1], item))
+
     try:
         rest = iter(items)
-        waiting = [pool.submit(work, item) for item in islice(rest, 2 * threads)]
+        for item in islice(rest, 2 * threads):
+            submit(item)
         while waiting:
             yield waiting.pop(0).result()
-            waiting.extend(pool.submit(work, item) for item in islice(rest, 1))
+            for item in islice(rest, 1):
+                submit(item)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        for future in waiting:
+            future.cancel()
+        for _ in workers:
+            queue.put(None)
+        for worker in workers:
+            worker.join()
+
+
+def _work(work: Callable[[T], R], queue: "SimpleQueue[tuple[Future[R], T] | None]") -> None:
+    while (taken := queue.get()) is not None:
+        future, item = taken
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(work(item))
+        except BaseException as error:
+            future.set_exception(error)

@@ -6,6 +6,7 @@ fail. It has no name in any folder, so that a full or missing /dev/shm does not 
 
 import mmap
 import os
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -20,6 +21,7 @@ class Arena:
     def __init__(self) -> None:
         self.shared = hasattr(os, "memfd_create")
         self.fd = os.memfd_create("trainhouse-staging", os.MFD_CLOEXEC) if self.shared else -1
+        self._close_fd = weakref.finalize(self, os.close, self.fd) if self.shared else _nothing
         self.size_bytes = 0
         self._mapped: mmap.mmap | None = None
         self._whole = torch.empty(0, dtype=torch.uint8)
@@ -54,6 +56,9 @@ class Arena:
     def close(self) -> None:
         """Gives the memory back once nothing refers to it."""
         self._mapped, self._whole, self.size_bytes = None, torch.empty(0, dtype=torch.uint8), 0
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd, self.shared = -1, False
+        self._close_fd()  # once, however often it is called
+        self.fd, self.shared = -1, False
+
+
+def _nothing() -> None:
+    """Nothing to close."""

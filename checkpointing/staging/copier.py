@@ -1,16 +1,16 @@
 """Copies of tensors into host memory, at once or beside the device's work.
 
 Holds: what is copied is the value at the call of `copy`, whatever training does to the tensor afterwards. A tensor of host memory is copied
-before `copy` returns. Of a device's tensors only those that an optimizer's step changes may be copied later, and that step waits for them;
-all others (buffers of a forward pass, scalers) are copied at once.
+before `copy` returns. A device's tensors are copied beside the host's work: what training gives its device after `end` begins after the
+copies, so that nothing can change them first, be it a step, a clamp, a swap of averages or a replayed graph.
 Never: allocates host memory for a contiguous tensor.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
-from torch.distributed.tensor import DTensor
 
 
 class Mark(Protocol):
@@ -44,15 +44,6 @@ class Copier:
 
     def __init__(self, stream: CopyStream | None = None) -> None:
         self._stream = stream
-        self._optimizers: Sequence[torch.optim.Optimizer] = ()
-        self._late: set[int] = set()
-        self._mark: Mark | None = None
-
-    def guard(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """The steps of these wait for copies that are under way; the tensors that they change may be copied late. Call it once."""
-        self._optimizers = optimizers
-        for optimizer in optimizers:
-            optimizer.register_step_pre_hook(self._before_step)
 
     def begin(self, memory: torch.Tensor, remapped: bool) -> None:
         """A save begins that is staged in this memory."""
@@ -60,7 +51,6 @@ class Copier:
             return
         if remapped:
             self._stream.pin(memory)
-        self._late = {_storage(tensor) for optimizer in self._optimizers for tensor in _changed_by(optimizer)}
         self._stream.follow()
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
@@ -71,22 +61,18 @@ class Copier:
         if not source.is_contiguous():
             source = source.contiguous()
         flat = source.reshape(-1).view(torch.uint8)
-        if self._stream is not None and not _in_host_memory(source) and _storage(source) in self._late:
+        if self._stream is not None and not _in_host_memory(source):
             self._stream.copy(target, flat)
         else:
             target.copy_(flat)
 
     def end(self) -> Callable[[], None]:
-        """All copies of a save have begun: returns what blocks until they are done."""
+        """All copies of a save have begun: returns what blocks until they are done. The device's own work waits for them, this host not."""
         if self._stream is None:
             return _done
-        mark = self._mark = self._stream.mark()
+        mark = self._stream.mark()
+        mark.hold()
         return mark.wait
-
-    def _before_step(self, *_: Any) -> None:
-        mark, self._mark = self._mark, None
-        if mark is not None:
-            mark.hold()
 
 
 class CudaCopyStream:
@@ -101,6 +87,9 @@ class CudaCopyStream:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        if source.device != self._stream.device:
+            target.copy_(source)
+            return
         with torch.cuda.stream(self._stream):
             target.copy_(source, non_blocking=True)
         source.record_stream(self._stream)
@@ -117,6 +106,9 @@ class CudaCopyStream:
             runtime.cudaHostUnregister(self._pinned.data_ptr())
         refused = int(runtime.cudaHostRegister(memory.data_ptr(), memory.numel(), 0))
         self._pinned = None if refused else memory
+        if refused:  # torch checks the last error at its next launch, which would be training's: this one takes it
+            with suppress(RuntimeError):
+                torch.zeros(1, device=self._device)
 
 
 class _CudaMark:
@@ -132,24 +124,10 @@ class _CudaMark:
 
 
 def copier_for(optimizers: Sequence[object]) -> Copier:
-    """The copier for what these optimizers train; where it copies late, their steps wait."""
+    """The copier for the device of what these optimizers train."""
     ours = [optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.Optimizer)]
     devices = {p.device for optimizer in ours for group in optimizer.param_groups for p in group["params"] if p.is_cuda}
-    if len(devices) != 1:
-        return Copier()
-    copier = Copier(CudaCopyStream(devices.pop()))
-    copier.guard(ours)
-    return copier
-
-
-def _changed_by(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    moments = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)]
-    return [tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach() for tensor in (*parameters, *moments)]
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return Copier(CudaCopyStream(devices.pop())) if len(devices) == 1 else Copier()
 
 
 def _in_host_memory(tensor: torch.Tensor) -> bool:

@@ -2,21 +2,26 @@
 
 Holds: the process starts before the first save. It is forked while this process has one thread and no device, otherwise it is an
 interpreter of its own: a fork of several threads may find locks that are never opened. What is uploaded is read from the shared arena, so
-that a request is small, and the thread that waits for the answer leaves the interpreter to training.
+that a request is small, and the thread that waits for the answer leaves the interpreter to training. A process that is silent for long is
+killed; after FUTILE_STARTS that died in a row, this process uploads itself.
 Never: sends a credential by an argument or the environment of a process.
 """
 
 import os
 import signal
 import socket
+import struct
 import subprocess  # nosec B404  # starts this package's own module
 import sys
+import threading
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import IO, Any
 
-from trainhouse.checkpointing.chain.chunks import Sent
+from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
 from trainhouse.checkpointing.errors import CheckpointError, SaveFailedError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.staging.arena import Arena
@@ -24,6 +29,11 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.checkpointing.uploading import upload_process
 from trainhouse.checkpointing.uploading.upload_process import Upload
 from trainhouse.checkpointing.uploading.uploader import Bodies
+
+SILENT_S = 60
+"""A process that uploads sends a sign of life each second."""
+FUTILE_STARTS = 2
+LINE_BYTES = 4096
 
 
 class UploadHelper:
@@ -34,92 +44,153 @@ class UploadHelper:
         self._store = store
         self.arena = Arena()
         self._connection: Connection | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._deaths = 0
         self.pid = 0
         self._reap: Callable[[], int] = int
+        self._errors: IO[bytes] | None = None
         self._start()
 
+    @property
+    def futile(self) -> bool:
+        """Whether so many processes in a row ended before they answered that another would, too."""
+        return self._deaths >= FUTILE_STARTS
+
     def send(self, request: Upload) -> list[Sent]:
-        """Blocks until it is done. Raises SaveFailedError if the process ended meanwhile, and what it met."""
+        """Blocks until it is done. Raises SaveFailedError if the process ended or fell silent meanwhile, and what it met."""
         try:
-            if self._connection is None:
-                self._start()
-            assert self._connection is not None
-            self._connection.send(request)
-            answer = self._connection.recv()
+            connection = self._connected()
+            connection.send(request)
+            answer = _answer(connection)
         except (EOFError, OSError) as error:
+            self._deaths += 1
             raise SaveFailedError(f"{self._ended(error)}; the older checkpoints stand, and the next save starts another") from error
+        self._deaths = 0
         if isinstance(answer, CheckpointError):
             raise answer
         return list(answer)
 
     def close(self) -> None:
-        """Ends the process, and gives its memory back."""
-        if self._connection is not None:
-            self._kill()
+        """Ends the process, and gives its memory back. No other is started."""
+        with self._lock:
+            self._closed = True
+        self._kill()
         self.arena.close()
+
+    def _connected(self) -> Connection:
+        with self._lock:
+            if self._closed:
+                raise SaveFailedError("the process that uploads was ended")
+            if self._connection is None:
+                self._start()
+            assert self._connection is not None
+            return self._connection
 
     def _start(self) -> None:
         ours, its = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SILENT_S, 0))
+        errors = os.fdopen(os.memfd_create("trainhouse-upload-errors", os.MFD_CLOEXEC), "r+b", buffering=0)
         try:
             start = _fork if _may_fork() else _spawn
-            self.pid, self._reap = start(its.fileno(), self.arena.fd)
+            self.pid, self._reap = start(its.fileno(), self.arena.fd, errors.fileno())
         except BaseException:
             ours.close()
+            errors.close()
             raise
         finally:
             its.close()
+        self._errors = errors
         self._connection = Connection(ours.detach())
         self._connection.send(self._store)
 
     def _ended(self, error: Exception) -> str:
         """Takes down what is left of the process, and describes its end."""
-        pid, status = self.pid, self._kill() if self._connection is not None else 0
+        pid, (status, line) = self.pid, self._kill()
         if not pid:
             return (
                 "the process that uploads was ended" if isinstance(error, EOFError) else f"no process to upload could be started ({error})"
             )
+        if isinstance(error, (TimeoutError, BlockingIOError)):
+            return f"the process that uploads (pid {pid}) was silent for {SILENT_S} s, and was killed"
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
-        return f"the process that uploads (pid {pid}) {how}"
+        return f"the process that uploads (pid {pid}) {how}{line and f' ({line})'}"
 
-    def _kill(self) -> int:
-        """Returns how it ended, a signal as a negative number."""
-        connection, self._connection = self._connection, None
-        assert connection is not None
+    def _kill(self) -> tuple[int, str]:
+        """Returns how it ended, a signal as a negative number, and the last line of its errors."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            errors, self._errors = self._errors, None
+            pid, self.pid = self.pid, 0
+        if connection is None or errors is None:
+            return 0, ""
         connection.close()  # it ends by itself at that, unless it uploads
         with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        self.pid, reap = 0, self._reap
+            os.kill(pid, signal.SIGKILL)
         try:
-            return reap()
+            status = self._reap()
         except ChildProcessError:  # a program that waits for all of its children had it first
-            return 0
+            status = 0
+        with errors:
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - LINE_BYTES))
+            lines = errors.read().decode(errors="replace").strip().splitlines()
+        return status, lines[-1] if lines else ""
+
+
+def _answer(connection: Connection) -> Any:
+    """Waits for the answer, past signs of life. Raises TimeoutError after a long silence.
+
+    It counts short waits: a rank that was stopped with its process, and goes on with it, has waited for one.
+    """
+    silent_s = 0
+    while silent_s < SILENT_S:
+        if not connection.poll(1):
+            silent_s += 1
+        elif (answer := connection.recv()) is None:
+            silent_s = 0
+        else:
+            return answer
+    raise TimeoutError(f"no sign of life for {SILENT_S} s")
 
 
 class HelperUploader:
-    """Uploads one job's chunks by an upload process. `distrusted`: chunks to send again, whatever the store says; it is kept up to date."""
+    """Uploads one job's chunks by an upload process, or by `chunks` in this one where no process lasts.
 
-    def __init__(self, helper: UploadHelper, job_id: str, grace_s: float, distrusted: set[str]) -> None:
+    The chunks that `chunks` distrusts are sent again, whatever the store says; it is kept up to date.
+    """
+
+    def __init__(self, helper: UploadHelper, chunks: ChunkStore, job_id: str, grace_s: float) -> None:
         self._helper = helper
+        self._chunks = chunks
         self._job_id = job_id
         self._grace_s = grace_s
-        self._distrusted = distrusted
+        self._warned = False
 
     @property
     def arena(self) -> Arena:
         return self._helper.arena
 
     def send(self, bodies: Bodies, named: frozenset[str]) -> list[Sent]:
-        """By the process."""
-        distrusted = frozenset(self._distrusted)
+        """By the process, where one lasts."""
+        if self._helper.futile:
+            self._warn()
+            return self._chunks.send([self.arena.view(*place) for place in bodies.places], named)
+        distrusted = frozenset(self._chunks.distrusted)
         sent = self._helper.send(
             Upload(self._job_id, self._grace_s, self.arena.size_bytes, tuple(bodies.places), named, distrusted=distrusted)
         )
-        self._distrusted.difference_update(s.chunk.sha256 for s in sent)
+        self._chunks.distrusted.difference_update(s.chunk.sha256 for s in sent)
         return sent
 
     def close(self) -> None:
         """Ends the process."""
         self._helper.close()
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            sentence = "trainhouse: processes to upload checkpoints end at once; training's own process uploads them from now on"
+            print(sentence, file=sys.stderr, flush=True)
 
 
 def _may_fork() -> bool:
@@ -129,19 +200,22 @@ def _may_fork() -> bool:
     return not has_device and tasks.is_dir() and len(list(tasks.iterdir())) == 1
 
 
-def _fork(socket_fd: int, arena_fd: int) -> tuple[int, Callable[[], int]]:
+def _fork(socket_fd: int, arena_fd: int, errors_fd: int) -> tuple[int, Callable[[], int]]:
     rank_pid = os.getpid()
     pid = os.fork()
     if pid:
         return pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(nothing, fd)
+        for fd, target in enumerate((nothing, nothing, errors_fd)):
+            os.dup2(target, fd)
         _close_all_but({0, 1, 2, socket_fd, arena_fd})
         upload_process.serve(Connection(socket_fd), arena_fd, rank_pid)
-    finally:
         os._exit(0)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(1)
 
 
 def _close_all_but(kept: set[int]) -> None:
@@ -151,8 +225,9 @@ def _close_all_but(kept: set[int]) -> None:
                 os.close(int(name))
 
 
-def _spawn(socket_fd: int, arena_fd: int) -> tuple[int, Callable[[], int]]:
-    command = [sys.executable, "-m", "trainhouse.checkpointing.uploading.upload_process", str(socket_fd), str(arena_fd)]
+def _spawn(socket_fd: int, arena_fd: int, errors_fd: int) -> tuple[int, Callable[[], int]]:
+    # -P: a module of the program's own folder, such as a calendar.py, must not be taken for one of the library's
+    command = [sys.executable, "-P", "-m", "trainhouse.checkpointing.uploading.upload_process", str(socket_fd), str(arena_fd)]
     nowhere = subprocess.DEVNULL
-    process = subprocess.Popen(command, pass_fds=(socket_fd, arena_fd), stdin=nowhere, stdout=nowhere, stderr=nowhere)  # nosec B603
+    process = subprocess.Popen(command, pass_fds=(socket_fd, arena_fd), stdin=nowhere, stdout=nowhere, stderr=errors_fd)  # nosec B603
     return process.pid, process.wait

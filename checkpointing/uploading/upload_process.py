@@ -11,6 +11,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
@@ -23,6 +25,7 @@ from trainhouse.checkpointing.stores.object_store import Body, ObjectStore
 NICE = 5
 """Of lower priority than training, which has the processor first."""
 LOOK_S = 0.5
+BEAT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,28 @@ def _answer_all(connection: Connection, arena_fd: int, objects: ObjectStore) -> 
         request: Upload = connection.recv()
         if mapped is None or len(mapped) != request.arena_bytes:
             mapped = mmap.mmap(arena_fd, request.arena_bytes, prot=mmap.PROT_READ)
-        connection.send(_answer(request, [memoryview(mapped)[offset : offset + size] for offset, size in request.places], objects))
+        with _beats(connection):
+            answer = _answer(request, [memoryview(mapped)[offset : offset + size] for offset, size in request.places], objects)
+        connection.send(answer)
+
+
+@contextmanager
+def _beats(connection: Connection) -> Iterator[None]:
+    """Sends None every BEAT_S: how long a chunk takes is the store's affair, whether this process runs at all is the rank's."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        with suppress(OSError):
+            while not ended.wait(BEAT_S):
+                connection.send(None)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _answer(request: Upload, bodies: list[Body], objects: ObjectStore) -> list[Sent] | CheckpointError:

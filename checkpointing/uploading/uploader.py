@@ -44,4 +44,5 @@ class InProcessUploader:
         return self._chunks.send([self.arena.view(*place) for place in bodies.places], named)
 
     def close(self) -> None:
-        """Nothing to end: the threads end with what they do."""
+        """Gives the memory back; the threads end with what they do."""
+        self.arena.close()

@@ -26,6 +26,7 @@ from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 def command(pid):
     return Path(f"/proc/{pid}/cmdline").read_bytes().decode()
 
+os.environ["PYTHONPATH"] = os.getcwd()  # for a process that is started anew: it needs this store's class
 store = FolderObjectStore(Path("store"))
 helper = UploadHelper(store)
 facts = {"forked": "upload_process" not in command(helper.pid)}
@@ -64,6 +65,7 @@ from folder_store import FolderObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 
+os.environ["PYTHONPATH"] = os.getcwd()  # for a process that is started anew: it needs this store's class
 store = FolderObjectStore(Path("store"))
 helper = UploadHelper(store)
 dist.init_process_group("gloo")

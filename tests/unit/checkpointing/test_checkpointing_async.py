@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +65,8 @@ class Saving:
 
 
 @pytest.fixture
-def saving(tmp_path: Path) -> Iterator[Saving]:
+def saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Saving]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))  # for the store of these tests, in a process that is started anew
     here = Saving(tmp_path / "store")
     yield here
     here.store.let_go()
@@ -212,3 +216,124 @@ def test_a_tensor_that_comes_or_changes_its_shape_after_a_save_is_in_the_next(sa
     at.save(saving.state, {}, 3, 3.0)
     step, found, _ = saving.restored()
     assert step == 3 and all(torch.equal(found[name], tensor) for name, tensor in saving.state.items())
+
+
+def test_a_stopped_upload_process_is_killed_and_costs_one_save(saving: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainhouse.checkpointing.uploading.upload_helper.SILENT_S", 3)
+    at = saving.checkpointer()
+    at.save(saving.state, {}, 1, 1.0)
+    saving.train()
+    os.kill(saving.helper.pid, signal.SIGSTOP)
+    with pytest.raises(SaveFailedError, match="was silent for 3 s, and was killed"):
+        at.save(saving.state, {}, 2, 2.0)
+    monkeypatch.undo()
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    at.save(saving.state, {}, 3, 3.0)
+    assert saving.saved_steps() == [1, 3]
+
+
+def test_a_module_in_the_working_folder_does_not_shadow_the_librarys(
+    saving: Saving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "calendar.py").write_text("raise RuntimeError('no calendar')")
+    monkeypatch.chdir(tmp_path)
+    os.kill(saving.helper.pid, signal.SIGKILL)
+    at = saving.checkpointer()
+    with pytest.raises(SaveFailedError, match="SIGKILL"):
+        at.save(saving.state, {}, 1, 1.0)
+    for step in range(2, 7):
+        saving.train()
+        at.save(saving.state, {}, step, float(step))
+    assert saving.saved_steps() == [2, 3, 4, 5, 6], "one death costs one save"
+
+
+class UnreadableStore(FolderObjectStore):
+    """A store that no other process can open."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        raise LookupError("no such store here")
+
+
+def test_processes_that_end_at_once_are_given_up_and_this_one_uploads(
+    saving: Saving, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    helper = UploadHelper(UnreadableStore(tmp_path / "store"))
+    at = Checkpointer(CheckpointerSettings("j", 1, 0, "spec"), saving.store, helper=helper)
+    for step in (1, 2):
+        with pytest.raises(SaveFailedError, match=r"ended with 1 \(.*LookupError: no such store here\)|Broken pipe|SIGKILL"):
+            at.save(saving.state, {}, step, 1.0)
+    at.save(saving.state, {}, 3, 3.0)
+    assert saving.saved_steps() == [3] and "training's own process uploads them" in capfd.readouterr().err
+    at.close()
+
+
+def test_a_close_right_after_a_save_began_leaves_no_process(saving: Saving) -> None:
+    at = saving.checkpointer()
+    at.save(saving.state, {}, 1, 1.0)
+    saving.store.hold()
+    for _ in range(2):
+        saving.train()
+    at.begin_save(saving.state, {}, 2, 2.0)
+    began = time.monotonic()
+    at.close()
+    assert time.monotonic() - began < 60 and not psutil.Process().children() and saving.saved_steps() == [1]
+
+
+def test_a_closed_checkpointer_gives_its_memory_back(tmp_path: Path) -> None:
+    def arenas() -> int:
+        links = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        return sum("trainhouse-staging" in link for link in links)
+
+    before = arenas()
+    at = Checkpointer(CheckpointerSettings("j", 1, 0, "spec"), FolderObjectStore(tmp_path))
+    at.save({"a": torch.zeros(MIB)}, {}, 1, 1.0)
+    at.close()
+    at.save_for_all({"a": torch.ones(MIB)}, [{}], 2, 2.0)
+    assert arenas() == before
+
+
+def test_every_wave_of_an_upload_counts(saving: Saving) -> None:
+    at = saving.checkpointer(host_memory_bytes=MIB + MIB // 2, grace_s=4.0)
+    saving.store.hold()
+    began = time.monotonic()
+
+    def let_go() -> None:
+        until(lambda: saving.store.waiting > 0 and time.monotonic() - began > 3)
+        saving.store.let_go()
+
+    holder = threading.Thread(target=let_go)
+    holder.start()
+    with pytest.raises(SaveFailedError, match="more than half of retention's grace"):
+        at.save(saving.state, {}, 1, 1.0)
+    holder.join()
+
+
+def test_the_last_save_of_a_program_that_ends_is_committed_without_a_process_of_its_own(tmp_path: Path) -> None:
+    program = f"""
+import atexit, threading, torch
+from pathlib import Path
+from tests.support.fakes.folder_store import FolderObjectStore
+from tests.support.waiting import until
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+store = FolderObjectStore(Path({str(tmp_path)!r}))
+at = Checkpointer(CheckpointerSettings("j", 1, 0, "spec"), store)
+atexit.register(at.close, 60)
+atexit.register(store.let_go)
+store.hold()
+at.begin_save({{f"a{{n}}": torch.full((70_000,), float(n)) for n in range(30)}}, {{}}, 1, 1.0)
+until(lambda: store.waiting > 0)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=Path(__file__).parents[3])
+    entry = read_entry(FolderObjectStore(tmp_path), "j", 1)
+    assert isinstance(entry, Manifest) and entry.step == 1
+
+
+def test_a_result_that_is_asked_for_late_changes_nothing(saving: Saving) -> None:
+    at = saving.checkpointer()
+    first = at.begin_save(saving.state, {}, 1, 1.0)
+    saving.train()
+    assert at.begin_save(saving.state, {}, 2, 2.0).result().commit == 2 and first.result().commit == 1
+    saving.train()
+    at.save(saving.state, {}, 3, 3.0)
+    entry = read_entry(saving.store, "j", 3)
+    assert isinstance(entry, Manifest) and entry.parent == 2

@@ -166,8 +166,15 @@ class CommitSaver:
             return None
 
     def close(self, wait_s: float) -> None:
-        """Ends the process that uploads, too."""
+        """Ends the process that uploads, too; reports a save that did not become a checkpoint."""
         self._checkpointer.close(wait_s)
+        pending, self._pending = self._pending, None
+        if pending is None or pending.settled or not pending.done:
+            return
+        try:
+            pending.known()
+        except CheckpointError as error:
+            print(f"the checkpoint of step {pending.step} was not saved: {error}", file=sys.stderr, flush=True)
 
     def _report_failed(self, step: int, error: RetryableError) -> None:
         print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)

@@ -148,6 +148,8 @@ class Boundary:
             self.asked_by_program = False
         if agreed.stop:
             self._settle()
+            if agreed.save:
+                self._save_last(step)
             self.report()
             self._leave(EXIT_STOPPED)
         self.untracked.look(step, time.monotonic())
@@ -157,10 +159,15 @@ class Boundary:
     def end(self, step: int) -> None:
         """All steps are done: keep the result."""
         self._save(step)
-        if not self._settle():
+        self._settle()
+        self._save_last(step)
+        self.report()
+
+    def _save_last(self, step: int) -> None:
+        """Saves this step once more, if staging or uploading it failed: no later step will. All ranks call it at the same step."""
+        if self._saved_step != step:
             self._save(step)
             self._settle()
-        self.report()
 
     def left(self) -> None:
         """The program is out of the steps, however it came there."""

@@ -71,7 +71,8 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))  # for the store of these tests, in a process that is started anew
     here = Run(tmp_path)
     yield here
     here.store.let_go()

@@ -143,7 +143,7 @@ def test_a_failed_save_does_not_end_training_and_is_tried_again(tmp_path: Path) 
     session = session_of(tmp_path, saver, every_steps=2)
     session.track(model=torch.nn.Linear(1, 1))
     assert len(list(session.steps(4))) == 4
-    assert saver.steps == [2, 4, 4]  # the last step's save is due by its number, and once more as the last one
+    assert saver.steps == [2, 4, 4, 4]  # the last step's save is due by its number, then as the last one, and that is tried once more
 
 
 def test_points_carry_the_step_and_progress_the_count(tmp_path: Path) -> None:
