@@ -136,7 +136,9 @@ class SaveInFlight(Generic[R, T]):
         except CheckpointError as error:
             outcome = Outcome(error=error)
         except BaseException as error:  # whatever it is, those who wait are to know it
-            outcome = Outcome(error=SaveFailedError(f"receipts could not be exchanged between the ranks: {type(error).__name__}: {error}"))
+            failed = SaveFailedError(f"the save did not come to its commit: {type(error).__name__}: {error}")
+            failed.__cause__ = error
+            outcome = Outcome(error=failed)
         self._outcome = outcome
         try:
             if self._rank == 0 and outcome.error is not None:

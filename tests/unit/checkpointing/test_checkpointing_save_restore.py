@@ -21,7 +21,7 @@ from trainhouse.checkpointing.errors import (
     InvalidStateError,
     NoCheckpointError,
     ObjectStoreUnavailableError,
-    RankFailedError,
+    SaveFailedError,
     StaleEpochError,
 )
 from trainhouse.checkpointing.state import rng
@@ -314,7 +314,7 @@ def test_a_crash_at_any_write_leaves_the_old_or_the_new_checkpoint_never_a_mixtu
         try:
             here.save(state, {"step": 2}, 2, 2.0)
             finished = True
-        except RankFailedError as error:
+        except SaveFailedError as error:
             assert isinstance(error.__cause__, Crash)
             finished = False
         objects.arm(-1, False)
