@@ -219,10 +219,10 @@ def test_a_tensor_that_comes_or_changes_its_shape_after_a_save_is_in_the_next(sa
 
 
 def test_a_stopped_upload_process_is_killed_and_costs_one_save(saving: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainhouse.checkpointing.uploading.upload_helper.SILENT_S", 3)
     at = saving.checkpointer()
     at.save(saving.state, {}, 1, 1.0)
     saving.train()
+    monkeypatch.setattr("trainhouse.checkpointing.uploading.upload_helper.SILENT_S", 3)  # not before: a start may take longer
     os.kill(saving.helper.pid, signal.SIGSTOP)
     with pytest.raises(SaveFailedError, match="was silent for 3 s, and was killed"):
         at.save(saving.state, {}, 2, 2.0)
