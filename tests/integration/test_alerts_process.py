@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.decoded import decoded
 from tests.support.tables.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, tables_in, verdict
 from tests.support.waiting import until
 from trainhouse.deploy.local.servers.server_process import die_with_parent
@@ -27,7 +28,6 @@ from trainhouse.events.model.base import Event
 from trainhouse.events.model.verdict import VerdictLifted
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
-from trainhouse.events.wire.codec import decode
 from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.projections.alerts.backtest import backtest
 from trainhouse.projections.alerts.engine import Engine
@@ -116,7 +116,7 @@ def told(kafka: KafkaSettings, rule: str) -> list[tuple[str, AlertEvent]]:
     """Id and event of each alert of a rule on the topic, in order."""
     reader = consumer(kafka, **TO_END)
     try:
-        found = [decode(m.value(), m.headers()) for m in read_to_end(reader, topics.ALERTS, partitions_of(reader, topics.ALERTS))]
+        found = list(decoded(read_to_end(reader, topics.ALERTS, partitions_of(reader, topics.ALERTS))))
     finally:
         reader.close()
     return [(str(e.id), e.event) for e in found if isinstance(e.event, AlertEvent) and e.event.rule == rule]

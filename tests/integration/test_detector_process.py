@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.decoded import decoded
 from tests.support.detector_world import Gang
 from tests.support.waiting import until
 from trainhouse.deploy.local.servers.server_process import die_with_parent
-from trainhouse.events import PolicyApplied, PoolCreated, SchedulingPolicy, decode, envelope_of
+from trainhouse.events import PolicyApplied, PoolCreated, SchedulingPolicy, envelope_of
 from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
@@ -70,7 +71,7 @@ def said(kafka: KafkaSettings, topic: str, partitions: list[int]) -> list[tuple[
     """All that was said of this test's pool."""
     reader = consumer(kafka, **TO_END)
     try:
-        found = [decode(m.value(), m.headers()) for m in read_to_end(reader, topic, partitions)]
+        found = list(decoded(read_to_end(reader, topic, partitions)))
     finally:
         reader.close()
     return [(str(e.id), e.event) for e in found if getattr(e.event, "pool", None) == POOL and not isinstance(e.event, PoolCreated)]
