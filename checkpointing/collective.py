@@ -105,14 +105,9 @@ def attempt(work: Callable[[], T]) -> Outcome:
     except CheckpointError as error:
         return Outcome(error=error)
     except Exception as error:
-        return Outcome(error=failure(error))
-
-
-def failure(error: BaseException) -> RankFailedError:
-    """Returns an exception that is none of ours as one that other ranks may be sent."""
-    failed = RankFailedError(f"{type(error).__name__}: {error}")
-    failed.__cause__ = error
-    return failed
+        failed = RankFailedError(f"{type(error).__name__}: {error}")
+        failed.__cause__ = error
+        return Outcome(error=failed)
 
 
 def values(outcomes: Mapping[int, Outcome], world_size: int) -> dict[int, Any]:

@@ -4,12 +4,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.checkpoint.default_planner import _validate_global_plan
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import SavePlan
 
 from trainhouse.checkpointing.errors import InvalidStateError
+from trainhouse.checkpointing.exchange.coverage import misfit
 from trainhouse.checkpointing.exchange.dcp_format import METADATA
 from trainhouse.checkpointing.exchange.source_folder import inside
 
@@ -41,7 +40,10 @@ def check_metadata(folder: Path, described: Metadata) -> None:
     size_bytes = {name: path.stat().st_size if path.is_file() else 0 for name, path in files.items()}
     for name, tensor in described.state_dict_metadata.items():
         if isinstance(tensor, TensorStorageMetadata):
-            _check_tensor(folder, name, tensor)
+            if problem := misfit(name, tensor):
+                raise InvalidStateError(
+                    f"{folder / METADATA}: the pieces of {name} do not fill it exactly once ({problem[:300]}); save it anew"
+                )
             infos = [stored[index] for chunk in tensor.chunks if (index := MetadataIndex(name, chunk.offsets)) in stored]
             packed = any(info.transform_descriptors for info in infos)
             held = sum(size_bytes[file] for file in {info.relative_path for info in infos})
@@ -50,19 +52,6 @@ def check_metadata(folder: Path, described: Metadata) -> None:
                 raise InvalidStateError(
                     f"{folder / METADATA}: {name} of {tuple(tensor.size)} takes {needed} bytes, and its files hold {held}: not whole"
                 )
-
-
-def _check_tensor(folder: Path, name: str, tensor: TensorStorageMetadata) -> None:
-    dims = len(tensor.size)
-    problem = None
-    if any(len(chunk.offsets) != dims or len(chunk.sizes) != dims for chunk in tensor.chunks) or (not dims and len(tensor.chunks) != 1):
-        problem = "it has pieces of another number of dimensions"
-    else:
-        # Torch compares volumes where more than one plan made the pieces.
-        problems = _validate_global_plan([SavePlan([]), SavePlan([])], Metadata({name: tensor}))
-        problem = problems[0] if problems else None
-    if problem:
-        raise InvalidStateError(f"{folder / METADATA}: the pieces of {name} do not fill it exactly once ({problem[:300]}); save it anew")
 
 
 def _is_key(key: Any) -> bool:

@@ -3,12 +3,9 @@
 Holds: pieces of a sound manifest lie within their tensor, cover it without overlap, and are as long as the bytes that they name.
 """
 
-from torch.distributed.checkpoint.default_planner import _validate_global_plan
-from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan
-
 from trainhouse.checkpointing.chain.manifest import Manifest, Span, TensorRecord
 from trainhouse.checkpointing.errors import DamagedError
+from trainhouse.checkpointing.exchange.coverage import misfit
 from trainhouse.checkpointing.state.dcp_storage import check_piece, tensor_metadata_of
 
 
@@ -32,14 +29,9 @@ def _check_tensor(manifest: Manifest, name: str, record: TensorRecord) -> None:
     for piece in record.pieces:
         if problem := _misplaced(manifest, piece.span):
             raise DamagedError(problem)
-        if not len(piece.offsets) == len(piece.sizes) == len(record.shape):
-            raise DamagedError(f"a piece {piece.sizes} at {piece.offsets} is none of a tensor of {record.shape}")
         check_piece(record, piece, manifest.chunks[piece.span.chunk].size_bytes)
-    described = Metadata(state_dict_metadata={name: tensor_metadata_of(record)})
-    if problems := _validate_global_plan([SavePlan([])] * 2, described):  # of one plan alone, it does not compare volumes
-        raise DamagedError(problems[0])
-    if not record.shape and len(record.pieces) != 1:
-        raise DamagedError(f"a scalar cannot have {len(record.pieces)} pieces")
+    if problem := misfit(name, tensor_metadata_of(record)):
+        raise DamagedError(problem)
 
 
 def _misplaced(manifest: Manifest, span: Span) -> str | None:

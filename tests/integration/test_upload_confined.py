@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,15 +101,6 @@ facts["step"] = Checkpointer(CheckpointerSettings("j", 2, 1, "spec"), store).res
 facts["values"] = sorted({float(v) for tensor in found.values() for v in tensor.unique()})
 print(json.dumps(facts), flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    launcher = Launcher(warm_wait_s=120)
-    launcher.prepare()
-    until(launcher.warm_ready)
-    yield launcher
-    launcher.close()
 
 
 @pytest.mark.parametrize("confined", [False, True])

@@ -58,7 +58,7 @@ def become(argv: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     tether.tie(before[before.index(tether.__file__) + 1])
     if "nice" in before:
         os.nice(int(before[before.index("-n", before.index("nice")) + 1]))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+    for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     setproctitle.setproctitle(shlex.join(command))  # before the environment moves: the title's room is found by its place
