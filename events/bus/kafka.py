@@ -229,6 +229,15 @@ def _ask_committed(asking: Consumer, at: TopicPartition, timeout_s: float) -> tu
     return found.error, int(found.offset) if found.offset >= 0 else None
 
 
+def next_records(reader: Consumer, most: int, timeout_s: float) -> list[Message]:
+    """Returns what has come, at most about `most` messages, as soon as there is one; nothing after `timeout_s`. Blocks.
+
+    `reader.consume` would wait the whole time, or until there are `most`.
+    """
+    first = reader.poll(timeout_s)
+    return [] if first is None else [first, *reader.consume(most - 1, timeout=0.0)]
+
+
 def read_to_end(
     reader: Consumer,
     topic: str,
@@ -264,7 +273,7 @@ def read_to_end(
     while ends:
         if time.monotonic() > last_message_s + timeout_s:
             raise BusUnavailableError(f"reading {topic}: nothing came for {timeout_s:.0f} s before the end of partition {min(ends)}")
-        for message in reader.consume(1000, timeout=0.2):
+        for message in next_records(reader, 1000, 0.2):
             last_message_s = time.monotonic()
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:

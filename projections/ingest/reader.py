@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from trainhouse.events.archive.log import NO_GAPS
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import ARCHIVED
-from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, partitions_of, watermarks
+from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, next_records, partitions_of, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import InvalidPositionError
@@ -90,7 +90,7 @@ class KafkaSource:
         if old := self._old.take(self._max_records, self._max_bytes):
             return old
         chunk = min(CHUNK, self._max_records)
-        messages = good_messages(self._consumer.consume(chunk, timeout=0.0) or self._consumer.consume(1, timeout=IDLE_S))
+        messages = good_messages(next_records(self._consumer, chunk, IDLE_S))
         if not messages:
             return []
         deadline = time.monotonic() + linger_s
@@ -141,7 +141,7 @@ class KafkaSource:
                 return found
             reader.assign([TopicPartition(wanted.topic, wanted.partition, start)])
             while time.monotonic() < deadline:
-                for message in reader.consume(CHUNK, timeout=0.5):
+                for message in next_records(reader, CHUNK, 0.5):
                     error = message.error()
                     if error is not None and error.code() == KafkaError._PARTITION_EOF:
                         return found

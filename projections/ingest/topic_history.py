@@ -12,7 +12,7 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from trainhouse.events.archive.partition import ArchiveStore
-from trainhouse.events.bus.kafka import TO_END
+from trainhouse.events.bus.kafka import TO_END, next_records
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.ingest.reader import CHUNK, KafkaSource, Source, record_of
 from trainhouse.projections.messages import good_messages
@@ -55,7 +55,7 @@ class KafkaHistory(KafkaSource):
         found: list[Record] = []
         size = 0
         while self._open and len(found) < self._max_records and size < self._max_bytes:
-            messages = self._consumer.consume(min(CHUNK, self._max_records - len(found)), timeout=WAIT_S)
+            messages = next_records(self._consumer, min(CHUNK, self._max_records - len(found)), WAIT_S)
             for message in messages:
                 record = self._within(message)
                 if record is not None:

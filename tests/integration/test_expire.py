@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.own_stack import SLOTS, OwnStack
+from tests.support.decoded import decoded
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events.archive.log import journal_reader
 from trainhouse.events.bus.admin import topic_id
-from trainhouse.events.bus.kafka import headers_of, partitions_of, read_to_end
+from trainhouse.events.bus.kafka import partitions_of, read_to_end
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.codec import decode
 from trainhouse.events.wire.topics import ADMISSION, JOBS, STATUS
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
@@ -93,7 +93,7 @@ def test_a_finished_job_leaves_the_status_topic_and_has_the_same_answers(stack: 
 def test_each_admission_names_the_record_that_it_comes_from(stack: Hasty) -> None:
     kafka = stack.kafka
     with closing(journal_reader(kafka)) as reader:
-        found = [decode(m.value(), headers_of(m)) for m in read_to_end(reader, ADMISSION, partitions_of(reader, ADMISSION))]
+        found = list(decoded(read_to_end(reader, ADMISSION, partitions_of(reader, ADMISSION))))
     origins = {e.origin for e in found if e.order is None}
     assert origins and None not in origins
     assert {o.topic_id for o in origins if o} == {topic_id(kafka, JOBS)}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from trainhouse.events.bus.kafka import headers_of
 from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.wire.codec import decode
 from trainhouse.events.wire.envelope import Envelope
@@ -15,4 +16,4 @@ def decoded(messages: Iterable[Any]) -> Iterator[Envelope]:
     """The envelopes of those Kafka messages that can be decoded, in order."""
     for message in messages:
         with suppress(InvalidEvent):
-            yield decode(message.value(), message.headers())
+            yield decode(message.value(), headers_of(message))

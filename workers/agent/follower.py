@@ -30,7 +30,7 @@ from trainhouse.events import (
     PoolCreated,
     decode,
 )
-from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, next_records, read_to_end, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.security.signing import signature_of
@@ -197,11 +197,8 @@ class Follower:
 
     def _follow(self, reader: Consumer) -> None:
         while not self._stop.is_set():
-            first = reader.poll(0.5)  # returns with the first record at once; `consume` would wait for a whole batch
-            if first is None:
-                continue
             moved = None
-            for message in (first, *reader.consume(BATCH, timeout=0.0)):
+            for message in next_records(reader, BATCH, 0.5):
                 self._on_message(message)
                 if message.error() is None:
                     self._next[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1

@@ -13,7 +13,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from trainhouse.events import Event, InvalidEvent, Order, PoolCreated, decode, envelope_of
-from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, next_records, read_to_end, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, JOBS, OPERATIONS, POOLS, VERDICTS
@@ -50,11 +50,8 @@ class Commands:
         """Returns new records; waits up to `timeout_s` for the first."""
         if self._to != self.partition:
             return self._moved()
-        first = self._reader.poll(timeout_s)  # returns with the first record at once; `consume` would wait for a whole batch
-        if first is None:
-            return []
         found = []
-        for message in (first, *self._reader.consume(BATCH, timeout=0.0)):
+        for message in next_records(self._reader, BATCH, timeout_s):
             received = self._read(message)
             if received is not None and isinstance(received[0], PoolCreated):
                 self._to = received[0].partition if received[0].pool == self._pool else self._to

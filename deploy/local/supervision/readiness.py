@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from trainhouse.events import EventError, NodeDesiredState, PoolCreated, decode
-from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, read_to_end, watermarks
+from trainhouse.events.bus.kafka import TO_END, consumer, next_records, partitions_of, read_to_end, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ALLOCATIONS, POOLS
@@ -96,7 +96,7 @@ def node_answered(settings: KafkaSettings) -> Check:
 
     def check() -> bool:
         try:
-            messages = reader.consume(1000, timeout=0.1)
+            messages = next_records(reader, 1000, 0.1)
         except KafkaException:
             return False
         return any(isinstance(_event(message.value()), NodeDesiredState) for message in messages if not message.error())

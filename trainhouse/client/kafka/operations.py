@@ -26,7 +26,7 @@ from trainhouse.events import (
     RequestedBy,
     envelope_of,
 )
-from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, partitions_of, read_to_end, watermarks
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, next_records, partitions_of, read_to_end, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.security.key_files import read_key
@@ -138,7 +138,7 @@ def _replies(reader: Consumer, answers: Answers, timeout_s: float) -> Iterator[O
             raise NoReplyError(
                 f"no answer from rank {missing} within {timeout_s:.0f} s: is its node's agent up? See `trainhouse nodes`{more}"
             )
-        for message in reader.consume(100, timeout=0.2):
+        for message in next_records(reader, 100, 0.2):
             if message.error() is not None:
                 continue
             value, headers = message.value() or b"", headers_of(message)

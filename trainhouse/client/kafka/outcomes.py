@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 from trainhouse.client.errors import NoReplyError, NotReachableError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import Event, InvalidEvent, decode
-from trainhouse.events.bus.kafka import consumer, headers_of, watermarks
+from trainhouse.events.bus.kafka import consumer, headers_of, next_records, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
@@ -49,7 +49,7 @@ class Outcomes:
         """The first answer that `match(message)` takes. Blocks. Raises NoReplyError, which says what was `asked`."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            for message in self._reader.consume(500, timeout=POLL_S):
+            for message in next_records(self._reader, 500, POLL_S):
                 if message.error() is not None or message.value() is None:
                     continue
                 found = match(message)

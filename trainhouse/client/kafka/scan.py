@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events.bus import kafka
-from trainhouse.events.bus.kafka import consumer, watermarks
+from trainhouse.events.bus.kafka import consumer, next_records, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
@@ -55,7 +55,7 @@ def _read(reader: Consumer, starts: dict[Place, int], ends: dict[Place, int], bo
     reader.assign([TopicPartition(t, n, offset) for (t, n), offset in starts.items()])
     left, received_s = set(ends), time.monotonic()
     while left:
-        for message in reader.consume(1000, timeout=0.2):
+        for message in next_records(reader, 1000, 0.2):
             received_s = time.monotonic()
             place = (message.topic() or "", message.partition() or 0)
             error = message.error()

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from trainhouse.client.backend_protocol import Position
 from trainhouse.client.errors import NotReachableError
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
-from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, watermarks
+from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, next_records, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import STATUS
@@ -78,7 +78,7 @@ class StatusFeed:
 
     def poll(self, timeout_s: float) -> Iterator[tuple[str, JobStatus]]:
         """Yields what is there, waiting up to `timeout_s` for the first."""
-        for message in self._reader.consume(500, timeout=timeout_s):
+        for message in next_records(self._reader, 500, timeout_s):
             error = message.error()
             # The brokers tell the end: its offset is of no use, the marker of a transaction is never delivered.
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
