@@ -51,8 +51,8 @@ class KafkaPartition:
         try:
             admin = AdminClient(self._kafka.client_config(log_level=4))
             asked = admin.delete_records([TopicPartition(self._topic, self._partition, offset)], request_timeout=TIMEOUT_S)
-            (done,) = (future.result(TIMEOUT_S) for future in asked.values())
-        except KafkaException as error:
+            (done,) = (future.result(2 * TIMEOUT_S) for future in asked.values())
+        except (KafkaException, TimeoutError) as error:
             raise BusUnavailableError(f"{self._topic}-{self._partition} was not trimmed to {offset}: {error}") from error
         return int(done.low_watermark)
 

@@ -150,7 +150,7 @@ def topic_id(settings: KafkaSettings, topic: str, timeout_s: float = 15.0) -> st
     BusUnavailableError."""
     try:
         admin = AdminClient(settings.client_config(log_level=4))
-        described = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
-    except KafkaException as error:
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result(2 * timeout_s)
+    except (KafkaException, TimeoutError) as error:
         raise BusUnavailableError(f"the brokers at {settings.bootstrap} did not describe {topic}: {error}; are they up?") from error
     return str(described.topic_id)

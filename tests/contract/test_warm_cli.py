@@ -37,10 +37,11 @@ def test_each_has_its_own_environment_and_folder(tmp_path: Path) -> None:
     assert all(f"/{folder.name}" in each.stderr for folder, each in zip(folders, done, strict=True)), done
 
 
-def test_one_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+def test_one_that_takes_too_long_says_where_it_is_and_ends(tmp_path: Path) -> None:
     pipe = tmp_path / "spec.yaml"
     os.mkfifo(pipe)
-    with pytest.raises(subprocess.TimeoutExpired):
+    with pytest.raises(subprocess.TimeoutExpired, match="1 seconds") as ended:
         warm_cli.run(["submit", str(pipe)], environment(TRAINHOUSE_KAFKA_BOOTSTRAP="127.0.0.1:1"), tmp_path, "", 1)
+    assert "most recent call first" in str(ended.value.stderr), "where it was"
     server = next(child for child in psutil.Process().children() if "tests.support.stack.warm_cli" in child.cmdline())
     until(lambda: not server.children(recursive=True), lambda: server.children(recursive=True))

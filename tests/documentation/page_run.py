@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from _pytest.mark.structures import ParameterSet
 
@@ -30,7 +32,7 @@ def run_page(page: Path, environment: Mapping[str, str], folder: Path, alone: bo
         shell = subprocess.Popen(
             ["bash", "-c", script(blocks_of(page), alone)],
             cwd=folder,
-            env={**environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            env={**environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONFAULTHANDLER": "1"},
             stdin=subprocess.DEVNULL,
             stdout=written,
             stderr=subprocess.STDOUT,
@@ -39,7 +41,17 @@ def run_page(page: Path, environment: Mapping[str, str], folder: Path, alone: bo
         try:
             code = shell.wait(PAGE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(shell.pid, signal.SIGTERM)
+            _end(shell.pid)
             shell.wait(30)
             code = -1
     assert code == 0, out.read_text()[-5000:]
+
+
+def _end(shell: int) -> None:
+    """Ends the shell and what it runs; each Python program there writes first where its threads are."""
+    for process in reversed(psutil.Process(shell).children(recursive=True)):
+        with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+            process.send_signal(signal.SIGABRT)
+            process.wait(10)
+    with suppress(ProcessLookupError):
+        os.killpg(shell, signal.SIGTERM)

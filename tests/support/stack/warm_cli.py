@@ -8,6 +8,7 @@ Never: where the start itself is what a test is about (`python -m trainhouse.cli
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,12 +34,17 @@ REQUEST_BYTES = 1024 * 1024
 def run(
     arguments: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str, timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """One command to its end. Raises TimeoutExpired, with the command killed, as `subprocess.run` does."""
+    """One command to its end. Raises TimeoutExpired, with the command ended; its `stderr` says where each of its threads was."""
     assert _read_at_start(environment) == _started().read_at_start, "such a command has to start anew"
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        code = _asked(arguments, environment, folder, (given, out, err), timeout_s)
+        try:
+            code = _asked(arguments, environment, folder, (given, out, err), timeout_s)
+        except subprocess.TimeoutExpired as error:
+            error.output, error.stderr = _text(out), _text(err)
+            error.add_note(error.stderr[-8000:])
+            raise
         said = [_text(stream) for stream in (out, err)]
     return subprocess.CompletedProcess(arguments, code, *said)
 
@@ -52,7 +59,12 @@ def _asked(arguments: Sequence[str], environment: Mapping[str, str], folder: Pat
         try:
             return _int(door.recv(8))
         except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGABRT)  # faulthandler writes where its threads are
+            with suppress(TimeoutError, AssertionError):
+                door.settimeout(30)
+                _int(door.recv(8))
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
             raise subprocess.TimeoutExpired(list(arguments), timeout_s) from None
 
 
@@ -132,6 +144,7 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     sys.path[0] = request["folder"]
     sys.argv[:] = ["trainhouse", *request["arguments"]]
+    faulthandler.enable()
     sys.modules["__main__"].__package__ = None  # else help and errors call the command by it
 
 
