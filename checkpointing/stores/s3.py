@@ -92,17 +92,21 @@ class S3ObjectStore:
         return ObjectStat(key, found["ContentLength"], found["LastModified"].timestamp(), _asked_s(found))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectStat]:
-        # A page a time, each with the deadline of its own: the last key seen is where the next page begins.
-        after = start_after
+        # A page a time, each with the deadline of its own: the last key seen is where the next page begins. A page may have no keys
+        # and more behind it; then its token is.
+        place = {"StartAfter": start_after} if start_after else {}
         while True:
-            request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix} | ({"StartAfter": after} if after else {})
-            page = self._until_deadline("list", prefix, partial(_list_page, request))
+            page = self._until_deadline("list", prefix, partial(_list_page, {"Bucket": self._bucket, "Prefix": prefix} | place))
             asked_s = _asked_s(page)
-            for found in page.get("Contents", []):
-                after = found["Key"]
-                yield ObjectStat(after, found["Size"], found["LastModified"].timestamp(), asked_s)
+            keys = page.get("Contents", [])
+            for found in keys:
+                yield ObjectStat(found["Key"], found["Size"], found["LastModified"].timestamp(), asked_s)
             if not page.get("IsTruncated"):
                 return
+            before, token = place, page.get("NextContinuationToken", "")
+            place = {"StartAfter": keys[-1]["Key"]} if keys else {"ContinuationToken": token}
+            if place == before or not (keys or token):
+                raise ObjectStoreRefusedError(f"{self.address}: the list of {prefix!r} says that more follows, and does not give it")
 
     def delete(self, key: str) -> None:
         self._until_deadline("delete", key, lambda s3: s3.delete_object(Bucket=self._bucket, Key=key))
