@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 from trainhouse.events import JobSubmitted, Limits
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
-from trainhouse.events.wire.topics import ADMISSION, CONTROL
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import ProblemError, SqlRefusedError
 from trainhouse.gateway.queries.read_your_writes import After
+from trainhouse.gateway.queries.refusals import refusal, set_aside
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[After])
@@ -26,16 +26,6 @@ SELECT json FROM decisions_rows FINAL WHERE job_id = {job_id:String} AND type = 
 """
 _SUBMITTED = """
 SELECT json FROM events_rows FINAL WHERE job_id = {job_id:String} AND type = {type:String} ORDER BY time LIMIT 1
-"""
-_REFUSED = """
-SELECT reason FROM rejections_rows FINAL WHERE submission_id = {event_id:String} AND job_id IN ({job_id:String}, '')
-UNION ALL SELECT reason FROM refused_changes WHERE event_id = {event_id:String} LIMIT 1
-"""
-# A request on which the directory or the scheduler failed. `seen_by`: from the topic of dead letters, which the platform alone writes.
-_SET_ASIDE = """
-SELECT reason FROM dead_letters_rows FINAL
-WHERE event_id = {event_id:String} AND job_id = {job_id:String} AND topic IN ({directory:String}, {scheduler:String})
-    AND seen_by = 'intake' LIMIT 1
 """
 _ANSWERED = """
 SELECT argMax(json, type = {retuned:String}) AS json, max(type = {retuned:String}) AS changed FROM decisions_rows
@@ -73,8 +63,8 @@ async def terms(
 ) -> Terms:
     """A job's priority and limits now."""
     await visible_job(here, principal, job_id)
-    refusal, answered, changed = await _outcome(here, job_id, event_id) if event_id else (None, False, None)
-    about = {"refused": refusal, "answered": answered, "changed": changed}
+    refused, answered, changed = await _outcome(here, job_id, event_id) if event_id else (None, False, None)
+    about = {"refused": refused, "answered": answered, "changed": changed}
     found = await here.reader.one(_RETUNED, {"job_id": job_id, "type": JobRetuned.event_type})
     if found is not None:
         event = JobRetuned.model_validate_json(found["json"])
@@ -88,7 +78,7 @@ async def terms(
 
 async def _outcome(here: Gateway, job_id: str, event_id: str) -> tuple[str | None, bool, Changed | None]:
     """Returns why a request was refused, whether it was handled, and what it changed."""
-    refused = await here.reader.one(_REFUSED, {"event_id": event_id, "job_id": job_id})
+    refused = await refusal(here.reader, event_id, job_id)
     kinds = {"retuned": JobRetuned.event_type, "token": TokenSeen.event_type}
     try:
         found = await here.reader.one(_ANSWERED, {"event_id": event_id, "job_id": job_id} | kinds)
@@ -97,11 +87,10 @@ async def _outcome(here: Gateway, job_id: str, event_id: str) -> tuple[str | Non
             raise
         found = None  # a projector of before, whose tables do not note requests
     if found is None and refused is None:
-        places = {"directory": ADMISSION, "scheduler": CONTROL}  # whose inputs they are
-        refused = await here.reader.one(_SET_ASIDE, {"event_id": event_id, "job_id": job_id} | places)
+        refused = await set_aside(here.reader, event_id, job_id)
     changed = JobRetuned.model_validate_json(found["json"]) if found is not None and found["changed"] else None
     return (
-        None if refused is None else str(refused["reason"]),
+        refused,
         found is not None,
         None if changed is None else Changed(priority=changed.priority, limits=changed.limits),
     )
