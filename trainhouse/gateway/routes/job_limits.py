@@ -44,13 +44,14 @@ class Changed(BaseModel):
 class Terms(BaseModel):
     """Mutable settings of a job. `refused`: the reason that the request in question was refused; null: it was not, or not yet.
 
-    `answered`: whether the job's scheduler has handled the request; `changed`: what it set then, null where nothing was to change.
+    `answered`: whether the job's scheduler has handled the request, null where the tables do not note it; `changed`: what it set then, null
+    where nothing was to change.
     """
 
     priority: int
     limits: Limits
     refused: str | None
-    answered: bool
+    answered: bool | None
     changed: Changed | None
 
 
@@ -76,21 +77,21 @@ async def terms(
     return Terms(priority=spec.priority, limits=spec.limits, **about)
 
 
-async def _outcome(here: Gateway, job_id: str, event_id: str) -> tuple[str | None, bool, Changed | None]:
-    """Returns why a request was refused, whether it was handled, and what it changed."""
+async def _outcome(here: Gateway, job_id: str, event_id: str) -> tuple[str | None, bool | None, Changed | None]:
+    """Returns why a request was refused, whether it was handled (None: the tables cannot say), and what it changed."""
     refused = await refusal(here.reader, event_id, job_id)
-    kinds = {"retuned": JobRetuned.event_type, "token": TokenSeen.event_type}
+    noted, kinds = True, {"retuned": JobRetuned.event_type, "token": TokenSeen.event_type}
     try:
         found = await here.reader.one(_ANSWERED, {"event_id": event_id, "job_id": job_id} | kinds)
     except SqlRefusedError as error:
         if error.code != UNKNOWN_IDENTIFIER:
             raise
-        found = None  # a projector of before, whose tables do not note requests
+        noted, found = False, None  # a projector of before, whose tables do not note requests
     if found is None and refused is None:
         refused = await set_aside(here.reader, event_id, job_id)
     changed = JobRetuned.model_validate_json(found["json"]) if found is not None and found["changed"] else None
     return (
         refused,
-        found is not None,
+        found is not None if noted else None,
         None if changed is None else Changed(priority=changed.priority, limits=changed.limits),
     )
