@@ -332,6 +332,7 @@ class Intake:
         self.folded, _ = fold_bytes(self.machine, self.folded, made.value)
         for out in made.published:
             if out.topic == topics.PROJECTS:
+                self.put(out.topic, out.key, out.value, out.headers)
                 applied = decode(out.value, out.headers).event
                 assert isinstance(applied, ProjectApplied)
                 self.world.gateway.projects.put(applied)
@@ -384,6 +385,22 @@ def test_of_two_changes_from_one_version_each_has_its_own_outcome(world: World) 
     won, lost = outcome(world, "twice", first).json(), outcome(world, "twice", second).json()
     assert (won["refused"], won["version"]) == (None, 4)
     assert "is at version 4, and this was made from version 3" in lost["refused"] and lost["version"] is None
+
+
+def test_a_change_that_counted_says_so_though_the_project_was_changed_again_since(world: World) -> None:
+    intake, held = Intake(world), world.token("ops", "operator", projects=("*",))
+    intake.declared("since", 1)
+    purposes = {"line": {"description": "faults"}}
+    limits = {"highest_priority": 3, "storage_gib": 0.1, "running": 2, "cost_per_month": 10.5}
+    body = {"name": "since", "description": "d", "purposes": purposes, "limits": limits}
+    first = world.client.put("/v1/projects/since", headers=held, json=body).json()
+    intake.take(world.bus.of(ChangeProject)[-1], first["event_id"])
+    second = world.client.put("/v1/projects/since/purposes/safety", headers=held, json={}).json()
+    intake.take(world.bus.of(ChangeProject)[-1], second["event_id"])
+    third = world.client.put("/v1/projects/since/purposes/safety", headers=held, json={}).json()
+    intake.take(world.bus.of(ChangeProject)[-1], third["event_id"])
+    found = [outcome(world, "since", answer).json() for answer in (first, second, third)]
+    assert [(f["refused"], f["version"]) for f in found] == [(None, 2), (None, 3), (None, 3)], "the third found all as it asked"
 
 
 def test_the_outcome_of_a_change_is_of_its_project_alone(world: World) -> None:

@@ -24,6 +24,7 @@ from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries import read_your_writes as after
+from trainhouse.gateway.queries.project_versions import version_made
 from trainhouse.gateway.queries.refusals import refusal, set_aside
 from trainhouse.scheduler.core.intake.projects import same
 
@@ -61,12 +62,12 @@ class Asked(BaseModel):
 
 
 class Outcome(BaseModel):
-    """Outcome of a change. Where both are null, it was not handled yet, or others have changed the project since."""
+    """Outcome of a change. Where both are null, it was not handled yet."""
 
     project: str
     event_id: str
     refused: str | None
-    version: Annotated[int | None, Field(description="version of the project, where it is now as was asked")]
+    version: Annotated[int | None, Field(description="version of the project that is as was asked")]
 
 
 @router.get("")
@@ -88,9 +89,8 @@ async def change(project: ProjectPath, event_id: RequestPath, here: Here, princi
     if found is None or not principal.sees(project):
         raise not_found(f"change {event_id} of project {project}")
     refused = await refusal(here.reader, event_id) or await set_aside(here.reader, event_id)
-    known = here.projects.get(project)
-    counts = refused is None and known is not None and _is_as_asked(known, ChangeProject.model_validate_json(found["json"]))
-    return Outcome(project=project, event_id=event_id, refused=refused, version=known.version if known is not None and counts else None)
+    version = None if refused is not None else await _version(here, ChangeProject.model_validate_json(found["json"]))
+    return Outcome(project=project, event_id=event_id, refused=refused, version=version)
 
 
 @router.put("/{project}", status_code=202)
@@ -144,10 +144,14 @@ def _shown(applied: ProjectApplied) -> dict[str, Any]:
     return applied.project.model_dump(mode="json") | about
 
 
-def _is_as_asked(known: ProjectApplied, asked: ChangeProject) -> bool:
-    """Whether a project is now as a request wanted it; what this gateway knows may be older than the request."""
+async def _version(here: Gateway, asked: ChangeProject) -> int | None:
+    """The version that a request made, else the newest one, where that is as was asked; it may have been before."""
+    made = await version_made(here.reader, asked)
+    known = here.projects.get(asked.project.name)
+    if made is not None or known is None or known.version < (asked.replaces or 0):  # what this gateway knows is older than the request
+        return made
     of_intake = {"admission_partitions": known.admission_partitions}
-    return known.version >= (asked.replaces or 0) and same(asked.model_copy(update=of_intake), known)
+    return known.version if same(asked.model_copy(update=of_intake), known) else None
 
 
 def _purposes(applied: ProjectApplied) -> dict[str, dict[str, Any]]:
