@@ -122,6 +122,10 @@ class ScheduleMachine(Leveled):
             self._handle(draft, item)
         return draft.decisions
 
+    def read_ahead(self, state: ScheduleState, events: Sequence[Event]) -> Callable[[], Callable[[], None]] | None:
+        """A pool that arrives with these."""
+        return handover.read_ahead(state, events)
+
     def after_refusal(self, state: ScheduleState, event: Event, reason: str) -> Event | None:
         """A job of which an input cannot be handled is sent to review."""
         if isinstance(event, RedirectedInput):

@@ -14,9 +14,15 @@ import jwt
 import pytest
 
 from tests.support.gateway_world import KEY, NOW_MS, SPEC, World, world_in
-from trainhouse.events import AccessRefused, CancelJob, ChangeJob, ChangeProject, JobSubmitted, ProjectApplied
+from trainhouse.events import AccessRefused, CancelJob, ChangeJob, ChangeProject, JobSubmitted, ProjectApplied, envelope_of
+from trainhouse.events.model.bounds import MOST_SMALL
 from trainhouse.events.model.tracking import ArtifactLogged
 from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS, decode, encode
+from trainhouse.projections.record import Record
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
 
 JOBS = "/v1/training-jobs"
 JOB = "vision-1"
@@ -304,3 +310,105 @@ def test_a_project_whose_queue_is_full_is_told_when_to_come_again(world: World) 
     assert submit(world, sent_once).json()["job_id"] == job_id, "sent again, it is the job that waits already"
     [row] = world.tables.ask("SELECT queued, running FROM projects WHERE project = 'vision'", {})
     assert (row["queued"], row["running"]) == (2, None)
+
+
+class Intake:
+    """The real directory on what the gateway passed on; what it makes public goes to the gateway and the tables."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.machine = world, DirectoryMachine()
+        self.folded, self.offset = begin(self.machine, 0), 0
+        self.proposer = Proposer(self.machine, "o", input_topic=topics.ADMISSION)
+
+    def take(self, event: ProjectApplied | ChangeProject, event_id: str, topic: str = topics.JOBS) -> None:
+        value = encode(envelope_of(event, id=event_id, source="trainhouse/gateway", now_ms=NOW_MS))
+        if topic == topics.JOBS:
+            self.put(topic, event.subject().encode(), value, HEADERS)
+            passed_on = event.model_copy(update={"admission_partitions": 4})  # as intake fills it in
+            value = encode(envelope_of(passed_on, id=event_id, source="trainhouse/gateway", now_ms=NOW_MS))
+        made = self.proposer.propose(self.folded, NOW_MS, [pending(self.offset, value, HEADERS, Limits())], 0, tick=False)
+        assert made is not None
+        self.offset += 1
+        self.folded, _ = fold_bytes(self.machine, self.folded, made.value)
+        for out in made.published:
+            if out.topic == topics.PROJECTS:
+                self.put(out.topic, out.key, out.value, out.headers)
+                applied = decode(out.value, out.headers).event
+                assert isinstance(applied, ProjectApplied)
+                self.world.gateway.projects.put(applied)
+            elif out.topic in (topics.STATUS, topics.DEAD_LETTERS):
+                self.put(out.topic, out.key, out.value, out.headers)
+
+    def put(self, topic: str, key: bytes, value: bytes, headers: Any) -> None:
+        self.world.tables.put_records([Record(topic, 0, next(_offsets), NOW_MS, key, value, tuple(headers))])
+
+    def declared(self, name: str, version: int) -> None:
+        about = {"project": {"name": name, "members": MEMBERS}, "version": version, "user": "ops", "applied_at_ms": NOW_MS}
+        applied = ProjectApplied.model_validate(about)
+        self.take(applied, f"project:{name}:{version}", topics.ADMISSION)
+        self.world.gateway.projects.put(applied)
+
+
+_offsets = itertools.count(1_000)
+
+
+def asked(world: World, name: str, user: str) -> tuple[dict[str, Any], ChangeProject]:
+    """A change that is on the bus: the gateway's answer, and the event."""
+    held = world.token("ops", "operator", projects=("*",))
+    answer = world.client.put(f"/v1/projects/{name}/members/{user}", headers=held, json={"role": "viewer"})
+    assert answer.status_code == 202, answer.text
+    return answer.json(), world.bus.of(ChangeProject)[-1]
+
+
+def outcome(world: World, name: str, answer: dict[str, Any], held: dict[str, str] | None = None) -> Any:
+    headers = held or world.token("ops", "operator", projects=("*",))
+    return world.client.get(f"/v1/projects/{name}/changes/{answer['event_id']}", headers=headers, params={"after": answer["after"]})
+
+
+def test_a_change_that_the_directory_could_not_handle_is_refused_at_once_with_the_reason(world: World) -> None:
+    intake = Intake(world)
+    intake.declared("edge", MOST_SMALL)  # no version comes after this one
+    answer, change = asked(world, "edge", "eve")
+    intake.take(change, answer["event_id"])
+    found = outcome(world, "edge", answer).json()
+    assert "handling it failed: ValidationError" in found["refused"] and "version" in found["refused"]
+    assert (found["project"], found["event_id"], found["version"]) == ("edge", answer["event_id"], None)
+
+
+def test_of_two_changes_from_one_version_each_has_its_own_outcome(world: World) -> None:
+    intake = Intake(world)
+    intake.declared("twice", 3)
+    (first, one), (second, two) = asked(world, "twice", "bo"), asked(world, "twice", "cy")
+    intake.take(one, first["event_id"])
+    assert outcome(world, "twice", second).status_code == 503, "the request cannot be read yet"
+    intake.take(two, second["event_id"])
+    won, lost = outcome(world, "twice", first).json(), outcome(world, "twice", second).json()
+    assert (won["refused"], won["version"]) == (None, 4)
+    assert "is at version 4, and this was made from version 3" in lost["refused"] and lost["version"] is None
+
+
+def test_a_change_that_counted_says_so_though_the_project_was_changed_again_since(world: World) -> None:
+    intake, held = Intake(world), world.token("ops", "operator", projects=("*",))
+    intake.declared("since", 1)
+    purposes = {"line": {"description": "faults"}}
+    limits = {"highest_priority": 3, "storage_gib": 0.1, "running": 2, "cost_per_month": 10.5}
+    body = {"name": "since", "description": "d", "purposes": purposes, "limits": limits}
+    first = world.client.put("/v1/projects/since", headers=held, json=body).json()
+    intake.take(world.bus.of(ChangeProject)[-1], first["event_id"])
+    second = world.client.put("/v1/projects/since/purposes/safety", headers=held, json={}).json()
+    intake.take(world.bus.of(ChangeProject)[-1], second["event_id"])
+    third = world.client.put("/v1/projects/since/purposes/safety", headers=held, json={}).json()
+    intake.take(world.bus.of(ChangeProject)[-1], third["event_id"])
+    found = [outcome(world, "since", answer).json() for answer in (first, second, third)]
+    assert [(f["refused"], f["version"]) for f in found] == [(None, 2), (None, 3), (None, 3)], "the third found all as it asked"
+
+
+def test_the_outcome_of_a_change_is_of_its_project_alone(world: World) -> None:
+    intake = Intake(world)
+    intake.declared("own", 1)
+    answer, change = asked(world, "own", "eve")
+    intake.take(change, answer["event_id"])
+    assert outcome(world, "own", answer, world.token("vera", projects=("vision",))).status_code == 404
+    assert outcome(world, "vision", answer).status_code == 404
+    assert outcome(world, "own", answer | {"event_id": "never"}).status_code == 404
+    assert outcome(world, "own", answer, world.token("vera", projects=("own",))).json()["version"] == 2

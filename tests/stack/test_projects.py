@@ -117,6 +117,32 @@ def test_a_removed_members_token_is_refused_within_two_seconds(stack: LiveStack,
     stack.ok("project", "members", "add", NAME, "ana")
 
 
+def test_changes_over_http_are_answered_by_their_requests(stack: LiveStack, declared: Path, url: str) -> None:
+    token = stack.ok("token", "create", "ops", "--role", "operator", "--project", NAME).strip()
+    with httpx.Client(base_url=f"{url}/v1/projects/{NAME}", headers={"Authorization": f"Bearer {token}"}, timeout=30) as ops:
+
+        def outcome(asked: dict[str, Any]) -> tuple[str | None, int | None]:
+            def look() -> tuple[str | None, int | None] | None:
+                answer = ops.get(f"/changes/{asked['event_id']}", params={"after": asked["after"]})
+                if answer.status_code == 503:
+                    return None  # the tables are behind
+                found = answer.raise_for_status().json()
+                return (found["refused"], found["version"]) if found["refused"] or found["version"] else None
+
+            found = until(look, "the outcome of a change")
+            assert found is not None
+            return found
+
+        asked = [ops.put(f"/members/{user}", json={"role": "viewer"}).raise_for_status().json() for user in ("bo", "cy")]
+        (refused, version), second = (outcome(one) for one in asked)
+        assert (refused, version) == (None, asked[0]["replaces"] + 1)
+        if asked[1]["replaces"] == asked[0]["replaces"]:
+            assert "was made from version" in (second[0] or "") and second[1] is None
+        else:  # the gateway knew the first already
+            assert second == (None, asked[1]["replaces"] + 1)
+    stack.ok("project", "set", str(declared))
+
+
 def test_a_fault_of_the_file_is_told_with_its_line_and_nothing_is_sent(stack: LiveStack, declared: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(FILE.replace("highest_priority: 20", "highest_priority: 200"))

@@ -39,7 +39,7 @@ FIELDS: Final = {
     "action": "send to review, go on, or cancel",
     "after": "position of the write: reading with `?after=` waits until it can be read",
     "allocated_at": "time at which the attempt got its devices",
-    "answered": "whether the job's scheduler has handled the request",
+    "answered": "whether the job's scheduler has handled the request; null: the tables are of a version that does not note it",
     "changed": "what the request set; null: nothing was to change, or it was not handled yet",
     "code": "code that signs a browser in once",
     "description": "what it means, for people",

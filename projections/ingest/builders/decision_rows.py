@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pydantic import ValidationError
@@ -22,7 +22,7 @@ from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.model.handover import PoolHandedOver
 from trainhouse.events.model.ids import EventId
 from trainhouse.events.model.job import JobReviewed
-from trainhouse.events.model.pool import ChangeRefused, PolicyApplied
+from trainhouse.events.model.pool import ChangeRefused, NodeRestricted, PolicyApplied
 from trainhouse.events.wire.envelope import Envelope, Order
 from trainhouse.events.wire.journal import InvalidRecordError, read_decision, record_head
 from trainhouse.events.wire.journaled_input import JournaledInput
@@ -126,6 +126,9 @@ class JournalBuilder(FactsBuilder):
 
 # Decisions that a request alone leads to: others may stand behind the last request of a record, and are of a tick or of reports.
 _ANSWERS = (TokenSeen, JobRetuned, JobReviewed, PolicyApplied, PoolHandedOver, ChangeRefused)
+_PLATFORM: Final = "trainhouse"
+"""Who closes and opens nodes for no request. Of pools there is none: intake sends one on under an id of the pool's own, since a repeated
+request for it is the same pool."""
 
 
 def requests_by_decision(inputs: Sequence[Any], decisions: Sequence[Event]) -> dict[int, str]:
@@ -135,8 +138,12 @@ def requests_by_decision(inputs: Sequence[Any], decisions: Sequence[Event]) -> d
     with contextlib.suppress(KeyError, TypeError, ValueError):
         items = [JournaledInput.stored(item) for item in inputs]
         found = request_decisions(items, decisions)
-        return {place: asked for asked, places in found for place in places if isinstance(decisions[place], _ANSWERS)}
+        return {place: asked for asked, places in found for place in places if _answers(decisions[place])}
     return {}
+
+
+def _answers(decision: Event) -> bool:
+    return isinstance(decision, _ANSWERS) or (isinstance(decision, NodeRestricted) and decision.by != _PLATFORM)
 
 
 def _stream(record: Record) -> str:

@@ -7,10 +7,10 @@ Never: waits for another partition; moves a pool that does not fit into one reco
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from trainhouse.events import CancelJob, ChangeJob, ChangeRefused, Envelope, ForgetNodeKey, JobAdmitted, NodePlacement, ReviewJob
+from trainhouse.events import CancelJob, ChangeJob, ChangeRefused, Envelope, Event, ForgetNodeKey, JobAdmitted, NodePlacement, ReviewJob
 from trainhouse.events.model.decisions import TokenSeen
 from trainhouse.events.model.handover import (
     MAX_PART_BYTES,
@@ -223,6 +223,19 @@ def on_part(draft: Draft, part: PoolPart) -> None:
             f"pool {part.pool} of partition {part.from_partition} cannot be taken in: {type(error).__name__}: {error}; update this program"
         ) from error
     _send_fence(draft, part.pool)
+
+
+def read_ahead(state: ScheduleState, events: Iterable[Event]) -> Callable[[], Callable[[], None]] | None:
+    """Returns a function that reads the pool which is whole with these inputs, and gives one that keeps it for `on_part`."""
+    reader, parts = state.pool_reader, {pool: arriving.parts for pool, arriving in state.arriving.items()}
+    for part in events:
+        if not isinstance(part, PoolPart):
+            continue
+        came = (*(parts.get(part.pool, ()) if part.number else ()), part.data)
+        if part.number + 1 == part.of == len(came):
+            return lambda: reader.ahead(unpacked(came))
+        parts[part.pool] = came
+    return None
 
 
 def on_fence(draft: Draft, fence: PoolFence) -> None:

@@ -152,6 +152,14 @@ class Captures(Protocol[S_contra]):
 
 
 @runtime_checkable
+class ReadsAhead(Protocol[S_contra]):
+    """A machine that can read large inputs in another thread before it decides on them."""
+
+    def read_ahead(self, state: S_contra, events: Sequence[Event]) -> Callable[[], Callable[[], None]] | None:
+        """Returns a function that reads, and gives one that keeps it for `decide`; None: nothing is large. What it reads may be broken."""
+
+
+@runtime_checkable
 class Segmented(Protocol[S]):
     """A machine whose states name immutable segments, which snapshots store once."""
 

@@ -4,7 +4,7 @@ Holds: what is read is never changed: jobs and nodes are shared by all who take 
 Never: builds indexes; the state that takes the pool in does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,15 @@ class PoolReader:
             self.kept = pool_records(data)
             self._data = data
         return self.kept
+
+    def ahead(self, data: bytes) -> Callable[[], None]:
+        """Reads bytes in any thread; returns a function that keeps the records for `read`. Raises BrokenInvariant."""
+        records = pool_records(data)
+
+        def keep() -> None:
+            self._data, self.kept = data, records
+
+        return keep
 
     def let_go(self) -> None:
         """Keeps nothing."""

@@ -345,6 +345,7 @@ class JournalHost(Generic[S]):
             self.feeds[partition],
             Proposer(self._machine, self._settings.owner, self._settings.limits, self._settings.input_topic, self._first_level()),
             self._clock,
+            self._snapshots.offload,
             self._after_record,
             self._meters,
         )

@@ -20,12 +20,14 @@ from trainhouse.events.wire.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailableError, RecordTooLarge, StateLost
 from trainhouse.scheduler.core.protocol.batch import Pending, Proposer
 from trainhouse.scheduler.core.protocol.gate import Written
+from trainhouse.scheduler.core.protocol.machine import ReadsAhead
 from trainhouse.scheduler.stream.cancellation import ended, still_wanted
 from trainhouse.scheduler.stream.interfaces import Appended, Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
 from trainhouse.scheduler.stream.journal.input_feed import InputFeed
 from trainhouse.scheduler.stream.journal.publishing import Publishing
 from trainhouse.scheduler.stream.journal.settings import HostSettings
+from trainhouse.scheduler.stream.journal.snapshot_recovery import Offload
 from trainhouse.scheduler.stream.metrics import JournalMeters
 
 S = TypeVar("S")
@@ -53,6 +55,7 @@ class Owner(Generic[S]):
         feed: InputFeed,
         proposer: Proposer[S],
         clock: Clock,
+        offload: Offload,
         after_record: Callable[[Follower[S]], Awaitable[None]] | None = None,
         meters: JournalMeters | None = None,
     ) -> None:
@@ -62,6 +65,7 @@ class Owner(Generic[S]):
         self._feed = feed
         self._proposer = proposer
         self._clock = clock
+        self._offload = offload
         self._pace = settings.pace
         self._transactional = settings.transactional
         self._after_record = after_record
@@ -149,6 +153,7 @@ class Owner(Generic[S]):
         blocked = len(self._follower.unpublished) > self._pace.max_unpublished
         if not self._waiting and not blocked:
             self._waiting = await self._feed.take(folded.cursor, self._until_tick_s())
+            await self._read_ahead()
         elif blocked:
             await self._follower.until(lambda: len(self._follower.unpublished) <= self._pace.max_unpublished, self._until_tick_s())
         folded = self._follower.folded
@@ -189,6 +194,21 @@ class Owner(Generic[S]):
             await self._append(proposed)
         if self._after_record is not None:
             await self._after_record(self._follower)
+
+    async def _read_ahead(self) -> None:
+        """Has large inputs read in another thread; of what was folded meanwhile, they are read again where they are decided on."""
+        machine, folded = self._proposer.machine, self._follower.folded
+        if not isinstance(machine, ReadsAhead):
+            return
+        read = machine.read_ahead(folded.state, [p.item.envelope.event for p in self._waiting if p.item.envelope is not None])
+        if read is None:
+            return
+        try:
+            keep = await self._offload(read)
+        except Exception:
+            return  # `decide` fails on it as well, and knows what is to be done
+        if self._follower.folded.seq == folded.seq:
+            keep()
 
     def _proposed(self, now_ms: int, waiting: list[Pending], marks: Sequence[Event], *, tick: bool, must: bool) -> Written | None:
         """The next record; where it decides about a job of which there is newer progress than it knows, decided anew with that.

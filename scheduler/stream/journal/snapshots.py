@@ -57,7 +57,7 @@ class Snapshots(Generic[S]):
         self._journal = journal
         self._machine = machine
         self._every_records = every_records
-        self._offload = offload
+        self.offload = offload
         self._recovery = Recovery(log, store, journal, machine, offload, archive)
         self._segments = SnapshotSegments(store, journal, machine)
         self._retention = Retention(log, store, journal, offload)
@@ -96,8 +96,8 @@ class Snapshots(Generic[S]):
     async def _save(self, folded: Folded[S], offset: int, snapshot: Taken, segments: Sequence[Sealing]) -> None:
         try:
             topic_id = await self._log.topic_id(self._journal)
-            named: tuple[str, ...] = await self._offload(self._segments.store, folded.partition, topic_id, segments)
-            blob, sha256, state_sha256 = await self._offload(snapshot.written, named)
+            named: tuple[str, ...] = await self.offload(self._segments.store, folded.partition, topic_id, segments)
+            blob, sha256, state_sha256 = await self.offload(snapshot.written, named)
             key = object_key(self._journal, folded.partition, folded.seq, topic_id, sha256)
             pointer = SnapshotPointer(
                 journal=self._journal,
@@ -112,7 +112,7 @@ class Snapshots(Generic[S]):
                 machine=self._machine.name,
                 fold_version=max(folded.level, self._machine.lowest_level),
             )
-            await self._offload(self._store.put, key, blob)
+            await self.offload(self._store.put, key, blob)
             await self._log.send(SNAPSHOTS, pointer.key, pointer.encode())
             log_.info("snapshot taken", journal=self._journal, partition=folded.partition, seq=folded.seq, bytes=len(blob))
         except Exception as error:  # whatever the store raises: a snapshot is an optimization, the journal is the truth

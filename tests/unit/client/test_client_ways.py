@@ -273,6 +273,8 @@ def test_a_change_over_the_gateway_is_answered_by_its_own_request_whatever_was_c
     assert outcome(now | {"answered": True, "changed": None}, running) is None
     assert outcome(now | {"priority": 5, "answered": False, "changed": None}, running, 0.2) == Retuned(5, limits)
     assert outcome(now | {"priority": 5}, running, most=3) == Retuned(5, limits), "a gateway of before, at once"
+    of_before = {"answered": None, "changed": None}
+    assert outcome(now | {"priority": 5} | of_before, running, most=3) == Retuned(5, limits), "a gateway on tables of before, at once"
     with pytest.raises(NoReplyError):
         outcome(now | {"answered": False, "changed": None}, running, 0.2)
     with pytest.raises(JobEndedError):

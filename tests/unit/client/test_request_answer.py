@@ -7,8 +7,21 @@ import pytest
 
 from trainhouse.client.errors import ChangeRefusedError
 from trainhouse.client.kafka.journal_answers import JournalAnswers
-from trainhouse.client.kafka.request_answer import JOURNALS, RequestAnswer, of_review
-from trainhouse.events import Event, JobReviewed, MovePool, NodeLost, PoolCreated, envelope_of
+from trainhouse.client.kafka.request_answer import JOURNALS, RequestAnswer, creates, of_review, restricts, sets
+from trainhouse.events import (
+    ChangeProject,
+    CordonNode,
+    DrainNode,
+    Event,
+    JobReviewed,
+    MovePool,
+    NodeLost,
+    NodeRestricted,
+    PoolCreated,
+    ProjectApplied,
+    UncordonNode,
+    envelope_of,
+)
 from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.events.wire.topics import ADMISSION, DECISIONS, DIRECTORY, POOLS, VERDICTS
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine
@@ -89,3 +102,38 @@ def test_of_two_reviews_for_the_same_reason_each_has_its_own_answer() -> None:
     mine = answer("asked-2", JobReviewed, of_review, VERDICTS)
     assert mine(reviewed("asked-1")) is None
     assert mine(reviewed("asked-2"))[0].event_id == "asked-2"
+
+
+def test_who_closes_a_node_is_answered_by_no_one_elses_restriction() -> None:
+    def closed(**fields: Any) -> NodeRestricted:
+        about = {"node_id": "n", "pool": "p", "restriction": "CORDONED", "reason": "fan", "by": "ada", "at_ms": 5}
+        return NodeRestricted.model_validate(about | fields)
+
+    about = {"pool": "p", "node_id": "n", "reason": "fan", "user": "ada"}
+    asked = CordonNode.model_validate(about)
+    assert restricts(asked, closed())
+    others = ({"by": "bo"}, {"reason": "noise"}, {"node_id": "m"}, {"restriction": "DRAINING"})
+    assert not any(restricts(asked, closed(**other)) for other in others)
+    assert restricts(DrainNode.model_validate(about | {"deadline_s": 60}), closed(restriction="DRAINING"))
+    assert restricts(UncordonNode.model_validate(about), closed(restriction="NONE"))
+
+
+def test_who_creates_a_pool_is_not_answered_by_another_that_created_it_elsewhere() -> None:
+    created = [PoolCreated.model_validate({"pool": "p", "partition": n}) for n in range(2)]
+    assert [creates(created[1], found) for found in created] == [False, True]
+
+
+def test_of_two_changes_of_one_project_each_is_answered_by_its_own_content() -> None:
+    def asked(*members: str) -> ChangeProject:
+        project = {"name": "vision", "members": dict.fromkeys(members, "viewer"), "purposes": {"x": {"description": "d"}}}
+        return ChangeProject.model_validate({"project": project, "replaces": 3, "user": "ops"})
+
+    def applied(version: int, *members: str) -> ProjectApplied:
+        approved = {"x": {"description": "d", "approved_by": "max", "approved_at_ms": 2}}
+        project = {"name": "vision", "members": dict.fromkeys(members, "viewer"), "purposes": approved}
+        about = {"project": project, "version": version, "user": "ops", "applied_at_ms": 5, "admission_partitions": 4}
+        return ProjectApplied.model_validate(about)
+
+    assert sets(asked("bo"), applied(4, "bo"))
+    assert not sets(asked("cy"), applied(4, "bo")), "it is refused: it was made from version 3"
+    assert not sets(asked("bo"), applied(3, "bo")), "of before"

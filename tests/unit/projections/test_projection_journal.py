@@ -8,7 +8,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from trainhouse.events import ChangeJob, Envelope, Event, EventId, JobId, JobState, JobStatus, Order
+from trainhouse.events import ChangeJob, CordonNode, Envelope, Event, EventId, JobId, JobState, JobStatus, NodeRestricted, Order
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
 from trainhouse.events.model.handover import PoolFence, PoolPart
 from trainhouse.events.wire.journal import ClockTicked, InputRefused, JournaledInput, JournalRecord, record_hash
@@ -117,6 +117,18 @@ def test_a_decision_belongs_to_a_request_only_where_it_answers_one() -> None:
     status = JobStatus(job_id=JobId("k"), status_seq=1, state=JobState.PENDING, updated_at_ms=1)
     decisions = [TokenSeen(partition=0, seq=7, ordinal=0), retuned, status, InputRefused(offset=2, reason="broken", event_id="other")]
     stored = orjson.loads(JournalRecord(1, "o", 1, 1, (JournaledInput(1, asked),), tuple(decisions), 0, 1, 9, "0" * 64).encode())
+    assert requests_by_decision(stored["inputs"], decisions) == {0: "asked", 1: "asked"}
+
+
+def test_a_node_that_a_person_closes_names_the_request_and_one_that_the_platform_closes_names_none() -> None:
+    asked = CordonNode.model_validate({"pool": "p", "node_id": "n", "user": "ada"})
+    inputs = [JournaledInput(1, Envelope(EventId("asked"), "directory", asked, order=Order(0, 7, 0)))]
+
+    def closed(by: str) -> Event:
+        return NodeRestricted.model_validate({"node_id": "n", "pool": "p", "restriction": "CORDONED", "by": by, "at_ms": 1})
+
+    decisions = [TokenSeen(partition=0, seq=7, ordinal=0), closed("ada"), closed("trainhouse")]
+    stored = orjson.loads(JournalRecord(1, "o", 1, 1, tuple(inputs), tuple(decisions), 0, 1, 9, "0" * 64).encode())
     assert requests_by_decision(stored["inputs"], decisions) == {0: "asked", 1: "asked"}
 
 

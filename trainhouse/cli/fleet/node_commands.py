@@ -14,7 +14,7 @@ from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
 
 if TYPE_CHECKING:
     from trainhouse.client.backend_protocol import Sql
-    from trainhouse.client.kafka.pool_requests import NodeRequest
+    from trainhouse.client.kafka.request_answer import NodeRequest
     from trainhouse.events import NodeRestricted
 
 NodeArgument = Annotated[
@@ -129,7 +129,7 @@ def _ask(
 
     from trainhouse.cli.shared import output
     from trainhouse.client import ChangeRefusedError, TrainhouseClient
-    from trainhouse.client.kafka.pool_requests import RESTRICTIONS
+    from trainhouse.client.kafka.request_answer import RESTRICTIONS
     from trainhouse.events import UncordonNode
 
     client = TrainhouseClient.from_settings()

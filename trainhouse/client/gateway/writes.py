@@ -64,8 +64,8 @@ def cancel(job_id: str, reason: str, after: str | None) -> Flow[Written]:
 class Terms:
     """Changeable terms of a job, as they are. `refused`: why the event that was asked about was refused.
 
-    `answered`: whether the job's scheduler has handled that event, None of a gateway that does not say so yet; `changed`: what it set then,
-    None where nothing was to change.
+    `answered`: whether the job's scheduler has handled that event, None of a gateway or of tables that do not say so yet; `changed`: what
+    it set then, None where nothing was to change.
     """
 
     now: Retuned
@@ -111,7 +111,7 @@ def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout
         if found.answered:
             return None
     if found.now == wanted:
-        return wanted  # tables that note no request's decisions yet
+        return wanted  # of its decisions a projector of before may have made the rows, which name no request
     raise NoReplyError(
         f"a change of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"
     )

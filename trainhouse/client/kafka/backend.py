@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainhouse.client.backend_protocol import Happening, Position, Retuned, Row, Sql, Submitted
 from trainhouse.client.code_archive import PackedCode
-from trainhouse.client.errors import ChangeRefusedError, InvalidSpecError, JobEndedError, NotReachableError, QueryError, UnknownJobError
+from trainhouse.client.errors import InvalidSpecError, JobEndedError, NotReachableError, QueryError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.kafka.freshness import reached
 from trainhouse.client.kafka.lines import LogReader
@@ -66,12 +66,12 @@ if TYPE_CHECKING:
     import pyarrow
 
     from trainhouse.scheduler.core.state.records import Job as ScheduledJob
+    from trainhouse.scheduler.core.state.state import ScheduleState
 
 log = logging.getLogger(__name__)
 SOURCE = "trainhouse/client"
 POLL_S = 0.5
 STATUS_LAG_S = 5.0
-MOVE_WAIT_S = 10.0
 PutCode = Callable[[PackedCode], CodeArchive]
 
 
@@ -302,24 +302,15 @@ class ByKafka:
 
         Raises UnknownJobError; JobEndedError where no scheduler has it any more; ChangeRefusedError where its pool is on its way for long.
         """
-        from trainhouse.client.kafka.present import being_moved, schedule_at
+        from trainhouse.client.kafka.present import schedule_at
+        from trainhouse.client.kafka.scheduled_job import JobReads, scheduled_job
+
+        def folded(partition: int | None) -> "list[ScheduleState]":
+            at = schedule_at(self.kafka, partitions=None if partition is None else [partition])
+            return [f.state for f in at.partitions.values()]
 
         partition = self.fleet().pools().get(str(self.status(job_id).pool))
-        deadline = time.monotonic() + MOVE_WAIT_S
-        while True:
-            # Its pool may be on another partition by now.
-            for partitions in ([partition], None) if partition is not None else (None,):
-                states = [f.state for f in schedule_at(self.kafka, partitions=partitions).partitions.values()]
-                found = next((s.jobs[job_id] for s in states if job_id in s.jobs), None)
-                if found is not None:
-                    return found
-            moving = being_moved(states, job_id)
-            state = self.status(job_id).state
-            if not moving or state.final:
-                raise JobEndedError(job_id, state if state.final else "")
-            if time.monotonic() > deadline:
-                raise ChangeRefusedError(f"{moving}. Ask again when it is there; where that takes long, see `trainhouse ps`")
-            time.sleep(POLL_S)
+        return scheduled_job(job_id, partition, JobReads(folded, lambda: self.status(job_id).state))
 
     def _newest(self, since: Position | None = None) -> dict[str, JobStatus]:
         """The newest status of every job that has one since then, by job id."""

@@ -13,13 +13,21 @@ from confluent_kafka import KafkaException
 from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.journal_answers import JournalAnswers
 from trainhouse.client.kafka.outcomes import Outcomes, event_of
-from trainhouse.client.kafka.request_answer import JOURNALS, REFUSALS, RequestAnswer, of_review
+from trainhouse.client.kafka.request_answer import (
+    JOURNALS,
+    REFUSALS,
+    RESTRICTIONS,
+    NodeRequest,
+    RequestAnswer,
+    creates,
+    of_review,
+    restricts,
+    sets,
+)
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import (
     ChangeJob,
     ChangeProject,
-    CordonNode,
-    DrainNode,
     Event,
     ForgetNodeKey,
     JobReviewed,
@@ -30,10 +38,7 @@ from trainhouse.events import (
     PolicyChanged,
     PoolCreated,
     ProjectApplied,
-    QuarantineNode,
-    Restriction,
     ReviewJob,
-    UncordonNode,
 )
 from trainhouse.events.bus.kafka import consumer, read_to_end
 from trainhouse.events.bus.repair_log import emptied_records
@@ -42,18 +47,9 @@ from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, VERDICTS
 
-NodeRequest = CordonNode | UncordonNode | DrainNode | QuarantineNode
 Send = Callable[[Event], str]
 E = TypeVar("E", bound=Event)
 Mine = Callable[[E, str], bool]
-
-# What each request makes of a node.
-RESTRICTIONS: dict[type[NodeRequest], Restriction] = {
-    CordonNode: Restriction.CORDONED,
-    UncordonNode: Restriction.NONE,
-    DrainNode: Restriction.DRAINING,
-    QuarantineNode: Restriction.QUARANTINED,
-}
 
 
 @dataclass(frozen=True)
@@ -78,12 +74,8 @@ class Fleet:
     def change_project(self, event: ChangeProject, timeout_s: float) -> ProjectApplied:
         """Declares or changes a project, which must be another than it is. Blocks until it counts. Raises ChangeRefusedError,
         NoReplyError."""
-        name, after = event.project.name, event.replaces or 0
-
-        def mine(applied: ProjectApplied, _: str) -> bool:
-            return applied.project.name == name and applied.version > after and applied.user == event.user
-
-        return self._published(event, PROJECTS, ProjectApplied, mine, timeout_s, f"project {name}")
+        asked = f"project {event.project.name}"
+        return self._published(event, PROJECTS, ProjectApplied, lambda applied, _: sets(event, applied), timeout_s, asked)
 
     def partitions(self) -> int:
         """Returns the number of partitions of control: pools may be given any of them. Blocks."""
@@ -97,7 +89,7 @@ class Fleet:
 
     def create(self, event: PoolCreated, timeout_s: float) -> PoolCreated | None:
         """Creates a pool. Blocks until its scheduler knows it; None: it knew it before. Raises ChangeRefusedError, NoReplyError."""
-        return self._ask(event, POOLS, PoolCreated, lambda d, _: d.pool == event.pool, timeout_s, f"pool {event.pool} was asked for")
+        return self._ask(event, POOLS, PoolCreated, lambda d, _: creates(event, d), timeout_s, f"pool {event.pool} was asked for")
 
     def move(self, event: MovePool, timeout_s: float) -> PoolCreated:
         """Moves a pool to another partition. Blocks until the scheduler of that one has it. Raises ChangeRefusedError, NoReplyError."""
@@ -120,12 +112,8 @@ class Fleet:
 
     def restrict(self, event: NodeRequest, timeout_s: float) -> NodeRestricted | None:
         """Closes or opens a node. Blocks until it counts; None: it was so before. Raises ChangeRefusedError, NoReplyError."""
-        wanted = RESTRICTIONS[type(event)]
-
-        def mine(restricted: NodeRestricted, _: str) -> bool:
-            return restricted.node_id == event.node_id and restricted.restriction is wanted
-
-        return self._ask(event, VERDICTS, NodeRestricted, mine, timeout_s, f"node {event.node_id} of pool {event.pool}: {wanted}")
+        asked = f"node {event.node_id} of pool {event.pool}: {RESTRICTIONS[type(event)]}"
+        return self._ask(event, VERDICTS, NodeRestricted, lambda d, _: restricts(event, d), timeout_s, asked)
 
     def forget_key(self, event: ForgetNodeKey, timeout_s: float) -> NodeKeyed | None:
         """Forgets a node's public key. Blocks until it counts; None: none was known. Raises ChangeRefusedError, NoReplyError."""

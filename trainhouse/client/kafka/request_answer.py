@@ -13,7 +13,22 @@ from confluent_kafka import Message
 from trainhouse.client.errors import ChangeRefusedError
 from trainhouse.client.kafka.journal_answers import EARLIER_RECORDS, JournalAnswers, check_handled, outcome_of
 from trainhouse.client.kafka.outcomes import event_of, key_of
-from trainhouse.events import ChangeRefused, Event, JobReviewed, JobState, JobStatus
+from trainhouse.events import (
+    ChangeProject,
+    ChangeRefused,
+    CordonNode,
+    DrainNode,
+    Event,
+    JobReviewed,
+    JobState,
+    JobStatus,
+    NodeRestricted,
+    PoolCreated,
+    ProjectApplied,
+    QuarantineNode,
+    Restriction,
+    UncordonNode,
+)
 from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, POLICIES, STATUS
 
 E = TypeVar("E", bound=Event)
@@ -21,6 +36,14 @@ JOURNALS: Final = {DIRECTORY: 2, DECISIONS: EARLIER_RECORDS}
 """The journals that a request passes, and how many records of each partition are read from before it. The directory's, whose records are
 large, is searched for a refusal with the request's id alone: a record that lost the race for its seq says the same as the one that won."""
 REFUSALS: Final = (POLICIES, STATUS)
+NodeRequest = CordonNode | UncordonNode | DrainNode | QuarantineNode
+# What each request makes of a node.
+RESTRICTIONS: dict[type[NodeRequest], Restriction] = {
+    CordonNode: Restriction.CORDONED,
+    UncordonNode: Restriction.NONE,
+    DrainNode: Restriction.DRAINING,
+    QuarantineNode: Restriction.QUARANTINED,
+}
 
 
 @dataclass(frozen=True)
@@ -60,6 +83,27 @@ class RequestAnswer(Generic[E]):
 def of_review(reviewed: JobReviewed, event_id: str) -> bool:
     """Whether a review was obeyed for the request of this id, and not for another that asked the same."""
     return reviewed.event_id == event_id
+
+
+def creates(asked: PoolCreated, created: PoolCreated) -> bool:
+    """Whether a pool was created as was asked for: by this request or by an equal one."""
+    return (created.pool, created.partition) == (asked.pool, asked.partition)
+
+
+def restricts(asked: NodeRequest, restricted: NodeRestricted) -> bool:
+    """Whether a node was closed or opened as was asked for, for this user and reason."""
+    wanted = (asked.node_id, RESTRICTIONS[type(asked)], asked.user, asked.reason)
+    return (restricted.node_id, restricted.restriction, restricted.by, restricted.reason) == wanted
+
+
+def sets(asked: ChangeProject, applied: ProjectApplied) -> bool:
+    """Whether a later version of a project is what was asked for by this user."""
+    from trainhouse.scheduler.core.intake.projects import approved
+
+    if applied.project.name != asked.project.name or applied.version <= (asked.replaces or 0):
+        return False
+    wanted = approved(asked.project, applied.project, asked.user, 0)
+    return (applied.user, applied.text, applied.project) == (asked.user, asked.text, wanted)
 
 
 def refusal(event_id: str, message: Message) -> str | None:

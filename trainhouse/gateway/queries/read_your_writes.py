@@ -36,7 +36,7 @@ SELECT count() > 0 AS there FROM events_rows WHERE job_id = {job_id:String} AND 
 
 
 class Written(BaseModel):
-    """Written event about a job; `spec_sha256` where it is a submission. `partition` and `offset` are those of its topic."""
+    """Written event; `job_id` of one about a job, `spec_sha256` of a submission. `partition` and `offset` are those of its topic."""
 
     job_id: str
     event_id: str
@@ -87,8 +87,9 @@ async def settle(gateway: Gateway, written: Written) -> None:
         if found is not None and found["there"]:
             return
         if time.monotonic() + pause > deadline:
+            about = f" about job {written.job_id}" if written.job_id else ""
             raise busy(
-                f"what you wrote about job {written.job_id} is on the bus, but cannot be read yet after "
+                f"what you wrote{about} is on the bus, but cannot be read yet after "
                 f"{gateway.settings.after_wait_s:g} s: intake, scheduler or projector is behind or away. Ask again; nothing is lost"
             )
         await asyncio.sleep(pause)

@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 from trainhouse.events import JobSubmitted, Limits
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
-from trainhouse.events.wire.topics import ADMISSION, CONTROL
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import ProblemError, SqlRefusedError
 from trainhouse.gateway.queries.read_your_writes import After
+from trainhouse.gateway.queries.refusals import refusal, set_aside
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[After])
@@ -26,16 +26,6 @@ SELECT json FROM decisions_rows FINAL WHERE job_id = {job_id:String} AND type = 
 """
 _SUBMITTED = """
 SELECT json FROM events_rows FINAL WHERE job_id = {job_id:String} AND type = {type:String} ORDER BY time LIMIT 1
-"""
-_REFUSED = """
-SELECT reason FROM rejections_rows FINAL WHERE submission_id = {event_id:String} AND job_id IN ({job_id:String}, '')
-UNION ALL SELECT reason FROM refused_changes WHERE event_id = {event_id:String} LIMIT 1
-"""
-# A request on which the directory or the scheduler failed. `seen_by`: from the topic of dead letters, which the platform alone writes.
-_SET_ASIDE = """
-SELECT reason FROM dead_letters_rows FINAL
-WHERE event_id = {event_id:String} AND job_id = {job_id:String} AND topic IN ({directory:String}, {scheduler:String})
-    AND seen_by = 'intake' LIMIT 1
 """
 _ANSWERED = """
 SELECT argMax(json, type = {retuned:String}) AS json, max(type = {retuned:String}) AS changed FROM decisions_rows
@@ -54,13 +44,14 @@ class Changed(BaseModel):
 class Terms(BaseModel):
     """Mutable settings of a job. `refused`: the reason that the request in question was refused; null: it was not, or not yet.
 
-    `answered`: whether the job's scheduler has handled the request; `changed`: what it set then, null where nothing was to change.
+    `answered`: whether the job's scheduler has handled the request, null where the tables do not note it; `changed`: what it set then, null
+    where nothing was to change.
     """
 
     priority: int
     limits: Limits
     refused: str | None
-    answered: bool
+    answered: bool | None
     changed: Changed | None
 
 
@@ -73,8 +64,8 @@ async def terms(
 ) -> Terms:
     """A job's priority and limits now."""
     await visible_job(here, principal, job_id)
-    refusal, answered, changed = await _outcome(here, job_id, event_id) if event_id else (None, False, None)
-    about = {"refused": refusal, "answered": answered, "changed": changed}
+    refused, answered, changed = await _outcome(here, job_id, event_id) if event_id else (None, False, None)
+    about = {"refused": refused, "answered": answered, "changed": changed}
     found = await here.reader.one(_RETUNED, {"job_id": job_id, "type": JobRetuned.event_type})
     if found is not None:
         event = JobRetuned.model_validate_json(found["json"])
@@ -86,22 +77,21 @@ async def terms(
     return Terms(priority=spec.priority, limits=spec.limits, **about)
 
 
-async def _outcome(here: Gateway, job_id: str, event_id: str) -> tuple[str | None, bool, Changed | None]:
-    """Returns why a request was refused, whether it was handled, and what it changed."""
-    refused = await here.reader.one(_REFUSED, {"event_id": event_id, "job_id": job_id})
-    kinds = {"retuned": JobRetuned.event_type, "token": TokenSeen.event_type}
+async def _outcome(here: Gateway, job_id: str, event_id: str) -> tuple[str | None, bool | None, Changed | None]:
+    """Returns why a request was refused, whether it was handled (None: the tables cannot say), and what it changed."""
+    refused = await refusal(here.reader, event_id, job_id)
+    noted, kinds = True, {"retuned": JobRetuned.event_type, "token": TokenSeen.event_type}
     try:
         found = await here.reader.one(_ANSWERED, {"event_id": event_id, "job_id": job_id} | kinds)
     except SqlRefusedError as error:
         if error.code != UNKNOWN_IDENTIFIER:
             raise
-        found = None  # a projector of before, whose tables do not note requests
+        noted, found = False, None  # a projector of before, whose tables do not note requests
     if found is None and refused is None:
-        places = {"directory": ADMISSION, "scheduler": CONTROL}  # whose inputs they are
-        refused = await here.reader.one(_SET_ASIDE, {"event_id": event_id, "job_id": job_id} | places)
+        refused = await set_aside(here.reader, event_id, job_id)
     changed = JobRetuned.model_validate_json(found["json"]) if found is not None and found["changed"] else None
     return (
-        None if refused is None else str(refused["reason"]),
-        found is not None,
+        refused,
+        found is not None if noted else None,
         None if changed is None else Changed(priority=changed.priority, limits=changed.limits),
     )

@@ -1,7 +1,8 @@
 """Projects: what there are, and changes of members and purposes by who looks after them.
 
 Holds: a project that its asker may not see does not exist for it; a change is made from the version that this gateway knows, so of two at
-once one is refused by intake. Limits and everything else of a project are for operators.
+once one is refused by intake; what came of each is asked by the id of its request. Limits and everything else of a project are for
+operators.
 """
 
 from __future__ import annotations
@@ -22,11 +23,21 @@ from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.problems import not_found
+from trainhouse.gateway.queries import read_your_writes as after
+from trainhouse.gateway.queries.project_versions import version_made
+from trainhouse.gateway.queries.refusals import refusal, set_aside
+from trainhouse.scheduler.core.intake.projects import same
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"])
 
 ProjectPath = Annotated[str, Path(description="The project's name.", min_length=1, max_length=128)]
 Name = Annotated[str, Path(min_length=1, max_length=128)]
+RequestPath = Annotated[str, Path(description="`event_id` of the answer to the change.", min_length=1, max_length=128)]
+
+_CHANGE = """
+SELECT json FROM events_rows FINAL
+WHERE job_id = '' AND event_id = {event_id:String} AND type = {type:String} AND subject = {project:String} LIMIT 1
+"""
 
 
 class Member(BaseModel):
@@ -42,11 +53,21 @@ class Approved(BaseModel):
 
 
 class Asked(BaseModel):
-    """A change that Kafka holds. It counts when the project's `version` is more than `replaces`."""
+    """A change that Kafka holds. GET `…/changes/{event_id}` with `?after=` to see what became of it."""
 
     project: str
     event_id: str
     replaces: int
+    after: str
+
+
+class Outcome(BaseModel):
+    """Outcome of a change. Where both are null, it was not handled yet."""
+
+    project: str
+    event_id: str
+    refused: str | None
+    version: Annotated[int | None, Field(description="version of the project that is as was asked")]
 
 
 @router.get("")
@@ -59,6 +80,17 @@ async def projects(here: Here, principal: Viewer) -> Json:
 async def project(project: ProjectPath, here: Here, principal: Viewer) -> Json:
     """One project that was declared."""
     return Json(_shown(_visible(here, principal, project)))
+
+
+@router.get("/{project}/changes/{event_id}", dependencies=[after.After])
+async def change(project: ProjectPath, event_id: RequestPath, here: Here, principal: Viewer) -> Outcome:
+    """Outcome of a change that was asked for."""
+    found = await here.reader.one(_CHANGE, {"event_id": event_id, "type": ChangeProject.event_type, "project": project})
+    if found is None or not principal.sees(project):
+        raise not_found(f"change {event_id} of project {project}")
+    refused = await refusal(here.reader, event_id) or await set_aside(here.reader, event_id)
+    version = None if refused is not None else await _version(here, ChangeProject.model_validate_json(found["json"]))
+    return Outcome(project=project, event_id=event_id, refused=refused, version=version)
 
 
 @router.put("/{project}", status_code=202)
@@ -112,6 +144,16 @@ def _shown(applied: ProjectApplied) -> dict[str, Any]:
     return applied.project.model_dump(mode="json") | about
 
 
+async def _version(here: Gateway, asked: ChangeProject) -> int | None:
+    """The version that a request made, else the newest one, where that is as was asked; it may have been before."""
+    made = await version_made(here.reader, asked)
+    known = here.projects.get(asked.project.name)
+    if made is not None or known is None or known.version < (asked.replaces or 0):  # what this gateway knows is older than the request
+        return made
+    of_intake = {"admission_partitions": known.admission_partitions}
+    return known.version if same(asked.model_copy(update=of_intake), known) else None
+
+
 def _purposes(applied: ProjectApplied) -> dict[str, dict[str, Any]]:
     return {name: purpose.model_dump() for name, purpose in applied.project.purposes.items()}
 
@@ -146,4 +188,5 @@ async def _ask(here: Gateway, principal: Principal, request: Request, project: P
     sent = await here.bus.send(JOBS, ChangeProject(project=project, replaces=replaces, user=principal.sub), event_id)
     target = changed_members(known.project if known else None, project)
     here.accepted(request, principal, sent, target=target, project=project.name)
-    return Asked(project=project.name, event_id=event_id, replaces=replaces)
+    written = after.Written(job_id="", event_id=event_id, partition=sent.partition, offset=sent.offset)
+    return Asked(project=project.name, event_id=event_id, replaces=replaces, after=after.token_of(written, here.keys.now().newest))
