@@ -27,7 +27,9 @@ class PipelineSchedule(StrEnum):
 class Parallelism(Model):
     """Sizes of the dimensions over which a model is trained; their product is the gang's number of ranks."""
 
-    dp: int = Field(1, ge=1, le=65536, description="replicas of the model (DDP, or the outer dimension of HSDP); an elastic gang changes it")
+    dp: int = Field(
+        1, ge=1, le=65536, description="replicas of the model (DDP, or the outer dimension of HSDP); an elastic gang changes it"
+    )
     fsdp: int = Field(1, ge=1, le=65536, description="ranks over which parameters are sharded (`fully_shard`)")
     tp: int = Field(1, ge=1, le=65536, description="ranks of a tensor-parallel group, which follow each other (`parallelize_module`)")
     pp: int = Field(1, ge=1, le=65536, description="ranks of a pipeline, each with one or several stages (`PipelineStage`)")
@@ -39,7 +41,9 @@ class Parallelism(Model):
     @classmethod
     def _supported(cls, value: Any) -> Any:
         if isinstance(value, dict) and "ep" in value:
-            raise ValueError("parallelism.ep: expert parallelism is not supported; leave it out, and lay the ranks out by dp, fsdp, tp and pp")
+            raise ValueError(
+                "parallelism.ep: expert parallelism is not supported; leave it out, and lay the ranks out by dp, fsdp, tp and pp"
+            )
         return value
 
     @model_validator(mode="after")

@@ -324,7 +324,9 @@ class JobSpec(Model):
         if layout is None:
             return self
         if len(gang.roles) > 1:
-            raise ValueError("parallelism and gang.roles exclude each other: a layout is for ranks that do the same work; leave one of them out")
+            raise ValueError(
+                "parallelism and gang.roles exclude each other: a layout is for ranks that do the same work; leave one of them out"
+            )
         if layout.ranks != gang.ranks:
             raise ValueError(f"parallelism: {layout.sizes_text}, but the gang has ranks = {gang.ranks}; make them equal")
         if gang.least_ranks % layout.replica_ranks:

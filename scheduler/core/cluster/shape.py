@@ -57,7 +57,18 @@ class Shape:
     """Whether it asks for cpus or memory of its nodes."""
 
     def __post_init__(self) -> None:
-        key = (self.pool, self.blocks, self.milli, self.require, self.prefer, self.group, self.labels, self.spot, self.min_ranks, self.replica)
+        key = (
+            self.pool,
+            self.blocks,
+            self.milli,
+            self.require,
+            self.prefer,
+            self.group,
+            self.labels,
+            self.spot,
+            self.min_ranks,
+            self.replica,
+        )
         ranks = sum(b.ranks for b in self.blocks)
         object.__setattr__(self, "_hash", hash(key))
         object.__setattr__(self, "ranks", ranks)
