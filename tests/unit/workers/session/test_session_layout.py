@@ -35,9 +35,9 @@ def test_without_one_each_rank_is_a_replica() -> None:
 def test_outside_of_trainhouse_a_variable_gives_it() -> None:
     text = orjson.dumps({"tp": 2, "pp": 2}).decode()
     assert Context.from_env({"WORLD_SIZE": "4", ports.PARALLELISM: text}).layout == Parallelism(tp=2, pp=2)
-    with pytest.raises(InvalidUseError, match="3 ranks are no multiple of fsdp × tp × pp = 4.*start as many ranks as the layout has"):
+    with pytest.raises(InvalidUseError, match=r"3 ranks are no multiple of fsdp × tp × pp = 4.*start as many ranks as the layout has"):
         _ = Context.from_env({"WORLD_SIZE": "3", ports.PARALLELISM: text}).layout
-    with pytest.raises(InvalidUseError, match="TRAINHOUSE_PARALLELISM=.*expert parallelism is not supported"):
+    with pytest.raises(InvalidUseError, match=r"TRAINHOUSE_PARALLELISM=.*expert parallelism is not supported"):
         Context.from_env({ports.PARALLELISM: '{"ep": 2}'})
 
 
