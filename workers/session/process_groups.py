@@ -1,6 +1,7 @@
-"""This rank's process groups: the one that training uses, a small gloo one on which ranks agree, and those of the layout's dimensions.
+"""This rank's process groups: the one that training uses, a small gloo one on which ranks agree, and those of a mesh.
 
-Holds: every group has a timeout, those of a mesh torch's own. A single rank needs no group but for a mesh. A group that the script made itself is used as it is.
+Holds: every group has a timeout, those of a mesh torch's own. A single rank needs no group but for a mesh. A group that the script made
+itself is used as it is.
 """
 
 from collections.abc import Sequence
@@ -42,12 +43,12 @@ class Gang:
         return self._control
 
     def mesh(self, layout: Parallelism) -> DeviceMesh:
-        """The ranks in the dimensions of a layout. The first call makes a process group for each dimension: all ranks call it, and it blocks."""
+        """The ranks in the dimensions of a layout. The first call makes a process group for each: all ranks call it. Blocks."""
         if self._mesh is None:
             if not dist.is_initialized():  # a single rank
-                dist.init_process_group(
-                    self._backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=self._timeout_s)
-                )
+                store = dist.HashStore()  # type: ignore[attr-defined]
+                timeout = timedelta(seconds=self._timeout_s)
+                dist.init_process_group(self._backend, store=store, rank=0, world_size=1, timeout=timeout)
                 self._mine = True
             sizes = tuple(getattr(layout, name) for name in DIMENSIONS)
             self._mesh = init_device_mesh(self.device.type, sizes, mesh_dim_names=DIMENSIONS)

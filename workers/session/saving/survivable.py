@@ -21,7 +21,7 @@ KNOWN_BEFORE_THE_STEP = frozenset({("gloo", "cpu")})
 
 
 def why_not_survivable(tracked: Tracked, ranks: int) -> str:
-    """Empty if each of the gang's ranks holds all of the model and the optimizer, and would know of a failure in time; else what forbids it."""
+    """Empty if each of so many ranks has the whole model and optimizer, and would know of a failure in time; else what forbids it."""
     model = tracked.model
     if not isinstance(model, DistributedDataParallel) or not tracked.optimizers:
         return "no rank has all of the model and the optimizer, as under DistributedDataParallel"
