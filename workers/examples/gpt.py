@@ -2,8 +2,8 @@
 
     python -m trainhouse.workers.examples.gpt --steps 500
 
-The layout is the spec's `parallelism` (see `laid_out`); under torchrun TRAINHOUSE_PARALLELISM='{"dp": 2, "tp": 2}' gives it. A pipeline takes
-`--microbatches` of each batch, as many as it has ranks by default.
+The layout is the spec's `parallelism` (see `laid_out`); under torchrun TRAINHOUSE_PARALLELISM='{"dp": 2, "tp": 2}' gives it. A pipeline
+takes `--microbatches` of each batch, as many as it has ranks by default.
 
 Every flag can be given as a hyperparameter of the job too. At the end it evaluates on files that training never saw, beside the entropy
 of a byte-bigram model, and prints a hash of the weights.

@@ -1,7 +1,8 @@
 """The example's model in the layout of a session: replicated, sharded, tensor parallel, in pipeline stages, and any product of these.
 
-Only public API of torch: `DistributedDataParallel` where a model is replicated alone, else `fully_shard` over `dp` and `fsdp`,
-`parallelize_module` over `tp`, `PipelineStage` and a schedule over `pp`.
+Only public API of torch: `DistributedDataParallel` where a model is replicated and no more, else `fully_shard` over `dp` and `fsdp` (DDP
+in a pipeline fails in torch 2.15: it rebuilds its buckets in a forward pass without gradients), `parallelize_module` over `tp`,
+`PipelineStage` and a schedule over `pp`.
 Holds: every rank begins with the same whole model and keeps its part, so each layout trains the same weights. All methods are collective.
 """
 
@@ -123,7 +124,7 @@ class LaidOut:
         if layout.tp > 1:
             for block in part.blocks.values():
                 parallelize_module(block, mesh["tp"], {name: style() for name, style in TENSOR_PARALLEL.items()})
-        if layout.fsdp == layout.tp == 1 and layout.dp > 1:
+        if layout.replica_ranks == 1:
             return DistributedDataParallel(part, process_group=mesh.get_group("dp"))
         if layout.data_size > 1:
             over = mesh["fsdp"] if layout.dp == 1 else mesh["dp", "fsdp"]

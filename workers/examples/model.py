@@ -2,8 +2,8 @@
 
 Each position begins as the sum of embeddings of its byte and of the few bytes before it (a table for each distance): what a short
 n-gram knows comes cheap, and attention learns the rest.
-Holds: position t sees bytes up to t only. A stage of a pipeline names its layers as the whole model does. The rows of `qkv` stand by head, so
-that tensor-parallel ranks share it by heads.
+Holds: position t sees bytes up to t only. A stage of a pipeline names its layers as the whole model does. The rows of `qkv` stand by head,
+so that tensor-parallel ranks share it by heads.
 """
 
 import copy
