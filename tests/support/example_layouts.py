@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -37,6 +38,7 @@ from trainhouse.workers.session.session import Session
 STEPS, SAVED_AT, SEED = 8, 4, 3
 TOLERANCE = 1e-5
 """Of a loss, relative to that of one rank: float32 sums in another order."""
+Found = dict[Any, Any]
 
 
 def factors(ranks: int, dimensions: int = 4) -> Iterator[tuple[int, ...]]:
@@ -128,7 +130,8 @@ class Trained:
 
     def _session(self, context: Context) -> Session:
         seed_all(context.seed, context.layout.data_rank(context.rank))
-        gang, saver = Gang(context), Unsaved()  # type: tuple[Gang, Saver]
+        gang = Gang(context)
+        saver: Saver = Unsaved()
         if self._store is not None:
             settings = CheckpointerSettings(self._job, self._epoch, self._epoch - 1, "spec", seed=SEED, restore_at_most=self._at_most)
             checkpointer = Checkpointer(settings, self._store, gang.control)
@@ -144,15 +147,33 @@ def losses_alone(ranks: int) -> list[float]:
     return [alone[step] for step in range(STEPS)]
 
 
-def run_all(ranks: int, folder: Path) -> list[dict[str, Any]]:
+def run_all(ranks: int, folder: Path) -> list[Found]:
     """Trains in every layout, and restores what each saved half-way in the next one. By rank: what `_in_each_process` returns."""
     return run_gang(partial(_in_each_process, ranks), folder, __name__, ranks)
 
 
-def _in_each_process(ranks: int, store: Any, groups: Groups) -> dict[str, Any]:
+def judged(found: list[Found], alone: list[float], ranks: int) -> Iterator[dict[str, object]]:
+    """One line for each layout and restore: the largest relative difference of a loss to one rank's, and whether the state was equal."""
+    for layout in layouts_of(ranks):
+        yield {"layout": name_of(layout), "difference": max(_difference(of_rank[name_of(layout)], alone, 0) for of_rank in found)}
+    for saved, other in pairs_of(ranks):
+        of_pair = [of_rank[name_of(saved), name_of(other)] for of_rank in found]
+        there, here = ({name: digest for states in of_pair for name, digest in states[at].items()} for at in (0, 1))
+        difference = max(_difference(losses, alone, SAVED_AT) for _, _, losses in of_pair)
+        yield {"layout": name_of(saved), "in": name_of(other), "difference": difference, "tensors": len(here), "same_state": here == there}
+
+
+def _difference(losses: dict[int, float], alone: list[float], first: int) -> float:
+    """Infinite where other steps were taken than those from `first` on."""
+    if sorted(losses) != list(range(first, STEPS)):
+        return math.inf
+    return max(abs(loss - alone[step]) / alone[step] for step, loss in losses.items())
+
+
+def _in_each_process(ranks: int, store: Any, groups: Groups) -> Found:
     """By the layout's name its losses; by (saved in, restored in) the hashes there and here, and the losses from there on."""
     layouts, text = layouts_of(ranks), corpus()
-    found: dict[Any, Any] = {}
+    found: Found = {}
     for layout in layouts:
         found[name_of(layout)] = Trained(layout, ranks, store, name_of(layout)).run(text)
     for saved, other in pairs_of(ranks):

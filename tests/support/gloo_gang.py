@@ -1,4 +1,4 @@
-"""Gloo processes, four unless asked otherwise, on one in-memory store: gangs of any size up to that, for tests of checkpoints in other layouts.
+"""Gloo processes, four unless asked otherwise, on one in-memory store: gangs of any size up to that, for tests of layouts.
 
 Holds: the processes start once, forked from one that has imported the test; a gang is a group of the first so many of them; a manager
 process serves one store to all.
