@@ -27,7 +27,9 @@ from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.events.model.parallelism import Parallelism, PipelineSchedule
 from trainhouse.workers.examples import gpt
-from trainhouse.workers.examples.text import Corpus, load_corpus
+from trainhouse.workers.examples.laid_out import LaidOut, inner
+from trainhouse.workers.examples.model import ByteGPT
+from trainhouse.workers.examples.text import Corpus, Windows, load_corpus
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.logging.sink import open_sink
 from trainhouse.workers.session.process.randomness import seed_all
@@ -100,15 +102,15 @@ class Trained:
         with tempfile.TemporaryDirectory() as folder:
             session = self._session(self._context(Path(folder) / "spool.jsonl"))
             flags = flags_of(self._layout, self._ranks)
-            model = gpt.LaidOut(session, gpt.ByteGPT(flags.width, flags.layers, flags.heads, flags.context), 0)
+            model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), 0)
             optimizer = torch.optim.AdamW(model.parameters())
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
             text = torch.zeros(4096, dtype=torch.uint8)
-            loader = gpt.Windows(text, flags.context, flags.batch, SEED, session.data_rank, session.data_size)
+            loader = Windows(text, flags.context, flags.batch, SEED, session.data_rank, session.data_size)
             assert session.track(model=model.tracked, optimizer=optimizer, schedule=schedule, loader=loader) == SAVED_AT
             found = {}
             for part in model.parts:
-                for name, parameter in gpt.inner(part).named_parameters():
+                for name, parameter in inner(part).named_parameters():
                     for key, value in {"": parameter, **optimizer.state[parameter]}.items():
                         whole = value.full_tensor() if isinstance(value, DTensor) else value
                         found[f"{name} {key}"] = hashlib.sha256(whole.detach().contiguous().numpy().tobytes()).hexdigest()
@@ -186,6 +188,6 @@ def _in_each_process(ranks: int, store: Any, groups: Groups) -> Found:
 
 
 def pairs_of(ranks: int) -> list[tuple[Parallelism, Parallelism]]:
-    """Each layout with one that is far from it in the list: other dimensions, another depth."""
+    """Every second layout with one that is far from it in the list: other dimensions, another depth."""
     layouts = layouts_of(ranks)
-    return [(layout, layouts[(place * 5 + 3) % len(layouts)]) for place, layout in enumerate(layouts)]
+    return [(layouts[place], layouts[(place * 5 + 3) % len(layouts)]) for place in range(1, len(layouts), 2)]
