@@ -71,7 +71,7 @@ def evaluate(model: LaidOut, windows: Tensor, session: Session, batch: int) -> f
                 loss = cross_entropy(logits[: len(part)], filled[: len(part), 1:])
                 total += torch.tensor([loss.item() * len(part), len(part)], dtype=torch.float64)
     nats, count = model.sum(total).tolist()
-    return nats / count / math.log(2)
+    return float(nats / count / math.log(2))
 
 
 def train(session: Session, flags: argparse.Namespace, corpus: Corpus) -> LaidOut:

@@ -7,6 +7,7 @@ Holds: every rank begins with the same whole model and keeps its part, so each l
 """
 
 import hashlib
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,7 +26,7 @@ from trainhouse.workers import Session
 from trainhouse.workers.examples.model import ByteGPT
 
 # Of each block: the first of two layers is split by columns, the second by rows, so that one sum over `tp` follows each pair.
-TENSOR_PARALLEL = {"qkv": ColwiseParallel, "out": RowwiseParallel, "up": ColwiseParallel, "down": RowwiseParallel}
+TENSOR_PARALLEL = {"qkv": ColwiseParallel(), "out": RowwiseParallel(), "up": ColwiseParallel(), "down": RowwiseParallel()}
 STAGES_A_RANK = 2  # of an interleaved schedule
 
 
@@ -56,7 +57,8 @@ class LaidOut:
             loss.backward()  # type: ignore[no-untyped-call]
             return self._mean(loss.detach())
         losses: list[Tensor] = []
-        first, last = ([text] if self._is_first else []), ({"target": targets, "losses": losses} if self._is_last else {})
+        first = [text] if self._is_first else []
+        last: dict[str, Any] = {"target": targets, "losses": losses} if self._is_last else {}
         self._pipeline.step(*first, **last, return_outputs=False)
         return self._mean(torch.stack(losses).mean().detach() if losses else None)
 
@@ -117,13 +119,13 @@ class LaidOut:
         total = self.sum(torch.zeros(2) if loss is None else torch.stack([loss, torch.ones_like(loss)]))
         return total[0] / total[1]
 
-    def _wrapped(self, part: nn.Module) -> nn.Module:
+    def _wrapped(self, part: ByteGPT) -> nn.Module:
         layout, mesh = self.layout, self._mesh
         if mesh is None:
             return part
         if layout.tp > 1:
             for block in part.blocks.values():
-                parallelize_module(block, mesh["tp"], {name: style() for name, style in TENSOR_PARALLEL.items()})
+                parallelize_module(block, mesh["tp"], TENSOR_PARALLEL)
         if layout.replica_ranks == 1:
             return DistributedDataParallel(part, process_group=mesh.get_group("dp"))
         if layout.data_size > 1:

@@ -65,7 +65,7 @@ class ByteGPT(nn.Module):
             x = self._embedded(x)
         for block in self.blocks.values():
             x = block(x)
-        return x if self.head is None else self.head(self.norm(x))
+        return x if self.head is None else self.head(self.norm(x))  # type: ignore[no-any-return]
 
     def _embedded(self, text: Tensor) -> Tensor:
         time = text.shape[1]
