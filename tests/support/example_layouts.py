@@ -29,7 +29,7 @@ from trainhouse.events.model.parallelism import Parallelism, PipelineSchedule
 from trainhouse.workers.examples import gpt
 from trainhouse.workers.examples.laid_out import LaidOut, inner
 from trainhouse.workers.examples.model import ByteGPT
-from trainhouse.workers.examples.text import Corpus, Windows, load_corpus
+from trainhouse.workers.examples.text import Corpus, Windows, load_corpus, windows_at
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.logging.sink import open_sink
 from trainhouse.workers.session.process.randomness import seed_all
@@ -88,14 +88,18 @@ class Trained:
         self._job, self._epoch, self._at_most = job, epoch, at_most
 
     def run(self, text: Corpus) -> dict[int, float]:
-        """Trains to the last step, and returns the loss of each step that it took."""
+        """Trains to the last step, and returns the loss of each step that it took, and behind them the held-out bits a byte."""
         with tempfile.TemporaryDirectory() as folder:
             context = self._context(Path(folder) / "spool.jsonl")
             session = self._session(context)
-            gpt.train(session, flags_of(self._layout, self._ranks), text)
+            flags = flags_of(self._layout, self._ranks)
+            model = gpt.train(session, flags, text)
+            held_out = windows_at(text.held_out, torch.arange(0, 70 * flags.context, flags.context), flags.context)
+            evaluated = gpt.evaluate(model, held_out, session, flags.batch)
+            assert len(model.weights_hash()) == 64
             session.close()
             points = [json.loads(line) for line in context.spool.read_text().splitlines()]  # type: ignore[union-attr]
-        return {point[1]: point[3]["loss"] for point in points if point[0] == "m"}
+        return {point[1]: point[3]["loss"] for point in points if point[0] == "m"} | {STEPS: evaluated}
 
     def restored(self) -> dict[str, str]:
         """Hashes of what this layout restores, whole tensors, by name. Collective."""
@@ -143,10 +147,10 @@ class Trained:
 
 
 def losses_alone(ranks: int) -> list[float]:
-    """Losses of one rank with the whole batch."""
+    """Losses of one rank with the whole batch, and its held-out bits a byte."""
     torch.set_num_threads(1)
     alone = Trained(Parallelism(), ranks).run(corpus())
-    return [alone[step] for step in range(STEPS)]
+    return [alone[step] for step in range(STEPS + 1)]
 
 
 def run_all(ranks: int, folder: Path) -> list[Found]:
@@ -167,7 +171,7 @@ def judged(found: list[Found], alone: list[float], ranks: int) -> Iterator[dict[
 
 def _difference(losses: dict[int, float], alone: list[float], first: int) -> float:
     """Infinite where other steps were taken than those from `first` on."""
-    if sorted(losses) != list(range(first, STEPS)):
+    if sorted(losses) != list(range(first, STEPS + 1)):
         return math.inf
     return max(abs(loss - alone[step]) / alone[step] for step, loss in losses.items())
 

@@ -66,7 +66,7 @@ def evaluate(model: LaidOut, windows: Tensor, session: Session, batch: int) -> f
         for first in range(0, -(-len(windows) // session.data_size), batch):
             part = mine[first : first + batch]
             filled = torch.cat([part, windows[:1].expand(batch - len(part), -1)]).to(session.device)
-            logits = model.logits(filled[:, :-1])
+            logits = model.logits(filled)
             if logits is not None and len(part):
                 loss = cross_entropy(logits[: len(part)], filled[: len(part), 1:])
                 total += torch.tensor([loss.item() * len(part), len(part)], dtype=torch.float64)

@@ -62,13 +62,15 @@ class LaidOut:
         self._pipeline.step(*first, **last, return_outputs=False)
         return self._mean(torch.stack(losses).mean().detach() if losses else None)
 
-    def logits(self, text: Tensor) -> Tensor | None:
-        """Logits of a batch of the size that it was trained with; None on ranks without the last stage."""
+    def logits(self, windows: Tensor) -> Tensor | None:
+        """Logits of as many windows as a batch of training has; None on ranks without the last stage."""
+        text, targets = windows[:, :-1], windows[:, 1:]
         if self._pipeline is None:
-            logits: Tensor = inner(self.parts[0])(text)
-            return logits
-        found = self._pipeline.eval(*([text] if self._is_first else []))
-        return found if self._is_last else None
+            return inner(self.parts[0])(text)  # type: ignore[no-any-return]
+        first = [text] if self._is_first else []
+        last: dict[str, Any] = {"target": targets, "losses": []} if self._is_last else {}
+        found: Tensor | None = self._pipeline.eval(*first, **last)
+        return found
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum over all ranks."""
