@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench chaos security docs clean help
+.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench chaos layouts security docs clean help
 .DEFAULT_GOAL := help
 
 help:                 ## this list
@@ -103,6 +103,10 @@ chaos: $(STAMP)       ## faults of all kinds at seeded instants while jobs train
 	@$(BIN)/python -m tests.chaos.emulated --seed $(SEED) --faults 1000
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
 	@$(BIN)/python -m tests.chaos.sql_fuzz --seed $(SEED) --texts 100000
+
+RANKS ?= 8
+layouts: $(STAMP)     ## the example program in every layout of RANKS=8 gloo ranks, and restores of one in another
+	@$(BIN)/python -m tests.layouts --ranks $(RANKS)
 
 PROBES ?= 10000
 security: $(STAMP)    ## probes of every door of a stack of its own, as strangers and as another project: PROBES=10000 SEED=1

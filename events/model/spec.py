@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
 from trainhouse.events.model.ids import PoolName
+from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.secret_names import PATTERN as SECRET_PATTERN
 from trainhouse.events.model.secret_names import variable_of
 
@@ -256,6 +257,9 @@ class JobSpec(Model):
     priority: int = Field(50, ge=0, le=100, description="0 is the highest, 100 the lowest")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of the generators of Python, NumPy and torch")
     gang: Gang = Field(Gang(ranks=1), description="ranks; a number alone means `ranks`")
+    parallelism: Parallelism | None = Field(
+        None, exclude_if=is_absent, description="layout of the model over the ranks, of `session.mesh`; default: each rank a replica"
+    )
     resources: Resources = Field(Resources(), description="what each rank needs")
     placement: Placement = Field(Placement(), description="which nodes may run it")
     runtime: Runtime = Field(description="command, and the Python and image that it needs")
@@ -313,6 +317,34 @@ class JobSpec(Model):
         if shared is not None:
             raise ValueError(f"gang.roles: {shared} has a device_share; roles take whole devices, remove it")
         return self
+
+    @model_validator(mode="after")
+    def _laid_out(self) -> "JobSpec":
+        layout, gang = self.parallelism, self.gang
+        if layout is None:
+            return self
+        if len(gang.roles) > 1:
+            raise ValueError(
+                "parallelism and gang.roles exclude each other: a layout is for ranks that do the same work; leave one of them out"
+            )
+        if layout.ranks != gang.ranks:
+            raise ValueError(f"parallelism: {layout.sizes_text}, but the gang has ranks = {gang.ranks}; make them equal")
+        if gang.least_ranks % layout.replica_ranks:
+            raise ValueError(
+                f"gang.min_ranks = {gang.min_ranks} is no multiple of {layout.replica_text}, the ranks of one replica of the model; "
+                "an elastic gang changes dp alone"
+            )
+        if gang.group_ranks > 1 and gang.group_ranks % layout.tp and layout.tp % gang.group_ranks:
+            raise ValueError(
+                f"gang.group_ranks = {gang.group_ranks} would split tensor-parallel groups of tp = {layout.tp}; "
+                f"leave it out (then it is {layout.tp}), or make one a multiple of the other"
+            )
+        return self
+
+    @property
+    def group_ranks(self) -> int:
+        """Consecutive ranks that share one NVLink domain: as the gang says, else a tensor-parallel group."""
+        return self.parallelism.tp if self.parallelism is not None and self.gang.group_ranks == 1 else self.gang.group_ranks
 
     @property
     def shares_device(self) -> bool:

@@ -100,8 +100,8 @@ class ScheduleMachine(Leveled):
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 11
-    fold_version = 11
+    decide_version = 12
+    fold_version = 12
     lowest_level = 7
     formats = SCHEDULE_FORMATS
     since: Mapping[str, int] = dict.fromkeys((kind.event_type for kind in _OF_MOVES), MOVES_SINCE)

@@ -65,3 +65,42 @@ def test_killed_at_any_instant_it_ends_with_the_same_weights(
         assert losses.items() <= expected_losses.items()  # every step, done again or not, gave the very same loss
     assert begun_at == sorted(begun_at) and begun_at[-1] > begun_at[0], f"nothing was resumed: attempts began at {begun_at}"
     assert all(begun % 4 == 0 or begun == STEPS for begun in begun_at)
+
+
+LAID_OUT = (*GPT, *SMALL, "--layers", "2", "--steps", "10", "--checkpoint-every", "2")
+
+
+def ended(run: JobRun, ranks: int) -> str:
+    """Waits for all ranks, and returns the hash of the final weights."""
+    records = [run.exit_of(r, 240) for r in range(ranks)]
+    assert [r.exit_code for r in records] == [0] * ranks, [run.stderr(r) for r in range(ranks)]
+    return run.weights()
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(600)
+def test_a_gang_laid_out_by_its_spec_resumes_bit_for_bit_and_on_fewer_ranks(
+    launcher: Launcher, object_store_endpoint: "StoreServer", tmp_path: Path
+) -> None:
+    spec = {"seed": 7, "gang": {"ranks": 4, "min_ranks": 2}, "parallelism": {"dp": 2, "pp": 2, "schedule": "GPipe"}}
+
+    def begun(name: str, epoch: int, ranks: int) -> JobRun:
+        run = JobRun(tmp_path / name, f"{name}-{tmp_path.name}", epoch, LAID_OUT, ranks, object_store_endpoint, **spec)
+        return run.start(launcher)
+
+    calm = begun("calm", 0, 4)
+    expected, losses = ended(calm, 4), calm.losses()
+    calm.end()
+    killed = begun("killed", 0, 4)
+    try:
+        until(lambda: killed.events("CheckpointCompleted") or read_exit(killed.paths.rank(0)), every_s=0.01)
+        assert read_exit(killed.paths.rank(0)) is None, killed.stderr()
+    finally:
+        killed.end()
+    again = begun("killed", 1, 4)
+    assert ended(again, 4) == expected
+    again.end()
+    assert losses.items() >= again.losses().items() and min(again.losses()) >= 2
+    fewer = begun("calm", 1, 2)
+    assert ended(fewer, 2) == expected, "all steps were done: it only restores, as one pipeline"
+    fewer.end()

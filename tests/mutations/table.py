@@ -91,7 +91,7 @@ MUTATIONS = (
         "job.tally.rollbacks <= rule.rollbacks:",
         ENDS,
     ),
-    Mutation(CORE + "cycle.elastic", "running.ranks + shape.group > shape.ranks:", "running.ranks + shape.group >= shape.ranks:", GROWTH),
+    Mutation(CORE + "cycle.elastic", "running.ranks + shape.step > shape.ranks:", "running.ranks + shape.step >= shape.ranks:", GROWTH),
     Mutation(CORE + "cycle.elastic", "or job.job_id in book.claims:", "or False:", (*GROWTH, "test_cluster_laws.py")),
     Mutation(CORE + "cycle.elastic", "now_ms - running.started_ms >= milliseconds", "now_ms - running.started_ms > milliseconds", GROWTH),
     # The chain of checkpoints.

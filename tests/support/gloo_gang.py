@@ -1,4 +1,4 @@
-"""Four gloo processes on one in-memory store: gangs of any size up to that, for tests of checkpoints in other layouts.
+"""Gloo processes, four unless asked otherwise, on one in-memory store: gangs of any size up to that, for tests of layouts.
 
 Holds: the processes start once, forked from one that has imported the test; a gang is a group of the first so many of them; a manager
 process serves one store to all.
@@ -19,6 +19,7 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.object_store import Body
 
 WORLD = 4
+MOST_S = 540  # until the first of the processes is done, on a machine that has much else to do
 _KEY = b"gloo-gang"
 Groups = dict[int, dist.ProcessGroup | None]
 Work = Callable[[Any, Groups], dict[Any, Any]]
@@ -52,7 +53,7 @@ class SharedStore:
         return getattr(self._proxy, name)
 
 
-def run_gang(work: Work, folder: Path, preload: str) -> list[dict[Any, Any]]:
+def run_gang(work: Work, folder: Path, preload: str, world: int = WORLD) -> list[dict[Any, Any]]:
     """Runs `work(store, groups)` in all processes and returns its results by rank.
 
     `groups`: by size, the group of that many ranks; None for a process that is not one of them. `preload`: the module of `work`.
@@ -61,30 +62,30 @@ def run_gang(work: Work, folder: Path, preload: str) -> list[dict[Any, Any]]:
     start.set_forkserver_preload([preload, "torch.distributed.checkpoint.state_dict_loader"])
     with Stores(address=str(folder / "manager"), authkey=_KEY, ctx=start) as manager:
         results = start.Queue()
-        arguments = (work, str(folder), manager.address, results)
-        ranks = [start.Process(target=_one_process, args=(rank, *arguments), daemon=True) for rank in range(WORLD)]
+        arguments = (world, work, str(folder), manager.address, results)
+        ranks = [start.Process(target=_one_process, args=(rank, *arguments), daemon=True) for rank in range(world)]
         for process in ranks:
             process.start()
         said: dict[int, Any] = {}
         for _ in ranks:
-            rank, answer = results.get(timeout=240)
+            rank, answer = results.get(timeout=MOST_S)
             assert isinstance(answer, dict), answer
             said[rank] = answer
         for process in ranks:
             process.join(60)
-    return [said[rank] for rank in range(WORLD)]
+    return [said[rank] for rank in range(world)]
 
 
-def _one_process(rank: int, work: Work, folder: str, address: Any, results: Any) -> None:
-    """Runs the work in one of the four processes."""
+def _one_process(rank: int, world: int, work: Work, folder: str, address: Any, results: Any) -> None:
+    """Runs the work in one of the processes."""
     try:
         torch.set_num_threads(1)
         timeout = datetime.timedelta(seconds=120)
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD, timeout=timeout)
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=timeout)
         manager = Stores(address=address, authkey=_KEY)
         manager.connect()
         store = SharedStore(manager.store())  # type: ignore[attr-defined]
-        groups: dict[int, Any] = {n: dist.new_group(list(range(n)), timeout=timeout) for n in range(1, WORLD + 1)}
+        groups: dict[int, Any] = {n: dist.new_group(list(range(n)), timeout=timeout) for n in range(1, world + 1)}
         results.put((rank, work(store, {n: group if rank < n else None for n, group in groups.items()})))
         dist.barrier()
         dist.destroy_process_group()

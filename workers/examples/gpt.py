@@ -2,27 +2,27 @@
 
     python -m trainhouse.workers.examples.gpt --steps 500
 
+The layout is the spec's `parallelism` (see `laid_out`); under torchrun TRAINHOUSE_PARALLELISM='{"dp": 2, "tp": 2}' gives it. A pipeline
+takes `--microbatches` of each batch, as many as it has ranks by default.
+
 Every flag can be given as a hyperparameter of the job too. At the end it evaluates on files that training never saw, beside the entropy
 of a byte-bigram model, and prints a hash of the weights.
 Holds: with 1 or 2 ranks on CPUs, a run that was killed and resumed ends with the same weights, bit for bit, as one that was not.
 """
 
 import argparse
-import hashlib
 import math
 import os
 import time
 from collections.abc import Mapping
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from trainhouse.events.model.spec import Scalar
 from trainhouse.workers import Session
 from trainhouse.workers.examples.bigram import bits_per_byte
+from trainhouse.workers.examples.laid_out import LaidOut, cross_entropy
 from trainhouse.workers.examples.model import ByteGPT
 from trainhouse.workers.examples.text import Corpus, Windows, load_corpus, windows_at
 
@@ -36,6 +36,7 @@ DEFAULTS: dict[str, int | float] = {
     "lr": 4e-3,
     "eval_windows": 1024,
     "checkpoint_every": 0,
+    "microbatches": 0,
 }
 
 
@@ -48,12 +49,6 @@ def parse(arguments: list[str] | None, hyperparameters: Mapping[str, Scalar]) ->
     return parser.parse_args(arguments)
 
 
-def loss_of(model: nn.Module, windows: Tensor) -> Tensor:
-    """Mean cross-entropy in nats over all targets of `(batch, context + 1)` windows."""
-    logits = model(windows[:, :-1])
-    return functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
-
-
 def rate(step: int, steps: int) -> float:
     """Factor of the learning rate: a short warm-up, then half a cosine down to a twentieth."""
     warm_up = max(1, min(20, steps // 10))
@@ -63,44 +58,39 @@ def rate(step: int, steps: int) -> float:
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
-def evaluate(model: nn.Module, windows: Tensor, rank: int, world_size: int, device: torch.device) -> float:
-    """Bits a byte on the held-out windows, each rank its share."""
+def evaluate(model: LaidOut, windows: Tensor, session: Session, batch: int) -> float:
+    """Bits a byte on the held-out windows, each data rank its share, in batches of one size."""
+    mine = windows[session.data_rank :: session.data_size]
     total = torch.zeros(2, dtype=torch.float64)
     with torch.no_grad():
-        for part in torch.split(windows[rank::world_size], 64):
-            total += torch.tensor([loss_of(model, part.to(device)).item() * len(part), len(part)], dtype=torch.float64)
-    if world_size > 1:
-        total = total.to(device)
-        dist.all_reduce(total)
-    return float(total[0] / total[1]) / math.log(2)
+        for first in range(0, -(-len(windows) // session.data_size), batch):
+            part = mine[first : first + batch]
+            filled = torch.cat([part, windows[:1].expand(batch - len(part), -1)]).to(session.device)
+            logits = model.logits(filled)
+            if logits is not None and len(part):
+                loss = cross_entropy(logits[: len(part)], filled[: len(part), 1:])
+                total += torch.tensor([loss.item() * len(part), len(part)], dtype=torch.float64)
+    nats, count = model.sum(total).tolist()
+    return float(nats / count / math.log(2))
 
 
-def weights_hash(model: nn.Module) -> str:
-    """SHA-256 of all weights, by name."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def train(session: Session, flags: argparse.Namespace, corpus: Corpus) -> nn.Module:
+def train(session: Session, flags: argparse.Namespace, corpus: Corpus) -> LaidOut:
     """Train to the last step, from where the newest checkpoint is."""
-    model = ByteGPT(flags.width, flags.layers, flags.heads, flags.context).to(session.device)
-    wrapped = DistributedDataParallel(model) if session.world_size > 1 else model
-    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=flags.lr, betas=(0.9, 0.98), weight_decay=0.01)
+    model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), flags.microbatches)
+    mixed = {"foreach": False} if session.parallelism.tp > 1 else {}  # foreach takes no parameters of different meshes
+    optimizer = torch.optim.AdamW(model.parameters(), lr=flags.lr, betas=(0.9, 0.98), weight_decay=0.01, **mixed)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, flags.steps))
-    loader = Windows(corpus.train, flags.context, flags.batch, session.seed, session.rank, session.world_size)
-    session.track(model=wrapped, optimizer=optimizer, schedule=schedule, loader=loader)
+    loader = Windows(corpus.train, flags.context, flags.batch, session.seed, session.data_rank, session.data_size)
+    session.track(model=model.tracked, optimizer=optimizer, schedule=schedule, loader=loader)
     began, seen = time.perf_counter(), 0
     for _ in session.steps(flags.steps, save_every_steps=flags.checkpoint_every or None):
         with session.data_wait():
             windows = next(loader).to(session.device)
-        loss = loss_of(wrapped, windows)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(wrapped.parameters(), 1.0)
+        loss = model.step(windows)
+        model.clip(1.0)
         optimizer.step()
-        seen += len(windows) * session.world_size
+        seen += len(windows) * session.data_size
         samples_per_s = seen / (time.perf_counter() - began)
         session.log(loss=loss.item(), learning_rate=schedule.get_last_lr()[0], samples_per_s=samples_per_s)
         schedule.step()
@@ -120,12 +110,13 @@ def main(arguments: list[str] | None = None) -> None:
         starts = torch.arange(0, len(corpus.held_out) - flags.context - 1, flags.context)
         starts = starts[:: max(1, len(starts) // flags.eval_windows)]
         windows = windows_at(corpus.held_out, starts, flags.context)
-        held_out = evaluate(model, windows, session.rank, session.world_size, session.device)
+        held_out = evaluate(model, windows, session, flags.batch)
+        weights = model.weights_hash()
         if session.rank == 0:
             bigram = bits_per_byte(corpus.train, windows)
             session.log(held_out_bits_per_byte=held_out, bigram_bits_per_byte=bigram)
             print(f"held-out bits per byte: {held_out:.4f} (byte bigrams: {bigram:.4f}; {corpus.files} files, {windows.numel()} bytes)")
-            print(f"weights sha256 {weights_hash(model)}")
+            print(f"weights sha256 {weights}")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ SECRETS_DIR = "TRAINHOUSE_SECRETS_DIR"  # optional: on tmpfs, a file for each se
 RECORDER = "flight_recorder_"
 NUMBERED = "attempt-"  # and the number of the attempt, one less than its epoch
 STORE_LEASE = "TRAINHOUSE_S3_LEASE"  # AttemptPaths.store_socket: where the store's requests are signed; ranks have no key of it
+PARALLELISM = "TRAINHOUSE_PARALLELISM"  # optional: the layout at this number of ranks, as JSON: {"dp": 2, "fsdp": 1, "tp": 2, "pp": 1}
 RESTORE_AT_MOST = "TRAINHOUSE_RESTORE_AT_MOST"  # optional: begin from no newer commit of the job's chain than this one
 
 

@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from trainhouse.events import JobSpec
+from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.spec import CheckpointPolicy, CodeArchive, Divergence, Scalar
+from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
+from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.spool import DEFAULT_LIMIT_BYTES
 
 LOCAL_RUN_VARIABLE = "TRAINHOUSE_RUN_DIR"
@@ -22,7 +27,7 @@ class Context:
     """One rank's place. `job_id` is None outside of Trainhouse; then nothing is saved and metrics go to `spool`, if anywhere.
 
     `alike`: all ranks do the same work, there are no roles. `restore_at_most`: begin from no newer commit than this one. `rank_folders`:
-    by rank; those of ranks on other machines are not there.
+    by rank; those of ranks on other machines are not there. `parallelism`: as the spec says, None where it says nothing.
     """
 
     rank: int = 0
@@ -41,6 +46,7 @@ class Context:
     code: CodeArchive | None = None
     restore_at_most: int | None = None
     backend: str | None = None
+    parallelism: Parallelism | None = None
     request: Path | None = None
     rank_folders: tuple[Path, ...] = ()
     secrets_dir: Path | None = None
@@ -56,6 +62,7 @@ class Context:
             world_size=int(environ.get("WORLD_SIZE", "1")),
             local_rank=int(environ.get("LOCAL_RANK", "0")),
             backend=environ.get(ports.BACKEND),
+            parallelism=_parallelism(environ.get(ports.PARALLELISM)),
             spool_limit_bytes=int(environ.get(ports.SPOOL_LIMIT_BYTES, DEFAULT_LIMIT_BYTES)),
         )
         if ports.JOB_ID not in environ:
@@ -72,6 +79,7 @@ class Context:
             hyperparameters=spec.hyperparameters,
             policy=spec.checkpoint,
             divergence=spec.divergence,
+            parallelism=spec.parallelism,
             alike=len(spec.gang.roles) < 2,
             resume_from=spec.resume_from,
             code=spec.code,
@@ -81,6 +89,23 @@ class Context:
             secrets_dir=Path(environ[ports.SECRETS_DIR]) if ports.SECRETS_DIR in environ else None,
             spool=RankPaths(Path(environ[ports.RANK_DIR])).spool,
         )
+
+    @property
+    def layout(self) -> Parallelism:
+        """The layout on this number of ranks; without one in the spec, each rank is a replica. Raises InvalidUseError."""
+        asked = self.parallelism or Parallelism()
+        try:
+            return asked.at(self.world_size)
+        except ValueError as error:
+            raise InvalidUseError(f"parallelism: {asked.sizes_text}, but {error}; start as many ranks as the layout has") from error
+
+
+def _parallelism(text: str | None) -> Parallelism | None:
+    """The layout that the launcher or, outside of Trainhouse, a user set. Raises InvalidUseError."""
+    try:
+        return Parallelism.model_validate_json(text) if text else None
+    except ValidationError as error:
+        raise InvalidUseError(f"{ports.PARALLELISM}={text!r}: {explain_validation(error, Parallelism)}") from error
 
 
 def _number(text: str | None) -> int | None:

@@ -1,6 +1,7 @@
-"""This rank's process groups: the one that training uses, and a small gloo one on which ranks agree.
+"""This rank's process groups: the one that training uses, a small gloo one on which ranks agree, and those of a mesh.
 
-Holds: every group has a timeout. A single rank needs no group. A group that the script made itself is used as it is.
+Holds: every group has a timeout, those of a mesh torch's own. A single rank needs no group but for a mesh. A group that the script made
+itself is used as it is.
 """
 
 from collections.abc import Sequence
@@ -8,7 +9,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from trainhouse.events.model.parallelism import DIMENSIONS, Parallelism
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.step_schedule import Wishes
 
@@ -22,10 +25,13 @@ class Gang:
         self.device = _device(context)
         self._control: dist.ProcessGroup | None = None
         self._mine = False
+        self._mesh: DeviceMesh | None = None
+        self._backend = context.backend or _backend(self.device)
+        self._timeout_s = timeout_s
         if context.world_size > 1:
             timeout = timedelta(seconds=timeout_s)
             if not dist.is_initialized():
-                dist.init_process_group(context.backend or _backend(self.device), timeout=timeout)
+                dist.init_process_group(self._backend, timeout=timeout)
                 self._mine = True
             control = dist.new_group(backend="gloo", timeout=timeout)
             assert isinstance(control, dist.ProcessGroup)  # every rank is a member of it
@@ -35,6 +41,18 @@ class Gang:
     def control(self) -> dist.ProcessGroup | None:
         """A gloo group of all ranks, for small agreements and for checkpoints; None for a single rank."""
         return self._control
+
+    def mesh(self, layout: Parallelism) -> DeviceMesh:
+        """The ranks in the dimensions of a layout. The first call makes a process group for each: all ranks call it. Blocks."""
+        if self._mesh is None:
+            if not dist.is_initialized():  # a single rank
+                store = dist.HashStore()  # type: ignore[attr-defined]
+                timeout = timedelta(seconds=self._timeout_s)
+                dist.init_process_group(self._backend, store=store, rank=0, world_size=1, timeout=timeout)
+                self._mine = True
+            sizes = tuple(getattr(layout, name) for name in DIMENSIONS)
+            self._mesh = init_device_mesh(self.device.type, sizes, mesh_dim_names=DIMENSIONS)
+        return self._mesh
 
     def agree(self, wishes: Wishes) -> Wishes:
         """The maximum of what all ranks wish. Blocks until all have called it."""
@@ -56,6 +74,7 @@ class Gang:
         if self._mine and dist.is_initialized():
             dist.destroy_process_group()
         self._control = None
+        self._mesh = None
 
 
 def _device(context: Context) -> torch.device:

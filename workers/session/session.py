@@ -34,8 +34,10 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from trainhouse.events import RankActivity
+from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.spec import Scalar
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.session.context import Context
@@ -91,14 +93,17 @@ class Session:
         Blocks until all ranks are there, at most `timeout_s`. Call it before the model is built, or seed by yourself.
         """
         context = context or Context.from_env(os.environ)
+        layout = context.layout
         helper = start_helper(context)  # before there is a thread or a device: it is a fork then
-        randomness.seed_all(context.seed, context.rank)
+        randomness.seed_all(context.seed, layout.data_rank(context.rank))
         sink = open_sink(context)
         pulse = Pulse(Progress(context.rank, sink.progress, sink.life))
         if context.spool is not None:
             pulse.start()
         try:
             gang = Gang(context, timeout_s)
+            if context.parallelism is not None:
+                gang.mesh(layout)
             session = cls(context, gang, sink, open_saver(context, gang, sink, helper), pulse)
         except BaseException:
             pulse.stop()
@@ -275,6 +280,29 @@ class Session:
     @property
     def world_size(self) -> int:
         return self._context.world_size
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """Layout of the gang at its present number of ranks; without one in the spec, each rank is a replica."""
+        return self._context.layout
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The ranks as a DeviceMesh with the dimensions `pp`, `dp`, `fsdp` and `tp`, of which each may be 1: `session.mesh["tp"]`.
+
+        Where the spec has no `parallelism`, all ranks must ask for it at the same place: the first use makes its process groups.
+        """
+        return self._gang.mesh(self._context.layout)
+
+    @property
+    def data_rank(self) -> int:
+        """Share of the data that this rank reads; ranks of one tensor-parallel group and pipeline read the same."""
+        return self._context.layout.data_rank(self._context.rank)
+
+    @property
+    def data_size(self) -> int:
+        """Shares into which the data is split: dp × fsdp."""
+        return self._context.layout.data_size
 
     @property
     def device(self) -> torch.device:

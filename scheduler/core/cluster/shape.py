@@ -4,6 +4,7 @@ Holds: equal needs are equal shapes with equal hashes; a placement's parts are i
 """
 
 from dataclasses import dataclass, field
+from math import lcm
 
 WHOLE = 1000
 """Thousandths of one device."""
@@ -29,7 +30,8 @@ class Shape:
     """All needs of a gang. `group`: so many consecutive ranks (a tensor-parallel group) share one NVLink domain.
 
     `require` and `prefer` name a topology level ("nvlink", "node", "rack", "pod"; "" for none): all ranks in one domain of it.
-    `milli` < WHOLE: one rank on a share of a device. `min_ranks` < `ranks`: elastic; blocks then have one block only.
+    `milli` < WHOLE: one rank on a share of a device. `min_ranks` < `ranks`: elastic; blocks then have one block only. `replica`: so many
+    ranks hold one replica of the model, and the size of the gang changes by whole ones.
     """
 
     pool: str
@@ -41,6 +43,7 @@ class Shape:
     labels: tuple[tuple[str, str], ...] = ()
     spot: bool = True
     min_ranks: int = 0
+    replica: int = 1
     _hash: int = field(init=False, compare=False, repr=False)
     ranks: int = field(init=False, compare=False, repr=False)
     """The whole gang; of an elastic one, the most that it takes."""
@@ -48,16 +51,30 @@ class Shape:
     """The fewest ranks with which it runs."""
     elastic: bool = field(init=False, compare=False, repr=False)
     """Whether its size may change."""
+    step: int = field(init=False, compare=False, repr=False)
+    """Ranks by which its size changes: whole groups, and whole replicas."""
     hosted: bool = field(init=False, compare=False, repr=False)
     """Whether it asks for cpus or memory of its nodes."""
 
     def __post_init__(self) -> None:
-        key = (self.pool, self.blocks, self.milli, self.require, self.prefer, self.group, self.labels, self.spot, self.min_ranks)
+        key = (
+            self.pool,
+            self.blocks,
+            self.milli,
+            self.require,
+            self.prefer,
+            self.group,
+            self.labels,
+            self.spot,
+            self.min_ranks,
+            self.replica,
+        )
         ranks = sum(b.ranks for b in self.blocks)
         object.__setattr__(self, "_hash", hash(key))
         object.__setattr__(self, "ranks", ranks)
         object.__setattr__(self, "least_ranks", self.min_ranks or ranks)
         object.__setattr__(self, "elastic", 0 < self.min_ranks < ranks)
+        object.__setattr__(self, "step", lcm(self.group, self.replica))
         object.__setattr__(self, "hosted", any(b.cpus or b.memory_bytes for b in self.blocks))
 
     def __hash__(self) -> int:

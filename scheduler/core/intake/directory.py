@@ -104,6 +104,8 @@ SETTLES_SINCE: Final = 4
 MOVES_SINCE: Final = 5
 # Fields of a spec's checkpoint policy with the level from which a spec may name them: programs of before read no such spec.
 CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7}
+# The level from which a spec may say how a model is laid out over its ranks.
+LAYOUTS_SINCE: Final = 8
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
@@ -118,7 +120,7 @@ class DirectoryMachine(Leveled):
 
     name = "directory"
     decide_version = 8
-    fold_version = 7
+    fold_version = 8
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {JobsSettled.event_type: SETTLES_SINCE, ControlGrown.event_type: SETTLES_SINCE}
@@ -317,9 +319,12 @@ class _Turn:
                 return f"job {event.job_id} exists with another spec; these fields differ: {', '.join(fields)}. Submit it under a new id"
             return ""
         later = [name for name, since in CHECKPOINT_FIELDS_SINCE.items() if self.level < since]
-        if too_new := next((name for name in later if getattr(spec.checkpoint, name) is not None), None):
+        too_new = [f"checkpoint.{name}" for name in later if getattr(spec.checkpoint, name) is not None]
+        if self.level < LAYOUTS_SINCE and spec.parallelism is not None:
+            too_new.append("parallelism")
+        if too_new:
             return (
-                f"spec.checkpoint.{too_new}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
+                f"spec.{too_new[0]}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
                 "and submit again"
             )
         if spec.pool not in state.pools:

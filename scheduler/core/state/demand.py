@@ -25,10 +25,11 @@ def shape_of(spec: JobSpec, prefer: str = "", isolated: bool = False) -> Shape:
         milli=device_share(spec),
         require=gang.require or "",
         prefer=gang.prefer or prefer,
-        group=gang.group_ranks,
+        group=spec.group_ranks,
         labels=tuple(sorted((spec.placement.node_labels | (ISOLATED if isolated else {})).items())),
         spot=spec.placement.spot,
         min_ranks=gang.min_ranks if gang.min_ranks is not None and gang.min_ranks < gang.ranks else 0,
+        replica=spec.parallelism.replica_ranks if spec.parallelism is not None else 1,
     )
 
 

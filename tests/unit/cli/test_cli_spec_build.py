@@ -50,6 +50,22 @@ def test_every_option_reaches_its_field() -> None:
     assert (spec.limits.run_time_s, spec.limits.restarts) == (7200, 0)
 
 
+def test_a_layout_is_typed_as_pairs_and_goes_on_top_of_a_files() -> None:
+    typed = Typed(command=("x",), gang=4, parallelism="pp=2,schedule=GPipe")
+    (spec,) = specs_of(fields_of(typed, {"parallelism": {"dp": 2}}, "ada"), None)
+    assert spec.parallelism is not None
+    assert spec.parallelism.model_dump(mode="json") == {"dp": 2, "fsdp": 1, "tp": 1, "pp": 2, "schedule": "GPipe"}
+    with pytest.raises(CliError, match="--parallelism 'tp': write --parallelism NAME=VALUE"):
+        fields_of(Typed(command=("x",), parallelism="tp"), {}, "ada")
+    for wrong, message in (
+        ("tp=two", "valid integer"),
+        ("tp=2", "but the gang has ranks = 1"),
+        ("ep=2", "expert parallelism is not supported"),
+    ):
+        with pytest.raises(CliError, match=message):
+            specs_of(fields_of(Typed(command=("x",), parallelism=wrong), {}, "ada"), None)
+
+
 def test_the_launchers_variables_are_refused() -> None:
     with pytest.raises(CliError, match="RANK"):
         specs_of(fields_of(Typed(command=("x",), env=("RANK=3",)), {}, "ada"), None)

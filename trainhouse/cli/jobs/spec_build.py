@@ -32,6 +32,7 @@ class Typed:
     pool: str | None = None
     priority: int | None = None
     gang: int | None = None
+    parallelism: str | None = None
     seed: int | None = None
     resume_from: str | None = None
     device: str | None = None
@@ -69,6 +70,8 @@ def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dic
     ):
         if value is not None:
             _part(fields, part)[name] = value
+    if typed.parallelism:
+        _part(fields, "parallelism").update(sweep.parse_values(typed.parallelism.split(","), "--parallelism"))
     if typed.data:
         fields["data"] = parse_data(typed.data)
     if typed.env:

@@ -51,6 +51,10 @@ def submit(
     pool: Annotated[Optional[str], typer.Option(help="Pool of nodes.")] = None,  # noqa: UP045
     priority: Annotated[Optional[int], typer.Option(help="0 is the highest, 100 the lowest.")] = None,  # noqa: UP045
     gang: Annotated[Optional[int], typer.Option("--gang", "-n", help="Ranks, one device each.")] = None,  # noqa: UP045
+    parallelism: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="dp=2,tp=2", help="Layout over the ranks: dp, fsdp, tp, pp, schedule; their product is the gang."),
+    ] = None,
     device: Annotated[Optional[str], typer.Option(help="Device type: any, cpu, or a GPU's type.")] = None,  # noqa: UP045
     env: Annotated[Optional[list[str]], typer.Option("--env", "-e", metavar="K=V", help="Environment; repeatable.")] = None,  # noqa: UP045
     secret: Annotated[
@@ -100,6 +104,7 @@ def submit(
         pool=pool,
         priority=priority,
         gang=gang,
+        parallelism=parallelism,
         device=device,
         env=tuple(env or ()),
         secrets=tuple(secret or ()),

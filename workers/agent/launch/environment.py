@@ -113,6 +113,7 @@ def _trainhouse(allocation: GangAllocated, folders: RankFolders, node: NodeSide)
         "TRAINHOUSE_RESUME_FROM": spec.resume_from,
         "TRAINHOUSE_DATA_URI": spec.data.uri if spec.data else None,
         "TRAINHOUSE_DATA_SHA256": spec.data.sha256 if spec.data else None,
+        ports.PARALLELISM: spec.parallelism.at(allocation.world_size).model_dump_json() if spec.parallelism is not None else None,
         ports.RESTORE_AT_MOST: str(allocation.restore_at_most) if allocation.restore_at_most is not None else None,
         ports.SECRETS_DIR: folders.secrets or None,
         ports.SPOOL_LIMIT_BYTES: str(node.spool_limit_bytes) if node.spool_limit_bytes else None,

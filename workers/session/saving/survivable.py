@@ -20,11 +20,13 @@ from trainhouse.workers.session.saving.tracked_state import Tracked
 KNOWN_BEFORE_THE_STEP = frozenset({("gloo", "cpu")})
 
 
-def why_not_survivable(tracked: Tracked) -> str:
-    """Empty if each rank holds all of the model and the optimizer, and would know of a failure in time; else what forbids it."""
+def why_not_survivable(tracked: Tracked, ranks: int) -> str:
+    """Empty if each of so many ranks has the whole model and optimizer, and would know of a failure in time; else what forbids it."""
     model = tracked.model
     if not isinstance(model, DistributedDataParallel) or not tracked.optimizers:
         return "no rank has all of the model and the optimizer, as under DistributedDataParallel"
+    if model.process_group.size() < ranks:
+        return f"the model is replicated over {model.process_group.size()} of {ranks} ranks, so no rank has all of it"
     if any(hasattr(optimizer, "consolidate_state_dict") for optimizer in tracked.optimizers):
         return "the optimizer's state is sharded over ranks"
     if tracked.ema is not None or tracked.extra:

@@ -66,7 +66,7 @@ class Survival:
         """From now on, if each rank has the whole of it."""
         if len(self._folders) < 2 or not self._others.reachable:
             return
-        why = why_not_survivable(tracked)
+        why = why_not_survivable(tracked, len(self._folders))
         if why:
             if self._rank == 0:
                 _say(f"should a rank die, those that are left cannot save for it: {why}")

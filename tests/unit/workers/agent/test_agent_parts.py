@@ -91,6 +91,13 @@ def test_ranks_of_roles_know_their_role_and_run_its_command() -> None:
     assert environment(allocation, 2)["WORLD_SIZE"] == "3"
 
 
+def test_ranks_get_the_layout_at_the_size_that_the_gang_has() -> None:
+    layout = {"dp": 3, "pp": 1, "tp": 1, "fsdp": 1}
+    told = environment(gang(gang={"ranks": 3, "min_ranks": 1}, parallelism=layout), 0)["TRAINHOUSE_PARALLELISM"]
+    assert orjson.loads(told) == layout
+    assert "TRAINHOUSE_PARALLELISM" not in environment(gang(gang=3), 0)
+
+
 def test_accelerators_are_in_the_order_of_local_ranks() -> None:
     env = environment(gang(), 2, accelerators=True, store={"TRAINHOUSE_S3_BUCKET": "b"})
     assert env["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-c" and env["TRAINHOUSE_BACKEND"] == "nccl" and env["TRAINHOUSE_S3_BUCKET"] == "b"

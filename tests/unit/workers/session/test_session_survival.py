@@ -183,8 +183,11 @@ def test_what_older_attempts_left_is_removed_and_ours_is_not(tmp_path: Path) -> 
 class Group:
     """A process group as far as the rule asks it."""
 
-    def __init__(self, **backends: str) -> None:
-        self.backends = backends
+    def __init__(self, ranks: int = 2, **backends: str) -> None:
+        self.ranks, self.backends = ranks, backends
+
+    def size(self) -> int:
+        return self.ranks
 
     def _get_backend(self, device: torch.device) -> Any:
         if device.type not in self.backends:
@@ -202,7 +205,7 @@ def wrapped(device: str = "meta", **backends: str) -> DistributedDataParallel:
 
 
 def why(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> str:
-    return why_not_survivable(Tracked(model, optimizer or torch.optim.SGD(model.parameters(), lr=0.1)))
+    return why_not_survivable(Tracked(model, optimizer or torch.optim.SGD(model.parameters(), lr=0.1)), 2)
 
 
 def test_where_each_rank_has_everything_and_knows_in_time_it_can_save() -> None:
@@ -212,18 +215,25 @@ def test_where_each_rank_has_everything_and_knows_in_time_it_can_save() -> None:
 
 def test_where_it_cannot_be_known_it_does_not_and_says_why() -> None:
     assert "DistributedDataParallel" in why(torch.nn.Linear(1, 1))
-    assert "DistributedDataParallel" in why_not_survivable(Tracked(wrapped("cpu", cpu="gloo"), None))
+    assert "DistributedDataParallel" in why_not_survivable(Tracked(wrapped("cpu", cpu="gloo"), None), 2)
     assert why(wrapped("meta", meta="gloo")).startswith("its tensors are on meta")
     assert "and mpi may tell of a failed collective only after" in why(wrapped("cpu", cpu="mpi"))
     assert "a backend without a name" in why(wrapped("cpu"))
 
 
+def test_a_replicated_pipeline_stage_is_not_the_whole_model() -> None:
+    stage = wrapped("cpu", cpu="gloo")
+    optimizer = torch.optim.SGD(stage.parameters(), lr=0.1)
+    assert why_not_survivable(Tracked(stage, optimizer), 2) == ""
+    assert "replicated over 2 of 4 ranks, so no rank has all of it" in why_not_survivable(Tracked(stage, optimizer), 4)
+
+
 def test_parts_that_may_have_changed_since_the_boundary_forbid_it() -> None:
     model = wrapped("cpu", cpu="gloo")
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1)]
-    assert why_not_survivable(Tracked(model, optimizers, scaler=torch.amp.GradScaler("cpu"))) == ""
+    assert why_not_survivable(Tracked(model, optimizers, scaler=torch.amp.GradScaler("cpu")), 2) == ""
     for more in ({"ema": torch.nn.Linear(1, 1)}, {"extra": {"probe": torch.nn.Linear(1, 1)}}):
-        assert "may have changed since the last step boundary" in why_not_survivable(Tracked(model, optimizers, **more))  # type: ignore[arg-type]
+        assert "may have changed since the last step boundary" in why_not_survivable(Tracked(model, optimizers, **more), 2)  # type: ignore[arg-type]
 
 
 def test_tensors_on_a_device_are_judged_by_the_backend_that_serves_it() -> None:

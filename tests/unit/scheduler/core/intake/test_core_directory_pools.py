@@ -164,7 +164,12 @@ def test_a_spec_that_programs_of_before_cannot_read_waits_for_the_end_of_an_upda
     d.machine = now.at(6)
     larger = submit("l", pool="big", checkpoint={"keep_best": 2, "host_memory_gib": 8})
     assert "spec.checkpoint.host_memory_gib: an update is not finished" in refused(d.feed(larger))
+    d.machine = now.at(7)
+    laid_out = submit("m", pool="big", gang=2, parallelism={"tp": 2})
+    assert "spec.parallelism: an update is not finished" in refused(d.feed(laid_out))
     d.machine = now
+    [of_tp] = d.feed(submit("n", pool="big", gang=2, parallelism={"tp": 2}))
+    assert of_tp.event.spec.parallelism.tp == 2
     [admitted] = d.feed(submit("k", pool="big", checkpoint={"keep_best": 2}))
     assert admitted.event.spec.checkpoint.keep_best == 2
 
