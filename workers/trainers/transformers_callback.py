@@ -61,6 +61,7 @@ class TrainhouseCallback(TrainerCallback):  # type: ignore[misc]
         _check(self._loop, trainer)
         _advise(self._loop, trainer.args)
         trainer.args.logging_nan_inf_filter = False  # it would hide a loss that diverged
+        trainer.args.restore_callback_states_from_checkpoint = True  # or a restart would stop at another step than an uninterrupted run
         self._progress = TrainerProgress(trainer)
         self._loop.track(
             model=model,
@@ -155,7 +156,8 @@ def _advise(loop: FollowedLoop, args: Any) -> None:
         strategy = str(getattr(args.save_strategy, "value", args.save_strategy))
         warn_once(
             loop,
-            f"Trainer writes checkpoints of its own, too (save_strategy={strategy!r}): training waits for them, and nothing is resumed from them; save_strategy='no' leaves saving to the job",
+            f"Trainer writes checkpoints of its own, too (save_strategy={strategy!r}): training waits for them, and nothing is resumed "
+            f"from them; save_strategy='no' leaves saving to the job",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,7 @@ def test_a_run_that_stopped_early_is_not_gone_on_with(whole: FollowedRuns) -> No
     more = {"evaluates": True, "eval_strategy": "epoch", "metric_for_best_model": "eval_loss", "greater_is_better": False}
     first = trainer(whole.folder, ours(whole), patient(), **more)
     first.train()
+    whole.close()
     assert first.state.global_step == 14 and whole.saved()[-1] == 14
     again = trainer(whole.folder, ours(whole), patient(), **more)
     again.train()
@@ -152,7 +154,7 @@ def test_states_of_callbacks_come_back(broken: FollowedRuns) -> None:
 
 def test_another_model_is_refused_with_the_parameter(whole: FollowedRuns) -> None:
     trainer(whole.folder, ours(whole), max_steps=3).train()
-    with pytest.raises(InvalidStateError, match=r"transformer\\?\.h.*weight"):
+    with pytest.raises(InvalidStateError, match=r"transformer\.wte\.weight is \(32, 16\) there and \(32, 32\) here"):
         trainer(whole.folder, ours(whole), max_steps=3, width=32).train()
 
 
@@ -176,9 +178,10 @@ def test_checkpoints_of_the_trainers_own_are_left_and_said_once(whole: FollowedR
 
 def test_a_loss_that_is_no_number_reaches_the_session(whole: FollowedRuns) -> None:
     session: Session = whole.attempt()
-    diverging = trainer(whole.folder, TrainhouseCallback(session=session), max_steps=4, learning_rate=1e30, max_grad_norm=0.0)
+    diverging = trainer(whole.folder, TrainhouseCallback(session=session), max_steps=2)
+    diverging.compute_loss_func = lambda outputs, labels, num_items_in_batch=None: outputs.logits.sum() * float("nan")
     diverging.train()
-    assert any(loss is None or loss != loss for _, loss in whole.points(0))
+    assert len(whole.points(0)) == 2 and all(math.isnan(float(loss)) for _, loss in whole.points(0))
 
 
 def test_a_version_that_is_not_known_is_refused() -> None:
