@@ -67,7 +67,8 @@ points = torch.utils.data.TensorDataset(torch.randn(112, 6, generator=torch.Gene
 ranks = int(os.environ["WORLD_SIZE"])
 loader = torch.utils.data.DataLoader(points, batch_size=8 // ranks, shuffle=True)
 model = Regression()
-trainer = lightning.Trainer(callbacks=[TrainhousePlugin(), Kill()], accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto",
+strategy = "ddp" if ranks > 1 else "auto"
+trainer = lightning.Trainer(callbacks=[TrainhousePlugin(), Kill()], accelerator="cpu", devices=ranks, strategy=strategy,
     max_epochs=2, log_every_n_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
 trainer.fit(model, loader, torch.utils.data.DataLoader(points, batch_size=56))
 weights = b"".join(tensor.numpy().tobytes() for _, tensor in sorted(model.state_dict().items()))
