@@ -14,6 +14,7 @@ from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.events.model.spec import CheckpointPolicy
+from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.workers import Session
 from trainhouse.workers.session import Context
 from trainhouse.workers.session.logging.sink import open_sink
@@ -22,12 +23,13 @@ from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver
 
 
 class FollowedRuns:
-    """One job. `attempt()` begins its next attempt, and ends the one before."""
+    """One job. `attempt()` begins its next attempt, and ends the one before. `in_processes`: uploads have a process, as in a rank."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store = FolderObjectStore(folder / "store")
         self.epoch = 0
+        self.in_processes = False
         self._sessions: list[Session] = []
 
     def attempt(self) -> Session:
@@ -36,9 +38,11 @@ class FollowedRuns:
             job_id="j",
             epoch=self.epoch,
             spool=self.spool(self.epoch),
+            request=self.folder / "request.json",
             policy=CheckpointPolicy(min_interval_s=1000, max_interval_s=2000),
         )
-        checkpointer = Checkpointer(CheckpointerSettings("j", self.epoch, self.epoch, "spec"), self.store)
+        helper = UploadHelper(self.store) if self.in_processes else None
+        checkpointer = Checkpointer(CheckpointerSettings("j", self.epoch, self.epoch, "spec"), self.store, helper=helper)
         checkpointer.claim()
         session = Session(context, Gang(context), open_sink(context), CommitSaver(checkpointer, RetentionPolicy(50), None))
         self._sessions.append(session)

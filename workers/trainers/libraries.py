@@ -12,7 +12,7 @@ from trainhouse.workers.session.errors import InvalidUseError
 
 @dataclass(frozen=True)
 class Library:
-    """One of them: `least` is the oldest version that is supported, `below` the first that is not. `extra`: of this package."""
+    """A library's name and range: `least` is the oldest version that is supported, `below` the first that is not. `extra`: of this package."""
 
     name: str
     least: str

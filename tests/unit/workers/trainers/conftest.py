@@ -19,6 +19,15 @@ def whole(tmp_path: Path) -> Iterator[FollowedRuns]:
 
 
 @pytest.fixture
+def in_processes(whole: FollowedRuns, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process uploads for it, started anew with the store of these tests."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
+    whole.in_processes = True
+    yield
+    whole.store.let_go()
+
+
+@pytest.fixture
 def broken(tmp_path: Path) -> Iterator[FollowedRuns]:
     """The job whose attempts end early."""
     runs = FollowedRuns(tmp_path / "broken")

@@ -11,9 +11,11 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping
 
 from tests.support.followed_runs import FollowedRuns, weights_of
+from tests.support.waiting import until
+from tests.unit.workers.session.test_session_boundary import ask
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.workers import TrainhousePlugin
-from trainhouse.workers.session import InvalidUseError
+from trainhouse.workers.session import EXIT_STOPPED, InvalidUseError, Session, Stopped
 from trainhouse.workers.trainers.libraries import LIGHTNING, check
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -173,6 +175,52 @@ def test_it_computes_what_it_computes_without_trainhouse(whole: FollowedRuns, mo
     assert capfd.readouterr().err.count("TrainhousePlugin: this is no job of Trainhouse, so nothing is saved or recorded") == 1
     followed = fit(whole, ours(whole), module=Validated)
     assert weights_of(alone.lightning_module) == weights_of(followed.lightning_module)
+
+
+class HoldUp(lightning.Callback):  # type: ignore[misc]
+    """Asks for a save in the first step, which the store holds up until step 15."""
+
+    def __init__(self, runs: FollowedRuns, session: Session) -> None:
+        self.runs, self.session = runs, session
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == 1:
+            self.runs.store.hold()
+            self.session.save()
+        if trainer.global_step == 15:
+            assert self.runs.saved() == [], "14 steps since the save, and it is on its way"
+            until(lambda: self.runs.store.waiting > 0)
+            self.runs.store.let_go()
+
+
+def test_steps_go_on_while_a_save_is_uploaded(whole: FollowedRuns, in_processes: None) -> None:
+    session = whole.attempt()
+    fit(whole, TrainhousePlugin(session=session), HoldUp(whole, session))
+    assert whole.saved() == [1, 21]
+
+
+class AskToStop(lightning.Callback):  # type: ignore[misc]
+    """The agent's notice, in the middle of an epoch."""
+
+    def __init__(self, runs: FollowedRuns) -> None:
+        self.runs = runs
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == 9:
+            ask(self.runs.folder, then_stop=True)
+
+
+def test_a_notice_saves_and_stops_at_the_next_boundary(whole: FollowedRuns, broken: FollowedRuns) -> None:
+    through = fit(whole, ours(whole), module=Validated)
+    with pytest.raises(Stopped) as stopped:
+        fit(broken, TrainhousePlugin(session=broken.attempt()), AskToStop(broken), module=Validated)
+    assert stopped.value.code == EXIT_STOPPED
+    (step,) = broken.saved()
+    assert step >= 9
+    (broken.folder / "request.json").unlink()
+    again = fit(broken, ours(broken), module=Validated)
+    assert weights_of(again.lightning_module) == weights_of(through.lightning_module)
+    assert broken.points(1) == whole.points(0)[step:]
 
 
 def test_what_the_module_logs_are_metrics_once_each(whole: FollowedRuns) -> None:

@@ -11,9 +11,11 @@ import torch
 from transformers import EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from tests.support.followed_runs import FollowedRuns, weights_of
+from tests.support.waiting import until
+from tests.unit.workers.session.test_session_boundary import ask
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.workers import TrainhouseCallback
-from trainhouse.workers.session import InvalidUseError, Session
+from trainhouse.workers.session import EXIT_STOPPED, InvalidUseError, Session, Stopped
 from trainhouse.workers.trainers.libraries import TRANSFORMERS, check
 
 
@@ -114,6 +116,53 @@ def test_it_computes_what_it_computes_without_trainhouse(whole: FollowedRuns, mo
     followed = trainer(whole.folder, ours(whole))
     followed.train()
     assert weights_of(alone.model) == weights_of(followed.model)
+
+
+class HoldUp(TrainerCallback):  # type: ignore[misc]
+    """Asks for a save in the first step, which the store holds up until step 15."""
+
+    def __init__(self, runs: FollowedRuns, session: Session) -> None:
+        self.runs, self.session = runs, session
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 1:
+            self.runs.store.hold()
+            self.session.save()
+        if state.global_step == 15:
+            assert self.runs.saved() == [], "14 steps since the save, and it is on its way"
+            until(lambda: self.runs.store.waiting > 0)
+            self.runs.store.let_go()
+
+
+def test_steps_go_on_while_a_save_is_uploaded(whole: FollowedRuns, in_processes: None) -> None:
+    session = whole.attempt()
+    trainer(whole.folder, TrainhouseCallback(session=session), HoldUp(whole, session)).train()
+    assert whole.saved() == [1, 21]
+
+
+class AskToStop(TrainerCallback):  # type: ignore[misc]
+    """The agent's notice, in the middle of an epoch."""
+
+    def __init__(self, runs: FollowedRuns) -> None:
+        self.runs = runs
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 9:
+            ask(self.runs.folder, then_stop=True)
+
+
+def test_a_notice_saves_and_stops_at_the_next_boundary(whole: FollowedRuns, broken: FollowedRuns) -> None:
+    through = trainer(whole.folder, ours(whole))
+    through.train()
+    with pytest.raises(Stopped) as stopped:
+        trainer(broken.folder, TrainhouseCallback(session=broken.attempt()), AskToStop(broken)).train()
+    assert stopped.value.code == EXIT_STOPPED
+    (step,) = broken.saved()
+    assert step >= 9
+    (broken.folder / "request.json").unlink()
+    again = trainer(broken.folder, ours(broken))
+    again.train()
+    assert weights_of(again.model) == weights_of(through.model) and broken.points(1) == whole.points(0)[step:]
 
 
 def test_logs_are_metrics_once_each(whole: FollowedRuns) -> None:
