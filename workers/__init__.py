@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainhouse.workers.session import Session
+    from trainhouse.workers.trainers.lightning_plugin import TrainhousePlugin
+    from trainhouse.workers.trainers.transformers_callback import TrainhouseCallback
 
-__all__ = ["Session"]
+__all__ = ["Session", "TrainhouseCallback", "TrainhousePlugin"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +18,21 @@ def __getattr__(name: str) -> Any:
         from trainhouse.workers.session import Session
 
         return Session
+    if name == "TrainhouseCallback":
+        _require("TRANSFORMERS", "ACCELERATE")
+        from trainhouse.workers.trainers.transformers_callback import TrainhouseCallback
+
+        return TrainhouseCallback
+    if name == "TrainhousePlugin":
+        _require("LIGHTNING")
+        from trainhouse.workers.trainers.lightning_plugin import TrainhousePlugin
+
+        return TrainhousePlugin
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _require(*names: str) -> None:
+    """Checks the versions of what is about to be imported."""
+    from trainhouse.workers.trainers import libraries
+
+    libraries.require(*(getattr(libraries, name) for name in names))

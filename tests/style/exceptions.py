@@ -13,6 +13,7 @@ LIBRARY_HOOKS: Final = (
     "action_*",  # textual: key bindings
     "check_action",  # textual
     "_repr_html_",  # IPython
+    "log_*",  # lightning: a logger's
 )
 LIBRARY_DECORATORS: Final = (
     "@*.command*",

@@ -1,0 +1,114 @@
+"""State of a Lightning Trainer that is neither model, optimizer nor schedule: loops, callbacks, datamodule, and where its data was.
+
+Lightning does not go on within an epoch of an ordinary DataLoader: it begins the epoch's data anew. So the generators' states from which
+the loaders and the epoch's order were made are saved, and a restart makes both again and takes the batches that were used.
+
+Holds: the loops are saved as after the step, though the next batch is there already. Each rank's own: it does not carry over to another
+number of ranks.
+"""
+
+from typing import Any
+
+from lightning.fabric.utilities.data import _set_sampler_epoch
+from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
+from lightning.pytorch.trainer import call
+
+from trainhouse.checkpointing.state import rng
+from trainhouse.workers.session.errors import InvalidUseError
+
+_BATCHES = "epoch_loop.batch_progress"
+_LOADERS = "combined_loader"
+
+
+class LightningProgress:
+    """The state of one Trainer while it fits. `finished`: training had ended when it was saved."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._at_fit = rng.capture()
+        self._at_epoch: dict[str, Any] | None = None
+        self._stepped = 0
+        self.finished = False
+
+    def epoch_begins(self) -> None:
+        """Its loader is about to be asked for the order of data; that of the first epoch was made with the loaders."""
+        self._at_epoch = rng.capture() if self._trainer.current_epoch > 0 else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Refers to what the parts gave."""
+        trainer = self._trainer
+        checkpoint: dict[str, Any] = {
+            "loops": _settled(trainer.fit_loop.state_dict()),
+            "callbacks": call._call_callbacks_state_dict(trainer),
+        }
+        if trainer.datamodule is not None:
+            checkpoint["datamodule"] = trainer.datamodule.state_dict()
+        own = {"at_fit": self._at_fit, "at_epoch": self._at_epoch, "finished": self.finished}
+        return own | {"lightning": checkpoint, "module": self._of_module()}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Loads what `state_dict` gave; the data follow in `go_to_position`."""
+        trainer, checkpoint = self._trainer, saved["lightning"]
+        self._at_fit, self._at_epoch, self.finished = saved["at_fit"], saved["at_epoch"], saved["finished"]
+        self._stepped = trainer_steps(checkpoint["loops"])
+        trainer.fit_loop.load_state_dict(checkpoint["loops"])
+        call._call_callbacks_load_state_dict(trainer, checkpoint)
+        if trainer.datamodule is not None and "datamodule" in checkpoint:
+            trainer.datamodule.load_state_dict(checkpoint["datamodule"])
+        if saved["module"]:
+            trainer.lightning_module.on_load_checkpoint(saved["module"])
+
+    def make_loaders_as_then(self) -> None:
+        """Loaders are made next."""
+        rng.restore(self._at_fit)
+
+    def go_to_position(self) -> None:
+        """Take the batches of this epoch that were used. Blocks while they are loaded. Raises InvalidUseError."""
+        loop = self._trainer.fit_loop
+        fetcher, used = loop._data_fetcher, loop.epoch_loop.batch_progress.current.completed
+        if isinstance(fetcher, _DataLoaderIterDataFetcher):
+            raise InvalidUseError("training_step(dataloader_iter): a restart cannot find its place in it; let training_step take a batch")
+        for loader in loop._combined_loader.flattened:
+            _set_sampler_epoch(loader, loop.epoch_progress.current.processed)
+        if self._at_epoch is not None:
+            rng.restore(self._at_epoch)
+            iter(fetcher)
+        for _ in range(used):
+            next(fetcher)
+        fetcher.fetched -= used  # the epoch's loop counts them when it begins
+
+    def correct_count(self) -> None:
+        """Sets Lightning's own count of steps, which it raises once too often where an epoch goes on right after a validation."""
+        self._trainer.fit_loop.epoch_loop._batches_that_stepped = self._stepped
+
+    def _of_module(self) -> dict[str, Any]:
+        """Additions of the module's own hook, which may look at the weights, as in Lightning's checkpoints."""
+        module = self._trainer.lightning_module
+        if type(module).on_save_checkpoint is _base_hook():
+            return {}
+        checkpoint: dict[str, Any] = {"state_dict": module.state_dict()}
+        module.on_save_checkpoint(checkpoint)
+        del checkpoint["state_dict"]
+        return checkpoint
+
+
+def trainer_steps(loops: dict[str, Any]) -> int:
+    """Batches after which an optimizer stepped, of a fit loop's state."""
+    return int(loops["epoch_loop.state_dict"]["_batches_that_stepped"])
+
+
+def _settled(loops: dict[str, Any]) -> dict[str, Any]:
+    """The loops' state without the batch that waits for its step, and without loaders' own states: these are past it."""
+    progress = loops[_BATCHES]
+    counts = {
+        part: progress[part] | dict.fromkeys(("ready", "started", "processed"), progress[part]["completed"])
+        for part in ("total", "current")
+    }
+    own = {name: value for name, value in loops["state_dict"].items() if name != _LOADERS}
+    return loops | {_BATCHES: progress | counts | {"is_last_batch": False}, "state_dict": own}
+
+
+def _base_hook() -> Any:
+    from lightning.pytorch import LightningModule
+
+    return LightningModule.on_save_checkpoint
