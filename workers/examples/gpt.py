@@ -92,7 +92,8 @@ def train(session: Session, flags: argparse.Namespace, corpus: Corpus) -> nn.Mod
     loader = Windows(corpus.train, flags.context, flags.batch, session.seed, session.rank, session.world_size)
     session.track(model=wrapped, optimizer=optimizer, schedule=schedule, loader=loader)
     began, seen = time.perf_counter(), 0
-    for _ in session.steps(flags.steps, save_every_steps=flags.checkpoint_every or None):
+    tokens_per_step = flags.batch * flags.context * session.world_size
+    for _ in session.steps(flags.steps, save_every_steps=flags.checkpoint_every or None, tokens_per_step=tokens_per_step):
         with session.data_wait():
             windows = next(loader).to(session.device)
         loss = loss_of(wrapped, windows)

@@ -63,8 +63,3 @@ def mfu(flops: float | None, steps: int, passed_s: float, peak: float | None) ->
     if not flops or not peak or steps <= 0 or passed_s <= 0:
         return None
     return flops * steps / passed_s / peak
-
-
-def remaining_hours(eta_s: float | None) -> float | None:
-    """Returns hours to the last step."""
-    return None if eta_s is None else eta_s / 3600

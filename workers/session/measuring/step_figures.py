@@ -26,7 +26,8 @@ from trainhouse.workers.session.steps.progress import Progress
 from trainhouse.workers.spool import SpoolError
 
 FIRST_S, EVERY_S = 3.0, 10.0
-MIN_STEPS = 2
+MIN_STEPS, MIN_S = 2, 1.0
+"""Of steps since the last points, for points of their own when the steps end."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class StepFigures:
             return
         self._stop_counting()
         self._split.end(undisturbed=False)
-        if step - self._since[1] >= MIN_STEPS:
+        if step - self._since[1] >= MIN_STEPS and now - self._since[0] >= MIN_S:
             self._report(step, now)
         self._stepping = False
 

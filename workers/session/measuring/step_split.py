@@ -139,7 +139,7 @@ class StepSplit:
         sample.precision = self._precision()
         found = next((x for x in _tensors(output) if x.requires_grad), None)
         if found is not None:
-            found.register_hook(_GradientHook(lambda: self._backward_begins(sample)))
+            found.register_hook(_GradientHook(lambda: self._backward_begins(sample)))  # type: ignore[no-untyped-call]
 
     def _precision(self) -> Precision | None:
         kind = "cuda" if isinstance(self.clock, StreamClock) else "cpu"
@@ -169,7 +169,7 @@ class StepSplit:
         """Begins to look for the parameter whose gradient comes last, unless it is known."""
         if self._last is None and self._parameters and self._searches < MAX_SEARCHES:
             self._searches += 1
-            self._searching = [p.register_post_accumulate_grad_hook(self._gradient_came) for p in self._parameters if p.requires_grad]
+            self._searching = [p.register_post_accumulate_grad_hook(self._gradient_came) for p in self._parameters if p.requires_grad]  # type: ignore[no-untyped-call]
 
     def _found(self, sample: Sample | None) -> None:
         """Ends the search; or forgets the parameter if a whole backward pass did not come to it."""
@@ -180,7 +180,7 @@ class StepSplit:
             if self._last is not None and not self._last.requires_grad:
                 self._last = None  # frozen meanwhile
             if self._last is not None:
-                self._last_hook = self._last.register_post_accumulate_grad_hook(self._gradient_came)
+                self._last_hook = self._last.register_post_accumulate_grad_hook(self._gradient_came)  # type: ignore[no-untyped-call]
         elif sample is not None and self._going_back is not None and self._last_hook is not None:
             self._last_hook.remove()
             self._last = self._last_hook = None
@@ -235,7 +235,7 @@ def _fp32_precision(model: torch.nn.Module) -> Precision | None:
     """Precision in which a device computes fp32 products of the model; None if convolutions and matrices differ."""
     matrices = torch.backends.cuda.matmul.fp32_precision == "tf32"
     convolutions = torch.backends.cudnn.conv.fp32_precision == "tf32"
-    convolves = any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in model.modules())
+    convolves = any(isinstance(m, (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)) for m in model.modules())
     if convolves and matrices != convolutions:
         return None
     return "tf32" if matrices else "fp32"

@@ -15,7 +15,7 @@ from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.logging.sink import open_sink
 from trainhouse.workers.session.measuring import step_split
-from trainhouse.workers.session.measuring.arithmetic import Stretch, mfu, rates_per_s, remaining_hours, split_ms, weighted_mean
+from trainhouse.workers.session.measuring.arithmetic import Stretch, mfu, rates_per_s, split_ms, weighted_mean
 from trainhouse.workers.session.measuring.device_peaks import peak_flops
 from trainhouse.workers.session.measuring.flop_count import MAX_SHAPES, FlopCount
 from trainhouse.workers.session.measuring.step_figures import Amounts, StepFigures
@@ -55,9 +55,8 @@ class TestArithmetic:
     def test_mfu(self, flops: float | None, steps: int, passed_s: float, peak: float | None, share: float | None) -> None:
         assert mfu(flops, steps, passed_s, peak) == (None if share is None else pytest.approx(share))
 
-    def test_means_and_hours(self) -> None:
+    def test_weighted_means(self) -> None:
         assert weighted_mean([]) is None and weighted_mean([(10.0, 1), (40.0, 2)]) == 30.0
-        assert remaining_hours(None) is None and remaining_hours(5400) == 1.5
 
 
 @pytest.mark.parametrize(
