@@ -36,6 +36,7 @@ BENCHES = (
     "pages",
     "sql_walls",
     "checkpoint_stall",
+    "session_step",
 )
 LONG = ("policies", "directory_growth")
 """Many minutes: run when they are named."""

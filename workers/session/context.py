@@ -52,6 +52,7 @@ class Context:
     secrets_dir: Path | None = None
     spool: Path | None = None
     spool_limit_bytes: int = DEFAULT_LIMIT_BYTES
+    step_figures: bool = True
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> "Context":
@@ -64,6 +65,7 @@ class Context:
             backend=environ.get(ports.BACKEND),
             parallelism=_parallelism(environ.get(ports.PARALLELISM)),
             spool_limit_bytes=int(environ.get(ports.SPOOL_LIMIT_BYTES, DEFAULT_LIMIT_BYTES)),
+            step_figures=environ.get("TRAINHOUSE_STEP_FIGURES", "1") not in ("0", "false", "no"),
         )
         if ports.JOB_ID not in environ:
             return replace(alone, spool=_local_spool(environ, rank))

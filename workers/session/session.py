@@ -17,7 +17,7 @@ Holds: a logged point is in the spool when the call returns. All ranks save at t
 Once a second it tells that the rank lives, what it is at (steps, data, a save, something announced) and how long it has waited, also while
 that lasts. A logged `loss` that is no finite number, or explodes as the spec's `divergence` says, ends all ranks before the next save.
 It logs its environment and system metrics by itself (`logging.auto_logging`); TRAINHOUSE_CAPTURE_ENVIRONMENT=0,
-TRAINHOUSE_SYSTEM_METRICS_S=0 stop it.
+TRAINHOUSE_SYSTEM_METRICS_S=0 stop it. It measures its steps (`measuring.step_figures`).
 Never: changes what the program computes: no random number is drawn, no gradient touched.
 """
 
@@ -44,6 +44,7 @@ from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUseError, Stopped
 from trainhouse.workers.session.logging.auto_logging import OwnLog
 from trainhouse.workers.session.logging.sink import Sink, open_sink
+from trainhouse.workers.session.measuring.step_figures import Amounts
 from trainhouse.workers.session.process import randomness, recorder
 from trainhouse.workers.session.process.exit_guard import wait_until_let_go
 from trainhouse.workers.session.process_groups import DEFAULT_TIMEOUT_S, Gang
@@ -150,17 +151,26 @@ class Session:
         self._step = self._saver.restore(self._boundary.tracked)
         return self._step
 
-    def steps(self, total: int | None = None, *, save_every_steps: int | None = None) -> Iterator[int]:
+    def steps(
+        self,
+        total: int | None = None,
+        *,
+        save_every_steps: int | None = None,
+        tokens_per_step: float | None = None,
+        samples_per_step: float | None = None,
+        peak_tflops: float | None = None,
+    ) -> Iterator[int]:
         """Yield the number of each step that is still to do: from the restored one up to `total` (None: for ever).
 
-        `save_every_steps` goes before what the spec says about checkpoints.
+        `save_every_steps` goes before what the spec says about checkpoints. `tokens_per_step`, `samples_per_step`: of all ranks together,
+        for the metrics `tokens_per_s` and `samples_per_s`. `peak_tflops` of this rank's device, for `mfu`, where it has no published one.
         Between steps it saves when due, answers the agent, and reports. Ends with Stopped (a SystemExit) when this rank is to leave.
         """
         boundary = self._boundary
         if save_every_steps is not None:
             boundary.policy = boundary.policy.model_copy(update={"every_steps": save_every_steps, "every_s": None})
             boundary.untracked.asked_anew(boundary.policy)
-        boundary.begin(self._step, total)
+        boundary.begin(self._step, total, _amounts(tokens_per_step, samples_per_step, peak_tflops))
         try:
             while total is None or self._step < total:
                 yield self._step
@@ -313,3 +323,13 @@ class Session:
     def step(self) -> int:
         """Number of finished steps."""
         return self._step
+
+
+def _amounts(tokens_per_step: float | None, samples_per_step: float | None, peak_tflops: float | None) -> Amounts:
+    """Raises InvalidUseError."""
+    given = {"tokens_per_step": tokens_per_step, "samples_per_step": samples_per_step, "peak_tflops": peak_tflops}
+    for name, value in given.items():
+        if value is not None and not 0 < value < math.inf:
+            raise InvalidUseError(f"steps({name}={value}): give a number above 0")
+    per_step = {"tokens": tokens_per_step, "samples": samples_per_step}
+    return Amounts({unit: float(amount) for unit, amount in per_step.items() if amount is not None}, peak_tflops)

@@ -50,6 +50,7 @@ def status(
     trainhouse status                                    the newest jobs
     trainhouse status --state RUNNING --team vision      what a team runs now
     trainhouse status --since 2h --json | jq .state      for programs
+    trainhouse status gpt-1k7x3m9qp2f8d --json | jq .mfu share of the devices' peak; null where it is not known
     trainhouse status gpt-1k7x3m9qp2f8d --watch          follow; exits with the job's code
     """
     from trainhouse.cli.jobs import job_table
@@ -147,12 +148,15 @@ def _one(client: "TrainhouseClient", job: str, *, watch: bool, json: bool) -> No
         from trainhouse.cli.jobs.follow import follow_all
 
         raise typer.Exit(follow_all(client, [client.job(job)], None, json=json))
+    from trainhouse.cli.jobs.measured_figures import figures_of, lines
+
+    figures = figures_of(client, found)
     if json:
         from trainhouse.cli.shared.output import json_lines
 
-        json_lines([found.model_dump(mode="json")])
+        json_lines([found.model_dump(mode="json") | figures])
         return
-    for name, value in details(found):
+    for name, value in (*details(found), *lines(figures)):
         typer.echo(f"{name:<12}{value}")
 
 

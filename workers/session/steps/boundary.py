@@ -21,6 +21,7 @@ from trainhouse.workers.session import step_schedule
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import EXIT_DIVERGED, EXIT_STOPPED, Stopped
 from trainhouse.workers.session.logging.sink import Sink
+from trainhouse.workers.session.measuring.step_figures import Amounts, StepFigures
 from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.checkpoint_saver import Saver
 from trainhouse.workers.session.saving.survivor_save import Survival
@@ -46,6 +47,7 @@ class Boundary:
         self.asked_by_program = False
         self.policy = context.policy
         self.work = WorkTime(lambda: progress.activity.now.data_wait_s)
+        self.figures = StepFigures(context, progress, sink, gang.device)
         self._context = context
         self._gang = gang
         self._saver = saver
@@ -79,6 +81,7 @@ class Boundary:
         if tracked:
             self.untracked.tracks()
         self.work.watch(tracked.models[0] if tracked.models else None)
+        self.figures.watch(tracked)
         if self._saver.saves:
             self._survival.track(tracked)
 
@@ -120,7 +123,7 @@ class Boundary:
         self._leaving = True
         raise Stopped(exit_code)
 
-    def begin(self, step: int, total: int | None) -> None:
+    def begin(self, step: int, total: int | None, amounts: Amounts | None = None) -> None:
         """Training begins at `step`."""
         now = time.monotonic()
         self.untracked.begin()
@@ -131,6 +134,7 @@ class Boundary:
         self._next_agreement = step + 1
         self._keep_own(step, now)
         self._progress.begin(step, total, now, _now_ms())
+        self.figures.begin(step, now, amounts or Amounts())
         self._start_step()
 
     def passed(self, step: int) -> None:
@@ -172,6 +176,7 @@ class Boundary:
     def left(self) -> None:
         """The program is out of the steps, however it came there."""
         self._stepping = False
+        self.figures.left(self._progress.step, time.monotonic())
         self._progress.activity.begin(RankActivity.DONE, time.monotonic(), _now_ms())
 
     def report(self) -> None:
@@ -226,11 +231,15 @@ class Boundary:
 
     def _start_step(self) -> None:
         self._busy_s = self._progress.activity.now.busy_s
+        self.figures.step_begins(time.monotonic())
         self.work.begin()
 
     def _end_step(self, step: int) -> None:
-        self._progress.stepped(step, time.monotonic(), _now_ms())
-        self.work.end(undisturbed=self._progress.activity.now.busy_s == self._busy_s)
+        now = time.monotonic()
+        self._progress.stepped(step, now, _now_ms())
+        undisturbed = self._progress.activity.now.busy_s == self._busy_s
+        self.work.end(undisturbed=undisturbed and not self.figures.counting)
+        self.figures.step_ends(step, now, undisturbed)
         self._progress.work_time_ms = self.work.ms
         loss = self._progress.logged_loss()
         if self._watch is not None and loss is not None:

@@ -38,6 +38,7 @@ class Progress:
         self.work_time_ms: float | None = None
         self.fastest_work_time_ms: float | None = None
         self.saved_alone = False
+        self.measured_samples_per_s: float | None = None
 
     def begin(self, step: int, total_steps: int | None, now: float, now_ms: int) -> None:
         """Training begins at `step`."""
@@ -48,6 +49,11 @@ class Progress:
         self.activity.begin(RankActivity.STEPPING, now, now_ms)
         self.await_step(now)
         self.report(now, now_ms)
+
+    @property
+    def step(self) -> int:
+        """Number of finished steps."""
+        return self._at[0]
 
     @property
     def training(self) -> bool:
@@ -99,6 +105,7 @@ class Progress:
         step, step_at_ms, _ = self._at
         doing = self.activity.now
         totals = doing.upto(now)
+        logged_samples_per_s = self._newest("samples_per_s")
         fields = {
             "rank": self._rank,
             "step": step,
@@ -107,7 +114,7 @@ class Progress:
             "loss": self._newest("loss"),
             "learning_rate": self._newest("learning_rate", "lr"),
             "steps_per_s": self._steps_per_s,
-            "samples_per_s": self._newest("samples_per_s"),
+            "samples_per_s": self.measured_samples_per_s if logged_samples_per_s is None else logged_samples_per_s,
             "data_wait_s": round(totals.data_wait_s, 6),
             "save_stall_s": round(totals.save_stall_s, 6),
             "saving": doing.kind is RankActivity.SAVING,

@@ -100,9 +100,9 @@ class WorkTime:
         self._clock = StreamClock() if first is not None and first.is_cuda else HostClock()
         inner = _inside_of(model)
         if inner is not model:
-            model.register_forward_pre_hook(_Hook(self._enter))
-        inner.register_forward_pre_hook(_Hook(self._open))
-        inner.register_forward_hook(_Hook(self._close))
+            model.register_forward_pre_hook(Hook(self._enter))
+        inner.register_forward_pre_hook(Hook(self._open))
+        inner.register_forward_hook(Hook(self._close))
 
     def begin(self) -> None:
         """A step begins."""
@@ -156,7 +156,7 @@ class WorkTime:
             self._step.passes.append((begun, ended))
 
 
-class _Hook:
+class Hook:
     """A hook that stays behind when its module is copied or pickled, and that a compiler does not see."""
 
     def __init__(self, call: Any = None) -> None:
@@ -164,13 +164,16 @@ class _Hook:
 
     def __call__(self, module: torch.nn.Module, *values: Any) -> None:
         if self._call is not None and not torch.compiler.is_compiling():
-            self._call(module)
+            self._pass_on(module, values)
 
-    def __deepcopy__(self, memo: Any) -> "_Hook":
-        return _Hook()
+    def _pass_on(self, module: torch.nn.Module, values: tuple[Any, ...]) -> None:
+        self._call(module)
+
+    def __deepcopy__(self, memo: Any) -> "Hook":
+        return Hook()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Hook, ()
+        return Hook, ()
 
 
 def _inside_of(model: torch.nn.Module) -> torch.nn.Module:
