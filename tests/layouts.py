@@ -15,6 +15,8 @@ import orjson
 
 from tests.support.example_layouts import TOLERANCE, Found, judged, losses_alone, run_all
 
+MOST_S = 3_600
+
 
 def main() -> int:
     """Entry point."""
@@ -23,7 +25,7 @@ def main() -> int:
     ranks: int = parser.parse_args().ranks
     alone = losses_alone(ranks)
     with tempfile.TemporaryDirectory() as folder:
-        found: list[Found] = run_all(ranks, Path(folder))
+        found: list[Found] = run_all(ranks, Path(folder), MOST_S)
     lines = list(judged(found, alone, ranks))
     for line in lines:
         sys.stdout.write(orjson.dumps(line).decode() + "\n")

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from tests.support.gloo_gang import Groups, run_gang
+from tests.support.gloo_gang import MOST_S, Groups, run_gang
 from trainhouse.checkpointing.chain.commits import entries_newest_first
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
@@ -153,9 +153,9 @@ def losses_alone(ranks: int) -> list[float]:
     return [alone[step] for step in range(STEPS + 1)]
 
 
-def run_all(ranks: int, folder: Path) -> list[Found]:
+def run_all(ranks: int, folder: Path, most_s: float = MOST_S) -> list[Found]:
     """Trains in every layout, and restores what each saved half-way in the next one. By rank: what `_in_each_process` returns."""
-    return run_gang(partial(_in_each_process, ranks), folder, __name__, ranks)
+    return run_gang(partial(_in_each_process, ranks), folder, __name__, ranks, most_s)
 
 
 def judged(found: list[Found], alone: list[float], ranks: int) -> Iterator[dict[str, object]]:

@@ -53,7 +53,7 @@ class SharedStore:
         return getattr(self._proxy, name)
 
 
-def run_gang(work: Work, folder: Path, preload: str, world: int = WORLD) -> list[dict[Any, Any]]:
+def run_gang(work: Work, folder: Path, preload: str, world: int = WORLD, most_s: float = MOST_S) -> list[dict[Any, Any]]:
     """Runs `work(store, groups)` in all processes and returns its results by rank.
 
     `groups`: by size, the group of that many ranks; None for a process that is not one of them. `preload`: the module of `work`.
@@ -68,7 +68,7 @@ def run_gang(work: Work, folder: Path, preload: str, world: int = WORLD) -> list
             process.start()
         said: dict[int, Any] = {}
         for _ in ranks:
-            rank, answer = results.get(timeout=MOST_S)
+            rank, answer = results.get(timeout=most_s)
             assert isinstance(answer, dict), answer
             said[rank] = answer
         for process in ranks:
