@@ -99,7 +99,7 @@ class Trained:
             assert len(model.weights_hash()) == 64
             session.close()
             points = [json.loads(line) for line in context.spool.read_text().splitlines()]  # type: ignore[union-attr]
-        return {point[1]: point[3]["loss"] for point in points if point[0] == "m"} | {STEPS: evaluated}
+        return {point[1]: point[3]["loss"] for point in points if point[0] == "m" and "loss" in point[3]} | {STEPS: evaluated}
 
     def restored(self) -> dict[str, str]:
         """Hashes of what this layout restores, whole tensors, by name. Collective."""
