@@ -240,7 +240,7 @@ def _tensors(value: Any, depth: int = 3) -> list[torch.Tensor]:
 def _fp32_precision(model: torch.nn.Module) -> Precision | None:
     """Precision in which a device computes fp32 products of the model; None if convolutions and matrices differ."""
     matrices = torch.backends.cuda.matmul.fp32_precision == "tf32"
-    convolutions = torch.backends.cudnn.conv.fp32_precision == "tf32"
+    convolutions = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
     convolves = any(isinstance(m, (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)) for m in model.modules())
     if convolves and matrices != convolutions:
         return None
