@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from tests.bench import report
 
-ROUNDS, STEPS, WIDTH = 40, 20, 512
+ROUNDS, STEPS, WIDTH = 20, 20, 256
 SCRIPT = Path(__file__).parent / "scripts" / "session_step.py"
 
 

@@ -53,14 +53,14 @@ class FlopCount:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._counter = _SafeCounter(display=False)
-        self._counter.__enter__()
+        self._counter.__enter__()  # type: ignore[no-untyped-call]
 
     def end(self) -> float | None:
         """Ends the count; the FLOPs since `begin`, or None if not all could be counted."""
         counter, self._counter = self._counter, None
         if counter is None:
             return None
-        counter.__exit__(None, None, None)
+        counter.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         flops = float(counter.get_total_flops())
         return None if counter.failed or flops <= 0 else flops
 

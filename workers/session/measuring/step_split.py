@@ -56,6 +56,7 @@ class StepSplit:
         self._open: Any = None
         self._going_back: Any = None
         self._stepping: Any = None
+        self._within = 0
         self._parameters: tuple[torch.nn.Parameter, ...] = ()
         self._last: torch.nn.Parameter | None = None
         self._last_hook: Any = None
@@ -82,6 +83,7 @@ class StepSplit:
     def begin(self, now: float) -> None:
         """A step begins; it is sampled if it is time."""
         self._sample = self._open = self._going_back = self._stepping = None
+        self._within = 0  # a step that raised did not come to its end
         if not self._warm:
             self._warm = True  # the first step compiles, allocates and fills caches
         elif now - self._sampled_at >= SAMPLE_EVERY_S:
@@ -187,11 +189,15 @@ class StepSplit:
             sample.backward.clear()
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if self._sample is not None:
+        self._within += 1  # the step of a subclass calls that of its base, which has the hooks too
+        if self._sample is not None and self._within == 1:
             self.before_optimizer(optimizer)
             self._stepping = self.clock.mark()
 
     def _after_optimizer(self, *_: Any) -> None:
+        self._within -= 1
+        if self._within > 0:
+            return
         sample, begun, self._stepping = self._sample, self._stepping, None
         if sample is not None and begun is not None and (ended := self.clock.mark()) is not None:
             sample.optimizer.append((begun, ended))
@@ -234,7 +240,7 @@ def _tensors(value: Any, depth: int = 3) -> list[torch.Tensor]:
 def _fp32_precision(model: torch.nn.Module) -> Precision | None:
     """Precision in which a device computes fp32 products of the model; None if convolutions and matrices differ."""
     matrices = torch.backends.cuda.matmul.fp32_precision == "tf32"
-    convolutions = torch.backends.cudnn.conv.fp32_precision == "tf32"
+    convolutions = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
     convolves = any(isinstance(m, (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)) for m in model.modules())
     if convolves and matrices != convolutions:
         return None

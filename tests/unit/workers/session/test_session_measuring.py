@@ -125,6 +125,7 @@ class SlowSGD(torch.optim.SGD):
 
 
 def optimizer_of(model: torch.nn.Module) -> torch.optim.Optimizer:
+    torch.optim.SGD(model.parameters(), lr=0.01)  # torch hooks into the step of each class that has an instance: both of them here
     return SlowSGD(model.parameters(), lr=0.01)
 
 
