@@ -13,8 +13,8 @@ from trainhouse.checkpointing.chain.commits import head, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
+from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.workers import Session
 from trainhouse.workers.session import Context
 from trainhouse.workers.session.logging.sink import open_sink
