@@ -12,7 +12,10 @@ from trainhouse.workers.session.errors import InvalidUseError
 
 @dataclass(frozen=True)
 class Library:
-    """A library's name and range: `least` is the oldest version that is supported, `below` the first that is not. `extra`: of this package."""
+    """A library's name and range: `least` is the oldest version that is supported, `below` the first that is not.
+
+    `extra`: of this package.
+    """
 
     name: str
     least: str

@@ -7,6 +7,7 @@ Holds: the loops are saved as after the step, though the next batch is there alr
 number of ranks.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from lightning.fabric.utilities.data import _set_sampler_epoch
@@ -63,7 +64,10 @@ class LightningProgress:
         rng.restore(self._at_fit)
 
     def go_to_position(self) -> None:
-        """Take the batches of this epoch that were used. Blocks while they are loaded. Raises InvalidUseError."""
+        """Take the batches of this epoch that were used, and load the next one. Blocks while they are loaded. Raises InvalidUseError.
+
+        When the state was saved the next batch was there: only what is drawn after it comes from the generators' saved states.
+        """
         loop = self._trainer.fit_loop
         fetcher, used = loop._data_fetcher, loop.epoch_loop.batch_progress.current.completed
         if isinstance(fetcher, _DataLoaderIterDataFetcher):
@@ -76,6 +80,7 @@ class LightningProgress:
         for _ in range(used):
             next(fetcher)
         fetcher.fetched -= used  # the epoch's loop counts them when it begins
+        fetcher.iterator = _loaded_ahead(fetcher.iterator)
 
     def correct_count(self) -> None:
         """Sets Lightning's own count of steps, which it raises once too often where an epoch goes on right after a validation."""
@@ -90,6 +95,25 @@ class LightningProgress:
         module.on_save_checkpoint(checkpoint)
         del checkpoint["state_dict"]
         return checkpoint
+
+
+def _loaded_ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same batches, the next of them loaded now. `iter` of a CombinedLoader would begin it anew, so it is only asked for the next."""
+    try:
+        first = next(batches)
+    except StopIteration:
+        return iter(())
+
+    def rest() -> Iterator[Any]:
+        yield first
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            yield batch
+
+    return rest()
 
 
 def trainer_steps(loops: dict[str, Any]) -> int:

@@ -131,8 +131,18 @@ def fit(runs: FollowedRuns, *callbacks: Any, module: type[Regression] = Regressi
     return trainer
 
 
-def ours(runs: FollowedRuns, **settings: Any) -> TrainhousePlugin:
-    return TrainhousePlugin(session=runs.attempt(), save_every_steps=3, **settings)
+def ours(runs: FollowedRuns, every: int = 3) -> TrainhousePlugin:
+    return TrainhousePlugin(session=runs.attempt(), save_every_steps=every)
+
+
+def test_a_fit_goes_on_at_the_begin_of_an_epoch(whole: FollowedRuns, broken: FollowedRuns) -> None:
+    through = fit(whole, ours(whole, 7), module=Validated)
+    for batches in (8, 15):
+        with pytest.raises(Killed):
+            fit(broken, ours(broken, 7), Kill(batches), module=Validated)
+    again = fit(broken, ours(broken, 7), module=Validated)
+    assert broken.points(2) == whole.points(0)[14:]
+    assert weights_of(again.lightning_module) == weights_of(through.lightning_module)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +163,7 @@ def test_an_interrupted_fit_ends_with_the_same_weights(
     whole: FollowedRuns, broken: FollowedRuns, module: type[Regression], settings: dict[str, Any], steps: int
 ) -> None:
     through = fit(whole, ours(whole), module=module, **settings)
-    for batches, seed in ((8, 3), (11, 5), (16, 6)):  # the seed of a restart does not matter
+    for batches, seed in ((8, 3), (11, 5), (13, 6)):  # the seed of a restart does not matter
         with pytest.raises(Killed):
             fit(broken, ours(broken), Kill(batches), module=module, seed=seed, **settings)
     again = fit(broken, ours(broken), module=module, seed=9, **settings)
@@ -199,28 +209,19 @@ def test_steps_go_on_while_a_save_is_uploaded(whole: FollowedRuns, in_processes:
     assert whole.saved() == [1, 21]
 
 
-class AskToStop(lightning.Callback):  # type: ignore[misc]
-    """The agent's notice, in the middle of an epoch."""
-
-    def __init__(self, runs: FollowedRuns) -> None:
-        self.runs = runs
-
-    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
-        if trainer.global_step == 9:
-            ask(self.runs.folder, then_stop=True)
-
-
 def test_a_notice_saves_and_stops_at_the_next_boundary(whole: FollowedRuns, broken: FollowedRuns) -> None:
     through = fit(whole, ours(whole), module=Validated)
+    with pytest.raises(Killed):
+        fit(broken, ours(broken), Kill(11), module=Validated)
+    ask(broken.folder, then_stop=True)
     with pytest.raises(Stopped) as stopped:
-        fit(broken, TrainhousePlugin(session=broken.attempt()), AskToStop(broken), module=Validated)
-    assert stopped.value.code == EXIT_STOPPED
-    (step,) = broken.saved()
-    assert step >= 9
+        fit(broken, ours(broken), module=Validated)
+    step = 10  # the first boundary after the restored step
+    assert stopped.value.code == EXIT_STOPPED and broken.saved()[-1] == step
     (broken.folder / "request.json").unlink()
     again = fit(broken, ours(broken), module=Validated)
     assert weights_of(again.lightning_module) == weights_of(through.lightning_module)
-    assert broken.points(1) == whole.points(0)[step:]
+    assert broken.points(2) == whole.points(0)[step:]
 
 
 def test_what_the_module_logs_are_metrics_once_each(whole: FollowedRuns) -> None:

@@ -70,8 +70,8 @@ def trainer(folder: Path, *callbacks: TrainerCallback, width: int = 16, evaluate
     )
 
 
-def ours(runs: FollowedRuns, **settings: Any) -> TrainhouseCallback:
-    return TrainhouseCallback(session=runs.attempt(), save_every_steps=3, **settings)
+def ours(runs: FollowedRuns, every: int = 3) -> TrainhouseCallback:
+    return TrainhouseCallback(session=runs.attempt(), save_every_steps=every)
 
 
 def disturbed(runs: FollowedRuns, *steps: int, **arguments: Any) -> Trainer:
@@ -108,6 +108,18 @@ def test_an_interrupted_run_ends_with_the_same_weights(whole: FollowedRuns, brok
     assert set(whole.saved()) == set(broken.saved()) == {*range(3, through.state.global_step, 3), through.state.global_step}
 
 
+def test_a_run_goes_on_at_the_begin_of_an_epoch(whole: FollowedRuns, broken: FollowedRuns) -> None:
+    more = {"evaluates": True, "eval_strategy": "epoch"}
+    through = trainer(whole.folder, ours(whole, 7), **more)
+    through.train()
+    for step in (8, 15):
+        with pytest.raises(Killed):
+            trainer(broken.folder, ours(broken, 7), Kill(step), **more).train()
+    again = trainer(broken.folder, ours(broken, 7), **more)
+    again.train()
+    assert broken.points(2) == whole.points(0)[14:] and weights_of(again.model) == weights_of(through.model)
+
+
 def test_it_computes_what_it_computes_without_trainhouse(whole: FollowedRuns, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     monkeypatch.delenv("TRAINHOUSE_JOB_ID", raising=False)
     alone = trainer(whole.folder / "alone", TrainhouseCallback())
@@ -140,29 +152,20 @@ def test_steps_go_on_while_a_save_is_uploaded(whole: FollowedRuns, in_processes:
     assert whole.saved() == [1, 21]
 
 
-class AskToStop(TrainerCallback):  # type: ignore[misc]
-    """The agent's notice, in the middle of an epoch."""
-
-    def __init__(self, runs: FollowedRuns) -> None:
-        self.runs = runs
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 9:
-            ask(self.runs.folder, then_stop=True)
-
-
 def test_a_notice_saves_and_stops_at_the_next_boundary(whole: FollowedRuns, broken: FollowedRuns) -> None:
     through = trainer(whole.folder, ours(whole))
     through.train()
+    with pytest.raises(Killed):
+        trainer(broken.folder, ours(broken), Kill(11)).train()
+    ask(broken.folder, then_stop=True)
     with pytest.raises(Stopped) as stopped:
-        trainer(broken.folder, TrainhouseCallback(session=broken.attempt()), AskToStop(broken)).train()
-    assert stopped.value.code == EXIT_STOPPED
-    (step,) = broken.saved()
-    assert step >= 9
+        trainer(broken.folder, ours(broken)).train()
+    step = 10  # the first boundary after the restored step
+    assert stopped.value.code == EXIT_STOPPED and broken.saved()[-1] == step
     (broken.folder / "request.json").unlink()
     again = trainer(broken.folder, ours(broken))
     again.train()
-    assert weights_of(again.model) == weights_of(through.model) and broken.points(1) == whole.points(0)[step:]
+    assert weights_of(again.model) == weights_of(through.model) and broken.points(2) == whole.points(0)[step:]
 
 
 def test_logs_are_metrics_once_each(whole: FollowedRuns) -> None:
