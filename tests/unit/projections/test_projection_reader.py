@@ -36,8 +36,11 @@ class Brokers:
 
     def close(self) -> None: ...
 
+    def poll(self, timeout: float) -> Said | None:
+        return next(iter(self.consume(1, timeout)), None)
+
     def consume(self, count: int, timeout: float) -> list[Said]:
-        said, self._says = self._says[:2], self._says[2:]
+        said, self._says = self._says[:1], self._says[1:]
         return said
 
 
