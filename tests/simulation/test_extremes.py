@@ -160,7 +160,8 @@ def test_the_scheduler_goes_on_whatever_agents_and_the_detector_say(values: list
     for _ in range(4):
         control.now_ms += 20_000
         control.take([])
-    again = encode(envelope_of(registered("n3"), id="later", source="s", now_ms=1))
+    # A pool of its own: "default" may have been moved to another partition.
+    again = encode(envelope_of(registered("n3", pool="later"), id="later", source="s", now_ms=1))
     assert not control.take([again]) and "n3" in control.folded.state.nodes
 
 
