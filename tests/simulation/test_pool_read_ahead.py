@@ -9,12 +9,13 @@ import pytest
 from tests.support.core_world import admitted
 from tests.support.fakes.journal_fakes import EPOCH_MS, FakeBroker, FakeLog, LoopClock, MemoryStore, run_virtually
 from trainhouse.events import Event, MovePool, Order, PoolCreated, envelope_of
-from trainhouse.events.model.handover import PoolPart, PoolTaken
+from trainhouse.events.model.handover import PoolPart, PoolPartReceived, PoolTaken
 from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.events.wire.journal import InputRefused, JournalRecord
 from trainhouse.events.wire.topics import CONTROL, DECISIONS
+from trainhouse.scheduler.core.protocol.batch import Limits
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import pool_records
+from trainhouse.scheduler.core.state import pool_records, pool_state
 from trainhouse.scheduler.core.state.state import ScheduleState
 from trainhouse.scheduler.stream.journal.host import JournalHost
 from trainhouse.scheduler.stream.journal.settings import HostSettings
@@ -52,10 +53,11 @@ def land(broker: FakeBroker, number: int, partition: int, event: Event, order: O
     broker.land(CONTROL, partition, str(partition).encode(), value, HEADERS)
 
 
-def host_of(broker: FakeBroker, reads: Reads) -> JournalHost[ScheduleState]:
+def host_of(broker: FakeBroker, reads: Reads, limits: Limits | None = None) -> JournalHost[ScheduleState]:
     machine, log = ScheduleMachine(), FakeLog(broker)
     snapshots = Snapshots(log, MemoryStore(), DECISIONS, machine, offload=reads.offload)
-    return JournalHost(HostSettings(DECISIONS, CONTROL, "a", transactional=True), log, machine, snapshots, LoopClock())
+    settings = HostSettings(DECISIONS, CONTROL, "a", transactional=True, limits=limits or Limits())
+    return JournalHost(settings, log, machine, snapshots, LoopClock())
 
 
 async def decided(broker: FakeBroker, kind: type[Event]) -> JournalRecord:
@@ -106,3 +108,27 @@ def test_what_cannot_be_read_ahead_is_refused_where_it_is_decided(monkeypatch: p
         task.cancel()
 
     run_virtually(scene())
+
+
+def test_a_pool_of_more_parts_than_a_record_takes_is_read_once_and_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = Reads(monkeypatch)
+    monkeypatch.setattr(pool_state, "MAX_PART_BYTES", 300)
+
+    async def scene() -> None:
+        broker = FakeBroker(partitions=2)
+        host = host_of(broker, reads, Limits(batch_bytes=1500))
+        task = asyncio.create_task(host.run())
+        await host.ready.wait()
+        host.on_assigned({0, 1})
+        land(broker, 1, 0, PoolCreated.model_validate({"pool": "default", "partition": 0}))
+        for number in range(2, 12):
+            land(broker, number, 0, admitted(f"job-{number}"))
+        land(broker, 12, 0, MovePool.model_validate({"pool": "default", "to_partition": 1}))
+        await decided(broker, PoolTaken)
+        records = [JournalRecord.decode(e.value) for e in broker.committed(DECISIONS, 1)]
+        assert sum(isinstance(d, PoolPartReceived) for r in records for d in r.decisions) > 2, "more than one record's inputs"
+        assert len(host.followers[1].folded.state.jobs) == 10
+        task.cancel()
+
+    run_virtually(scene())
+    assert reads.beside == [True]

@@ -18,7 +18,7 @@ from trainhouse.events import Event
 from trainhouse.events.model.handover import PoolHandedOver
 from trainhouse.events.wire.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailableError, RecordTooLarge, StateLost
-from trainhouse.scheduler.core.protocol.batch import Pending, Proposer
+from trainhouse.scheduler.core.protocol.batch import Pending, Proposer, bounded
 from trainhouse.scheduler.core.protocol.gate import Written
 from trainhouse.scheduler.core.protocol.machine import ReadsAhead
 from trainhouse.scheduler.stream.cancellation import ended, still_wanted
@@ -153,9 +153,10 @@ class Owner(Generic[S]):
         blocked = len(self._follower.unpublished) > self._pace.max_unpublished
         if not self._waiting and not blocked:
             self._waiting = await self._feed.take(folded.cursor, self._until_tick_s())
-            await self._read_ahead()
         elif blocked:
             await self._follower.until(lambda: len(self._follower.unpublished) <= self._pace.max_unpublished, self._until_tick_s())
+        if not blocked:
+            await self._read_ahead()
         folded = self._follower.folded
         if self._follower.halted:
             return  # its state may be half folded
@@ -196,11 +197,13 @@ class Owner(Generic[S]):
             await self._after_record(self._follower)
 
     async def _read_ahead(self) -> None:
-        """Has large inputs read in another thread; of what was folded meanwhile, they are read again where they are decided on."""
+        """Has the next record's large inputs read in another thread; of what was folded meanwhile, they are read again where they are
+        decided on."""
         machine, folded = self._proposer.machine, self._follower.folded
         if not isinstance(machine, ReadsAhead):
             return
-        read = machine.read_ahead(folded.state, [p.item.envelope.event for p in self._waiting if p.item.envelope is not None])
+        batch = bounded([p for p in self._waiting if p.offset > folded.cursor], self._limits)
+        read = machine.read_ahead(folded.state, [p.item.envelope.event for p in batch if p.item.envelope is not None])
         if read is None:
             return
         try:
