@@ -64,6 +64,8 @@ PROFILE ?= full
 FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tests/integration/test_journey.py \
 	tests/integration/test_stack_up.py tests/integration/test_chaos_short.py tests/integration/test_pool_moves_killed.py \
 	tests/integration/test_control_plane.py tests/integration/test_documentation_alone.py
+# Tests on the shared stack that have a second one, beside the others: half an hour each.
+BESIDE := tests/stack/test_documentation_howto.py
 
 unit: $(STAMP)        ## tests without servers; PROFILE=quick makes a fifth of the random examples
 	@$(BIN)/pytest $(TWO) --hypothesis-profile=$(PROFILE) tests/unit tests/simulation
@@ -74,10 +76,10 @@ integration: $(STAMP) ## tests on real servers, short seeded faults included
 
 # Beside each other, with servers of their own: the first two wait much, the third computes.
 stack: $(STAMP)       ## tests on one whole stack that all of them leave as it is
-	@$(BIN)/pytest tests/stack
+	@$(BIN)/pytest $(BESIDE:%=--ignore=%) tests/stack
 
-faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack
-	@$(BIN)/pytest $(FAULTY)
+faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack; and those of how-to pages, on one of their own
+	@$(BIN)/pytest $(BESIDE) $(FAULTY)
 
 parts: $(STAMP)       ## tests of parts on real servers
 	@$(BIN)/pytest $(TWO) $(FAULTY:%=--ignore=%) tests/contract tests/integration tests/security

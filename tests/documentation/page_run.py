@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,10 +19,15 @@ from tests.documentation.blocks import ROOT, blocks_of, pages, script
 PAGE_TIMEOUT_S = 560.0
 
 
-def pages_to_run(alone: bool) -> list[ParameterSet]:
-    """The pages that have blocks to run, each as a test's parameter; `alone` as `script` has it."""
-    running = (page for page in pages() if any(block.runs(alone) for block in blocks_of(page)))
+def pages_to_run(alone: bool, of: Callable[[Path], bool] = lambda page: True) -> list[ParameterSet]:
+    """The pages that have blocks to run, each as a test's parameter; `alone` as `script` has it, `of`: those of one test's file."""
+    running = (page for page in pages() if of(page) and any(block.runs(alone) for block in blocks_of(page)))
     return [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in running]
+
+
+def is_howto(page: Path) -> bool:
+    """Whether it is one of `docs/howto`."""
+    return page.parent.name == "howto"
 
 
 def run_page(page: Path, environment: Mapping[str, str], folder: Path, alone: bool = False) -> None:
