@@ -83,8 +83,9 @@ def train(session: Session, flags: argparse.Namespace, corpus: Corpus) -> LaidOu
     loader = Windows(corpus.train, flags.context, flags.batch, session.seed, session.data_rank, session.data_size)
     session.track(model=model.tracked, optimizer=optimizer, schedule=schedule, loader=loader)
     began, seen = time.perf_counter(), 0
-    tokens_per_step = flags.batch * flags.context * session.world_size
-    for _ in session.steps(flags.steps, save_every_steps=flags.checkpoint_every or None, tokens_per_step=tokens_per_step):
+    tokens_per_step = flags.batch * flags.context * session.data_size
+    every = flags.checkpoint_every or None
+    for _ in session.steps(flags.steps, save_every_steps=every, tokens_per_step=tokens_per_step, count_flops=True):  # nothing is compiled
         with session.data_wait():
             windows = next(loader).to(session.device)
         optimizer.zero_grad()

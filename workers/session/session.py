@@ -159,18 +159,21 @@ class Session:
         tokens_per_step: float | None = None,
         samples_per_step: float | None = None,
         peak_tflops: float | None = None,
+        count_flops: bool = False,
     ) -> Iterator[int]:
         """Yield the number of each step that is still to do: from the restored one up to `total` (None: for ever).
 
         `save_every_steps` goes before what the spec says about checkpoints. `tokens_per_step`, `samples_per_step`: of all ranks together,
         for the metrics `tokens_per_s` and `samples_per_s`. `peak_tflops` of this rank's device, for `mfu`, where it has no published one.
+        `count_flops`: count the FLOPs of a few steps, for `step/flops` and `mfu`. Not with a `torch.compile`d function in the step: there
+        it would run uncompiled, with `fullgraph=True` raise an error; flex_attention may run out of memory.
         Between steps it saves when due, answers the agent, and reports. Ends with Stopped (a SystemExit) when this rank is to leave.
         """
         boundary = self._boundary
         if save_every_steps is not None:
             boundary.policy = boundary.policy.model_copy(update={"every_steps": save_every_steps, "every_s": None})
             boundary.untracked.asked_anew(boundary.policy)
-        boundary.begin(self._step, total, _amounts(tokens_per_step, samples_per_step, peak_tflops))
+        boundary.begin(self._step, total, _amounts(tokens_per_step, samples_per_step, peak_tflops, count_flops))
         try:
             while total is None or self._step < total:
                 yield self._step
@@ -325,11 +328,11 @@ class Session:
         return self._step
 
 
-def _amounts(tokens_per_step: float | None, samples_per_step: float | None, peak_tflops: float | None) -> Amounts:
+def _amounts(tokens_per_step: float | None, samples_per_step: float | None, peak_tflops: float | None, count_flops: bool) -> Amounts:
     """Raises InvalidUseError."""
     given = {"tokens_per_step": tokens_per_step, "samples_per_step": samples_per_step, "peak_tflops": peak_tflops}
     for name, value in given.items():
         if value is not None and not 0 < value < math.inf:
             raise InvalidUseError(f"steps({name}={value}): give a number above 0")
     per_step = {"tokens": tokens_per_step, "samples": samples_per_step}
-    return Amounts({unit: float(amount) for unit, amount in per_step.items() if amount is not None}, peak_tflops)
+    return Amounts({unit: float(amount) for unit, amount in per_step.items() if amount is not None}, peak_tflops, count_flops)

@@ -38,7 +38,12 @@ class Tables:
 
 @pytest.mark.parametrize(
     ("state", "hours", "rows", "mfu"),
-    [("RUNNING", 0.5, [row("mfu", 0.3)], 0.3), ("SUCCEEDED", None, [], None), ("RUNNING", 0.5, None, None)],
+    [
+        ("RUNNING", 0.5, [row("mfu", 0.3)], 0.3),
+        ("RUNNING", 0.5, [row("mfu", 41.0)], 0.41),
+        ("SUCCEEDED", None, [], None),
+        ("RUNNING", 0.5, None, None),
+    ],
 )
 def test_of_a_job(state: str, hours: float | None, rows: list[dict[str, Any]] | None, mfu: float | None) -> None:
     status = JobStatus.model_construct(job_id="j-1", state=JobState(state), step=3, eta_s=1800.0)

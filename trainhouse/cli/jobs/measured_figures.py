@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _SECONDS = 3600
 _PERCENT = 100
+_MOST_AS_SHARE = 1.5
+"""A program's own `mfu` above it is in percent; the alert `mfu-low` takes it so too."""
 
 
 def figures_of(client: "TrainhouseClient", status: "JobStatus") -> dict[str, float | None]:
@@ -31,9 +33,10 @@ def figures(eta_s: float | None, rows: Iterable[Mapping[str, Any]]) -> dict[str,
     """Returns shares of 1 (`gpu_utilization`, `mfu`), tokens a second, and hours, by name."""
     newest = {str(row["metric"]): float(row["value"]) for row in rows if row["value"] is not None and math.isfinite(float(row["value"]))}
     used = newest.get("system/device_utilization_pct")
+    mfu = newest.get("mfu")
     return {
         "gpu_utilization": None if used is None else used / _PERCENT,
-        "mfu": newest.get("mfu"),
+        "mfu": mfu / _PERCENT if mfu is not None and mfu > _MOST_AS_SHARE else mfu,
         "tokens_per_s": newest.get("tokens_per_s"),
         "estimated_remaining_hours": None if eta_s is None else eta_s / _SECONDS,
     }

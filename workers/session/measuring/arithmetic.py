@@ -59,7 +59,8 @@ def rates_per_s(stretch: Stretch) -> dict[str, float]:
 
 
 def mfu(flops: float | None, steps: int, passed_s: float, peak: float | None) -> float | None:
-    """Returns model FLOPs utilization: FLOPs a second over the device's peak, as a share. None without either, or without a step."""
+    """Returns model FLOPs utilization: FLOPs a second over the device's peak, as a share. None without either or a step, or above 1."""
     if not flops or not peak or steps <= 0 or passed_s <= 0:
         return None
-    return flops * steps / passed_s / peak
+    share = flops * steps / passed_s / peak
+    return share if share <= 1 else None  # more than the peak cannot be: the count or the peak is not this work's

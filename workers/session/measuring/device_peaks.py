@@ -6,6 +6,7 @@ Holds: a name matches as a whole: a part of a device (MIG), or a device that is 
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final, Literal
 
 Precision = Literal["bf16", "fp16", "tf32", "fp32"]
@@ -41,3 +42,14 @@ def peak_flops(device_name: str, precision: Precision | None) -> float | None:
             tera = peaks.get(precision)
             return None if tera is None else tera * _TERA
     return None
+
+
+def mixed_peak(device_name: str, flops: Mapping[Precision | None, float]) -> float | None:
+    """Returns the peak of work in several precisions, each weighted by its FLOPs; None if the peak of one of them is not known."""
+    seconds = 0.0
+    for precision, each in flops.items():
+        peak = peak_flops(device_name, precision)
+        if peak is None:
+            return None
+        seconds += each / peak
+    return sum(flops.values()) / seconds if seconds else None

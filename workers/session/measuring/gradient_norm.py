@@ -39,7 +39,10 @@ class GradientNorm:
             return
         with torch.no_grad():
             norm = torch.nn.utils.get_total_norm(gradients)
-            kept = torch.empty((), dtype=norm.dtype, pin_memory=norm.is_cuda)
+            scale = getattr(optimizer, "grad_scale", None)  # set by GradScaler where the optimizer itself unscales (fused)
+            if scale is not None:
+                norm = norm / scale.to(norm.device)
+            kept = torch.empty((), dtype=norm.dtype, device="cpu", pin_memory=norm.is_cuda)
             kept.copy_(norm, non_blocking=True)
         self._copied = (kept, before, clock.mark())
         took_s = time.monotonic() - began

@@ -10,13 +10,13 @@ Never: changes what the program computes, or is saved or copied with its model.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from trainhouse.workers.session.measuring.device_peaks import Precision
 from trainhouse.workers.session.measuring.flop_count import Shapes
+from trainhouse.workers.session.measuring.guard import Guard, guarded
 from trainhouse.workers.session.steps.worktime import Clock, Hook, HostClock, StreamClock
 
 SAMPLE_EVERY_S = 0.05
@@ -30,21 +30,21 @@ Marks = list[tuple[Any, Any]]
 class Sample:
     """One step's marks, pairs of a begin and an end."""
 
-    __slots__ = ("backward", "forward", "optimizer", "precision", "shapes", "void")
+    __slots__ = ("backward", "forward", "optimizer", "shapes", "void")
 
     def __init__(self) -> None:
         self.forward: Marks = []
         self.backward: Marks = []
         self.optimizer: Marks = []
         self.shapes: Shapes = ()
-        self.precision: Precision | None = None
         self.void = False
 
 
 class StepSplit:
     """Measures one model and its optimizers. Hooks may come from torch's threads, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
+        self.guard = guard or Guard()
         self.samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
         """Steps whose marks are all made, some of them perhaps not reached by the device."""
         self.before_optimizer: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None
@@ -62,13 +62,15 @@ class StepSplit:
         self._last_hook: Any = None
         self._searching: list[Any] = []
         self._searches = 0
-        self._fp32: Precision | None = None
+        self._output_hooks: list[Any] = []
 
     def watch(self, models: Sequence[torch.nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Hooks into them. Call it once. Of a rank with several models (pipeline stages) only the optimizers are measured."""
         for optimizer in optimizers:
-            optimizer.register_step_pre_hook(self._before_optimizer)
-            optimizer.register_step_post_hook(self._after_optimizer)
+            # A wrapper that is no such optimizer, or never ran its base's __init__, is left unmeasured.
+            if isinstance(optimizer, torch.optim.Optimizer) and hasattr(optimizer, "_optimizer_step_pre_hooks"):
+                optimizer.register_step_pre_hook(self._before_optimizer)
+                optimizer.register_step_post_hook(self._after_optimizer)
         if len(models) != 1 or isinstance(models[0], torch.jit.ScriptModule):
             return
         model = models[0]
@@ -76,8 +78,7 @@ class StepSplit:
         if first is not None and first.is_cuda:
             self.clock = StreamClock()
         self._parameters = tuple(p for p in model.parameters() if p.requires_grad)
-        self._fp32 = _fp32_precision(model)
-        model.register_forward_pre_hook(_InputHook(self._enter))
+        model.register_forward_pre_hook(_InputHook(self._enter), with_kwargs=True)
         model.register_forward_hook(_OutputHook(self._leave))
 
     def begin(self, now: float) -> None:
@@ -98,6 +99,7 @@ class StepSplit:
     def end(self, undisturbed: bool) -> Sample | None:
         """It ends. Returns its sample, which counts only if the step is `undisturbed`."""
         sample, self._sample = self._sample, None
+        self._remove_output_hooks()
         self._found(sample)
         if sample is not None and undisturbed and not sample.void:
             self.samples.append(sample)
@@ -121,6 +123,7 @@ class StepSplit:
         known = [ms for ms in times if ms is not None]
         return sum(known) if len(known) == len(times) else None
 
+    @guarded
     def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
         sample = self._sample
         if sample is None or not module.training:
@@ -130,6 +133,7 @@ class StepSplit:
         self._open = self.clock.mark()
         sample.shapes += tuple(tuple(x.shape) for x in _tensors(inputs))
 
+    @guarded
     def _leave(self, module: torch.nn.Module, output: Any) -> None:
         sample, begun, self._open = self._sample, self._open, None
         if sample is None or begun is None:
@@ -138,23 +142,22 @@ class StepSplit:
         if ended is None:
             return
         sample.forward.append((begun, ended))
-        sample.precision = self._precision()
-        found = next((x for x in _tensors(output) if x.requires_grad), None)
+        found = next((x for x in _tensors(output) if x.grad_fn is not None), None)  # a leaf may live on: its hooks would pile up
         if found is not None:
-            found.register_hook(_GradientHook(lambda: self._backward_begins(sample)))  # type: ignore[no-untyped-call]
+            hook = _GradientHook(lambda: self._backward_begins(sample))
+            self._output_hooks.append(found.register_hook(hook))  # type: ignore[no-untyped-call]
 
-    def _precision(self) -> Precision | None:
-        kind = "cuda" if isinstance(self.clock, StreamClock) else "cpu"
-        dtype = next((p.dtype for p in self._parameters), None)
-        if torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
-        named: dict[torch.dtype | None, Precision | None] = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: self._fp32}
-        return named.get(dtype)
+    def _remove_output_hooks(self) -> None:
+        hooks, self._output_hooks = self._output_hooks, []
+        for hook in hooks:
+            hook.remove()
 
+    @guarded
     def _backward_begins(self, sample: Sample) -> None:
         if sample is self._sample and self._going_back is None:
             self._going_back = self.clock.mark()
 
+    @guarded
     def _gradient_came(self, parameter: torch.nn.Parameter) -> None:
         sample = self._sample
         if sample is None or self._going_back is None:
@@ -188,12 +191,14 @@ class StepSplit:
             self._last = self._last_hook = None
             sample.backward.clear()
 
+    @guarded
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._within += 1  # the step of a subclass calls that of its base, which has the hooks too
         if self._sample is not None and self._within == 1:
             self.before_optimizer(optimizer)
             self._stepping = self.clock.mark()
 
+    @guarded
     def _after_optimizer(self, *_: Any) -> None:
         self._within -= 1
         if self._within > 0:
@@ -204,10 +209,10 @@ class StepSplit:
 
 
 class _InputHook(Hook):
-    """Forward pre-hook that passes the module and its inputs on."""
+    """Forward pre-hook that passes the module and its inputs on, positional ones and keywords."""
 
     def _pass_on(self, module: torch.nn.Module, values: tuple[Any, ...]) -> None:
-        self._call(module, values[0] if values else ())
+        self._call(module, values)
 
 
 class _OutputHook(Hook):
@@ -227,21 +232,11 @@ class _GradientHook:
         self._call()
 
 
-def _tensors(value: Any, depth: int = 3) -> list[torch.Tensor]:
+def _tensors(value: Any, depth: int = 4) -> list[torch.Tensor]:
     """The tensors in a module's inputs or output, in nested lists and mappings too."""
     if isinstance(value, torch.Tensor):
         return [value]
     if depth == 0:
         return []
-    parts = value.values() if hasattr(value, "values") else value if isinstance(value, (tuple, list)) else ()
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
     return [x for part in parts for x in _tensors(part, depth - 1)]
-
-
-def _fp32_precision(model: torch.nn.Module) -> Precision | None:
-    """Precision in which a device computes fp32 products of the model; None if convolutions and matrices differ."""
-    matrices = torch.backends.cuda.matmul.fp32_precision == "tf32"
-    convolutions = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
-    convolves = any(isinstance(m, (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)) for m in model.modules())
-    if convolves and matrices != convolutions:
-        return None
-    return "tf32" if matrices else "fp32"

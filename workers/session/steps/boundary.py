@@ -176,7 +176,7 @@ class Boundary:
     def left(self) -> None:
         """The program is out of the steps, however it came there."""
         self._stepping = False
-        self.figures.left(self._progress.step, time.monotonic())
+        self.figures.left()
         self._progress.activity.begin(RankActivity.DONE, time.monotonic(), _now_ms())
 
     def report(self) -> None:

@@ -98,7 +98,7 @@ class WorkTime:
             return
         first = next(model.parameters(), None)
         self._clock = StreamClock() if first is not None and first.is_cuda else HostClock()
-        inner = _inside_of(model)
+        inner = inside_of(model)
         if inner is not model:
             model.register_forward_pre_hook(Hook(self._enter))
         inner.register_forward_pre_hook(Hook(self._open))
@@ -176,7 +176,7 @@ class Hook:
         return Hook, ()
 
 
-def _inside_of(model: torch.nn.Module) -> torch.nn.Module:
+def inside_of(model: torch.nn.Module) -> torch.nn.Module:
     """The module that a wrapper of torch.distributed wraps, or the model itself."""
     fsdp = sys.modules.get("torch.distributed.fsdp")  # costly to import, and there is no such model without it
     wrappers = (DistributedDataParallel, *([fsdp.FullyShardedDataParallel] if fsdp is not None else []))

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import pytest
 import torch
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
+from trainhouse.events import RankActivity
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.logging.sink import open_sink
 from trainhouse.workers.session.measuring import step_split
 from trainhouse.workers.session.measuring.arithmetic import Stretch, mfu, rates_per_s, split_ms, weighted_mean
-from trainhouse.workers.session.measuring.device_peaks import peak_flops
-from trainhouse.workers.session.measuring.flop_count import MAX_SHAPES, FlopCount
+from trainhouse.workers.session.measuring.device_peaks import mixed_peak, peak_flops
+from trainhouse.workers.session.measuring.flop_count import MAX_MISSES, MAX_SHAPES, FlopCount
+from trainhouse.workers.session.measuring.gradient_norm import GradientNorm
 from trainhouse.workers.session.measuring.step_figures import Amounts, StepFigures
 from trainhouse.workers.session.measuring.step_split import StepSplit
 from trainhouse.workers.session.saving.tracked_state import Tracked
@@ -243,7 +246,7 @@ class Run:
         self.optimizer = [torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(optimizers)]
         self.figures.watch(Tracked(model=model, optimizer=self.optimizer))
         self.progress.begin(0, None, 0.0, 0)
-        self.figures.begin(0, 0.0, amounts or Amounts())
+        self.figures.begin(0, 0.0, amounts or Amounts(count_flops=True))
         self.counted = 0
 
     def steps(self, count: int, rows: Callable[[int], int] = lambda step: 8, each: Callable[[int], None] = lambda step: None) -> None:
@@ -259,7 +262,7 @@ class Run:
             each(step)
             self.progress.stepped(step + 1, (step + 1) / 10, 0)
             self.figures.step_ends(step + 1, (step + 1) / 10, undisturbed=True)
-        self.figures.left(count, count / 10)
+        self.figures.left()
 
     def points(self) -> list[dict[str, float]]:
         lines = map(json.loads, (self.context.spool or Path()).read_text().splitlines())
@@ -268,7 +271,7 @@ class Run:
 
 class TestFigures:
     def test_flops_rates_and_mfu_of_a_run(self, tmp_path: Path) -> None:
-        run = Run(tmp_path, net(), Amounts({"tokens": 80.0, "samples": 8.0}, peak_tflops=1e-6))
+        run = Run(tmp_path, net(), Amounts({"tokens": 80.0, "samples": 8.0}, peak_tflops=1e-6, count_flops=True))
         run.steps(140)
         first, second, last = run.points()
         assert run.counted == 1, "FLOPs are counted on one step"
@@ -341,7 +344,7 @@ class TestFigures:
         with pytest.raises(ValueError, match="own making"):
             run.steps(40, each=fails)
         assert _len_torch_dispatch_stack() == 1
-        run.figures.left(3, 0.4)
+        run.figures.left()
         assert _len_torch_dispatch_stack() == 0
 
 
@@ -366,6 +369,214 @@ class TestFlopCount:
         count._counter.flop_registry[torch.ops.aten.mm] = refuses
         assert torch.equal(torch.ones(2, 2) @ torch.ones(2, 2), torch.full((2, 2), 2.0))
         assert count.end() is None
+
+
+class Bare:
+    """An optimizer that is none of torch's."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+
+    def state_dict(self) -> Any:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        self.inner.load_state_dict(state)
+
+
+class Wrapper(torch.optim.Optimizer):
+    """One whose base was never initialized, as accelerate's."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+class Keywords(torch.nn.Module):
+    """Takes keywords only, and returns a named tuple whose field is `values`."""
+
+    Out = namedtuple("Out", "logits values")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(16, 4)
+
+    def forward(self, *, x: torch.Tensor) -> Any:
+        logits = self.layer(x)
+        return self.Out(logits, logits.sum())
+
+
+class Returning(torch.nn.Module):
+    """Returns its own parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.nn.Parameter:
+        return self.weight
+
+
+def count_of(model: torch.nn.Module, work: Callable[[], Any]) -> Any:
+    count = FlopCount()
+    count.watch(model)
+    count.begin()
+    try:
+        work()
+    finally:
+        found = count.end()
+    return found
+
+
+class TestProgramsOfOthers:
+    def test_an_error_turns_the_figures_off_and_is_told_once(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run = Run(tmp_path, net())
+
+        class Broken(HostClock):
+            def mark(self) -> float:
+                raise RuntimeError("CUDA error: device-side assert")
+
+        run.figures._split.clock = Broken()
+        run.steps(60)
+        assert run.points() == [] and _len_torch_dispatch_stack() == 0
+        assert capsys.readouterr().err.count("step figures are off, training goes on: RuntimeError: CUDA error") == 1
+
+    def test_times_that_cannot_be_read_end_the_figures_only(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run = Run(tmp_path, net())
+
+        class Unread(HostClock):
+            def between_ms(self, one: float, other: float) -> float | None:
+                raise RuntimeError("CUDA error")
+
+        run.figures._split.clock = Unread()
+        run.steps(60)
+        assert run.points() == [] and "figures are off" in capsys.readouterr().err
+
+    def test_an_error_within_a_counted_step_leaves_no_counter(self, tmp_path: Path) -> None:
+        run = Run(tmp_path, net())
+
+        def fails(step: int) -> None:
+            if run.figures.counting:
+                run.figures.guard.failed(RuntimeError("of the figures"))
+
+        run.steps(20, each=fails)
+        assert run.counted == 1 and _len_torch_dispatch_stack() == 0 and run.points() == []
+
+    def test_flops_are_counted_only_where_the_program_asks(self, tmp_path: Path) -> None:
+        run = Run(tmp_path, net(), Amounts(peak_tflops=1e-6))
+        compiled = torch.compile(lambda x: x @ x, fullgraph=True, backend="eager")
+        run.steps(60, each=lambda step: compiled(torch.ones(3, 3)))
+        assert run.counted == 0 and run.points() and not {"step/flops", "mfu"} & set(run.points()[-1])
+
+    def test_outputs_with_a_field_values_and_inputs_by_keyword(self) -> None:
+        model, split = Keywords(), StepSplit()
+        split.watch([model], [])
+        samples = []
+        for number in range(4):
+            split.begin(float(number))
+            model(x=torch.ones(8, 16)).logits.sum().backward()
+            torch.ones(3).topk(2)
+            samples.append(split.end(undisturbed=True))
+        assert split.guard.on and split.taken_ms()["backward"]
+        assert [s.shapes for s in samples if s is not None] == [((8, 16),)] * 3
+
+    @pytest.mark.parametrize("kind", [Bare, Wrapper])
+    def test_an_optimizer_without_hooks_is_not_measured(self, tmp_path: Path, kind: Any) -> None:
+        model = net()
+        run = Run(tmp_path, model)
+        figures = StepFigures(run.context, run.progress, run.sink, torch.device("cpu"))
+        figures.watch(Tracked(model=model, optimizer=kind(torch.optim.SGD(model.parameters(), lr=0.1))))
+        assert figures.guard.on
+
+    def test_hooks_of_outputs_do_not_pile_up(self) -> None:
+        for model in (Returning(), net()):
+            split = StepSplit()
+            split.watch([model], [])
+            x = torch.ones(8, 16)
+            for number in range(4):
+                split.begin(float(number))
+                out = model(x)
+                split.end(undisturbed=True)
+                assert not out._backward_hooks
+
+
+class TestCountedSteps:
+    def test_a_disturbed_step_is_counted_again(self, tmp_path: Path) -> None:
+        run = Run(tmp_path, net())
+        torch.manual_seed(7)
+        for step in range(60):
+            run.figures.step_begins(step / 10)
+            run.counted += run.figures.counting
+            evaluates = run.counted == 1 and run.figures.counting
+            for _ in range(5 if evaluates else 1):
+                run.model(torch.randn(8, 16)).square().mean().backward()
+            run.progress.stepped(step + 1, (step + 1) / 10, 0)
+            run.figures.step_ends(step + 1, (step + 1) / 10, undisturbed=not evaluates)
+        run.figures.left()
+        assert run.counted == 2 and run.points()[-1]["step/flops"] == FLOPS
+
+    def test_forward_passes_under_eval_do_not_count(self, tmp_path: Path) -> None:
+        run = Run(tmp_path, net())
+
+        def evaluates(step: int) -> None:
+            run.model.eval()
+            run.model(torch.randn(8, 16))
+            run.model.train()
+
+        run.steps(60, each=evaluates)
+        assert run.points()[-1]["step/flops"] == FLOPS
+
+    def test_a_smaller_last_batch_is_not_tried_for_ever(self, tmp_path: Path) -> None:
+        run = Run(tmp_path, net())
+        run.steps(200, rows=lambda step: 5 if step % 20 == 19 else 8)
+        assert run.counted == 1 + MAX_MISSES and run.points()[-1]["step/flops"] == FLOPS
+
+    def test_an_operation_without_a_formula_makes_the_step_unknown(self) -> None:
+        model, x = net(), torch.ones(8, 16)
+        with torch.library._scoped_library("measured_test", "DEF") as library:
+            library.define("twice(Tensor x) -> Tensor")
+            library.impl("twice", lambda x: 2 * x, "CPU")
+            assert count_of(model, lambda: torch.ops.measured_test.twice(model(x))) is None
+        assert count_of(model, lambda: torch.relu(model(x))) is not None
+
+    def test_the_precision_is_that_of_the_products(self) -> None:
+        model, x = net(), torch.ones(8, 16)
+
+        def work() -> None:
+            with torch.autocast("cpu", torch.bfloat16):
+                model(x)
+            x @ torch.ones(16, 1)
+
+        assert count_of(model, work) == {"bf16": 2 * 8 * (16 * 32 + 32 * 4), "fp32": 2 * 8 * 16}
+
+    def test_a_share_above_the_peak_is_unknown(self) -> None:
+        assert mfu(2.0, 1, 1.0, 1.0) is None
+
+    def test_the_peak_of_mixed_work_is_weighted(self) -> None:
+        assert mixed_peak("NVIDIA A30", {"bf16": 165.0, "tf32": 82.0}) == pytest.approx(247e12 / 2)
+        assert mixed_peak("NVIDIA A30", {"bf16": 165.0, None: 1.0}) is None and mixed_peak("NVIDIA A30", {}) is None
+
+    def test_the_wait_after_the_last_step_is_no_part_of_it(self, tmp_path: Path) -> None:
+        run = Run(tmp_path, net(), Amounts({"tokens": 80.0}))
+        for step in range(25):
+            run.figures.step_begins(step / 10)
+            run.figures.step_ends(step + 1, (step + 1) / 10, undisturbed=True)
+        run.progress.activity.begin(RankActivity.SAVING, 2.5, 0)
+        run.progress.activity.begin(RankActivity.DONE, 100.0, 0)
+        run.figures.left()
+        assert run.points()[-1]["step/total_ms"] == pytest.approx(100) and run.points()[-1]["tokens_per_s"] == pytest.approx(800)
+
+    def test_the_gradient_norm_is_without_the_loss_scale(self) -> None:
+        model, norm = net(), GradientNorm()
+        model(torch.ones(8, 16)).sum().backward()
+        expected = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.grad_scale = torch.tensor(4.0)  # type: ignore[attr-defined]
+        norm.wanted = True
+        norm.measure(optimizer, HostClock())
+        assert norm.taken(HostClock()) == pytest.approx(expected / 4)
 
 
 @pytest.mark.parametrize("given", [{"tokens_per_step": 0}, {"samples_per_step": float("nan")}, {"peak_tflops": -1}])
