@@ -139,7 +139,8 @@ class Trained:
         gang = Gang(context)
         saver: Saver = Unsaved()
         if self._store is not None:
-            settings = CheckpointerSettings(self._job, self._epoch, self._epoch - 1, "spec", seed=SEED, restore_at_most=self._at_most)
+            shares = context.layout.data_shares
+            settings = CheckpointerSettings(self._job, self._epoch, self._epoch - 1, "spec", SEED, self._at_most, data_shares=shares)
             checkpointer = Checkpointer(settings, self._store, gang.control)
             checkpointer.claim()
             saver = CommitSaver(checkpointer, RetentionPolicy(), None)

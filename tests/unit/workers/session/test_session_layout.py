@@ -48,3 +48,10 @@ def test_a_single_rank_has_a_mesh_and_takes_its_group_down() -> None:
     assert mesh.mesh_dim_names == ("pp", "dp", "fsdp", "tp") and mesh.shape == (1, 1, 1, 1) and gang.mesh(Parallelism()) is mesh
     gang.leave()
     assert not dist.is_initialized()
+
+
+def test_shares_of_the_data_by_rank() -> None:
+    assert Parallelism(dp=2, fsdp=2).data_shares == ()
+    assert Parallelism(dp=2, tp=2).data_shares == (0, 0, 1, 1)
+    assert Parallelism(dp=2, pp=2).data_shares == (0, 1, 0, 1)
+    assert Parallelism(tp=2).data_shares == (0, 0)
