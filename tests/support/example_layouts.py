@@ -106,7 +106,7 @@ class Trained:
         with tempfile.TemporaryDirectory() as folder:
             session = self._session(self._context(Path(folder) / "spool.jsonl"))
             flags = flags_of(self._layout, self._ranks)
-            model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), 0)
+            model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), 0, flags.batch)
             optimizer = torch.optim.AdamW(model.parameters())
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
             text = torch.zeros(4096, dtype=torch.uint8)
