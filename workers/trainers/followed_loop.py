@@ -116,9 +116,8 @@ def follow(name: str, session: Session | None, settings: LoopSettings, seeded: C
 
 def check_layout(layout: Parallelism, trainer: str, tensor_parallel: bool = False) -> None:
     """Refuses a layout that the trainer would train as replicas; `tensor_parallel`: it splits layers itself. Raises InvalidUseError."""
-    unused = [
-        f"{name} = {size}" for name, size in (("tp", layout.tp), ("pp", layout.pp)) if size > 1 and not (tensor_parallel and name == "tp")
-    ]
+    sizes = {"tp": 1 if tensor_parallel else layout.tp, "pp": layout.pp}
+    unused = [f"{name} = {size}" for name, size in sizes.items() if size > 1]
     if unused:
         raise InvalidUseError(
             f"parallelism: {', '.join(unused)}, but {trainer} trains each rank as a replica or a shard of one; lay the ranks out by dp and "

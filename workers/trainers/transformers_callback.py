@@ -137,7 +137,8 @@ def _check(loop: FollowedLoop, trainer: Any) -> None:
             "train(resume_from_checkpoint=...): a job resumes from its own checkpoints; leave the argument out, and begin from others by "
             "`trainhouse checkpoint import` and `trainhouse submit --from`"
         )
-    check_layout(session.parallelism, "Trainer")
+    config = trainer.accelerator.parallelism_config
+    check_layout(session.parallelism, "Trainer", config is not None and config.tp_enabled)
     if trainer.is_deepspeed_enabled:
         raise InvalidUseError("TrainingArguments(deepspeed=...): DeepSpeed keeps its state to itself; use DDP or FSDP2 (fsdp_version 2)")
     if args.auto_find_batch_size:
