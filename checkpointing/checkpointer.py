@@ -52,6 +52,7 @@ class CheckpointerSettings:
     `seed`: of the generators of ranks that a restore adds. `restore_at_most`: of this job's own checkpoints begin from no newer one; those
     that are newer are passed over for good. `grace_s`: age from which a chunk that no commit names is sent again.
     `host_memory_bytes`: the most that a rank stages at once; a larger state goes in waves, for which training waits. None: no limit.
+    `data_shares`: by rank, the share of the data that it reads; empty: each its own, in order.
     """
 
     job_id: str
@@ -62,6 +63,7 @@ class CheckpointerSettings:
     restore_at_most: int | None = None
     grace_s: float = GRACE_S
     host_memory_bytes: int | None = None
+    data_shares: tuple[int, ...] = ()
 
 
 class PendingSave:
@@ -131,6 +133,7 @@ class Checkpointer:
         self._objects = objects
         self._writer = Writer(JobId.parse(settings.job_id), Epoch(settings.epoch), AttemptNumber(settings.attempt), uuid.uuid4().hex)
         self._spec_hash = settings.spec_hash
+        self._data_shares = settings.data_shares
         self._ranks = Ranks(process_group)
         self._on_event = on_event
         self._clock = clock
@@ -140,7 +143,7 @@ class Checkpointer:
         self._uploader = InProcessUploader(self._chunks) if helper is None else self._by_helper(helper, settings)
         self._memory = StagingMemory(self._uploader.arena, Copier(), settings.host_memory_bytes, self._warn_once)
         self._saver = Saver(self._ranks, self._chunks, self._chain, self._writer, self._longest_upload_s, self._uploader, self._memory)
-        self._loader = Loader(self._ranks, self._chunks, settings.seed)
+        self._loader = Loader(self._ranks, self._chunks, settings.seed, settings.data_shares)
         self._pruner = Pruner(objects, self._writer.job_id)
         self._claimed = False
         self._restore_at_most = settings.restore_at_most
@@ -216,7 +219,7 @@ class Checkpointer:
         except CheckpointError as error:
             self._publish("CheckpointFailed", now, step=step, reason=str(error))
             raise
-        self._pending = self._upload(staged, About(step, self._spec_hash, now, dict(metrics or {})), then)
+        self._pending = self._upload(staged, About(step, self._spec_hash, now, dict(metrics or {}), self._data_shares), then)
         return self._pending
 
     def _await_pending(self) -> None:
@@ -276,7 +279,7 @@ class Checkpointer:
             staged = saver.stage(state, own, frozenset())
             chain.take_over()
             receipt = saver.send(staged, frozenset())
-            manifest, _ = saver.commit(staged, About(step, self._spec_hash, now, {}), [receipt], self._newest)
+            manifest, _ = saver.commit(staged, About(step, self._spec_hash, now, {}, self._data_shares), [receipt], self._newest)
         finally:
             uploader.close()
         return self._completed(manifest, always_publish=True)

@@ -2,8 +2,8 @@
 
 Holds: a chunk is read once by one rank, verified, and sent to the ranks that need it; nothing of the live state changes before all of
 them are known to be sound, for which the tensors that are read take memory beside the live ones until then. A damaged chunk found by one
-rank is known to all. A store that is away is never taken for damage. With as many ranks as saved, each gets its own state back, bit for
-bit; with another number, `reshard` says what of it carries over.
+rank is known to all. A store that is away is never taken for damage. With as many ranks as saved, and the same share of the data for each,
+each gets its own state back, bit for bit; else `reshard` says what of it carries over.
 """
 
 import warnings
@@ -35,15 +35,16 @@ PerRankConsumer = Callable[[dict[str, Any]], None]
 class Loader:
     """Loads manifests' states. All methods are collective."""
 
-    def __init__(self, ranks: Ranks, chunks: ChunkStore, seed: int = 0) -> None:
+    def __init__(self, ranks: Ranks, chunks: ChunkStore, seed: int = 0, data_shares: tuple[int, ...] = ()) -> None:
         self._ranks = ranks
         self._chunks = chunks
         self._seed = seed
+        self._data_shares = data_shares
 
     def load(self, manifest: Manifest, state: dict[str, Any], consumer: PerRankConsumer) -> list[DamagedError]:
         """Fills `state` and hands this rank's own state to `consumer`. Returns what was damaged; then `state` is as it was.
 
-        Raises InvalidStateError if the checkpoint is sound but is not one of such a state, or not for so many ranks.
+        Raises InvalidStateError if the checkpoint is sound but is not one of such a state, or not for such a gang.
         """
         reads = SharedReads(self._ranks, manifest, self._chunks)
         bodies: dict[int, Body] = {}
@@ -51,7 +52,7 @@ class Loader:
         def hold(number: int, body: Body) -> None:
             bodies[number] = bytes(body)
 
-        problems = reads.fetch(_small_needs(manifest, self._ranks.world_size), hold, keep=True)
+        problems = reads.fetch(_small_needs(manifest, self._shares), hold, keep=True)
         if problems:
             return problems
         skeleton, own = self._ranks.each(lambda: self._open(manifest, bodies))
@@ -71,26 +72,31 @@ class Loader:
 
     def _open(self, manifest: Manifest, bodies: Mapping[int, Body]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The skeleton, and what is this rank's own."""
-        same = manifest.world_size == self._ranks.world_size
+        same = manifest.shares == self._shares
         own = _unpacked(bodies, manifest.ranks[self._ranks.rank]) if same else self._resized(manifest, bodies)
         return _unpacked(bodies, manifest.structure), own
 
     def _resized(self, manifest: Manifest, bodies: Mapping[int, Body]) -> dict[str, Any]:
-        """This rank's own state out of those of another number of ranks. The ranks check the old states in shares."""
-        rank, now = self._ranks.rank, self._ranks.world_size
+        """This rank's own state out of those of ranks with other shares of the data. The ranks divide the check of the old states."""
+        rank, shares = self._ranks.rank, self._shares
+        source = _sources(manifest).get(shares[rank])
         first = _unpacked(bodies, manifest.ranks[0])
         mine: dict[str, Any] | None = None
-        for old in _old_ranks(manifest, rank, now):
+        for old in _old_ranks(manifest, rank, len(shares), source):
             own = first if old == 0 else _unpacked(bodies, manifest.ranks[old])
             try:
                 reshard.check(own, first, old)
             except InvalidStateError as error:
                 raise InvalidStateError(
-                    f"the checkpoint of step {manifest.step} of {manifest.job_id} was saved by {manifest.world_size} ranks, this gang has "
-                    f"{now}: {error}; or ask for a gang of {manifest.world_size}"
+                    f"the checkpoint of step {manifest.step} of {manifest.job_id} was saved by {_difference(manifest, shares, error)}"
                 ) from error
-            mine = own if old == rank else mine
-        return reshard.carried(first, mine, self._seed, rank, manifest.step)
+            mine = own if old == source else mine
+        return reshard.carried(first, mine, self._seed, shares[rank], manifest.step)
+
+    @property
+    def _shares(self) -> tuple[int, ...]:
+        """By rank, the share of the data that it reads."""
+        return self._data_shares or tuple(range(self._ranks.world_size))
 
     def _wanted(self, manifest: Manifest, state: dict[str, Any], skeleton: dict[str, Any]) -> "_Wanted":
         """Chooses what this rank reads, and the target of each tensor: one that its part made, else a new one in host memory."""
@@ -182,16 +188,33 @@ def _filled(live: Mapping[str, torch.Tensor], read: Mapping[str, torch.Tensor]) 
     return {name: tensor.copy_(read[name]) for name, tensor in alike.items()}
 
 
-def _small_needs(manifest: Manifest, ranks: int) -> list[list[int]]:
+def _small_needs(manifest: Manifest, shares: tuple[int, ...]) -> list[list[int]]:
     """By rank, the chunks of the skeleton and of the own states that the rank takes or checks."""
-    same = manifest.world_size == ranks
-    spans = [[manifest.ranks[old] for old in ([rank] if same else _old_ranks(manifest, rank, ranks))] for rank in range(ranks)]
+    same = manifest.shares == shares
+    sources = _sources(manifest)
+    olds = [[r] if same else _old_ranks(manifest, r, len(shares), sources.get(share)) for r, share in enumerate(shares)]
+    spans = [[manifest.ranks[old] for old in of_rank] for of_rank in olds]
     return [sorted({manifest.structure.chunk, *(span.chunk for span in of_rank)}) for of_rank in spans]
 
 
-def _old_ranks(manifest: Manifest, rank: int, ranks: int) -> list[int]:
-    """Ranks of before whose own states this one checks, when their number was another: it shares them with the others."""
-    return sorted({0, *range(rank, manifest.world_size, ranks)})
+def _old_ranks(manifest: Manifest, rank: int, ranks: int, source: int | None) -> list[int]:
+    """Ranks of before whose own states this one takes or checks, when the gang was another: it shares the check with the others."""
+    return sorted({0, source or 0, *range(rank, manifest.world_size, ranks)})
+
+
+def _sources(manifest: Manifest) -> dict[int, int]:
+    """By share of the data, the lowest rank of before that read it."""
+    return {share: rank for rank, share in reversed(list(enumerate(manifest.shares)))}
+
+
+def _difference(manifest: Manifest, shares: tuple[int, ...], error: InvalidStateError) -> str:
+    """The two gangs, what of the old one does not carry over, and the way out."""
+    if len(shares) != manifest.world_size:
+        before = f"{manifest.world_size} ranks"
+        return f"{before}, this gang has {len(shares)}: {error}; or ask for a gang of {manifest.world_size}"
+    rank = next(rank for rank, (old, new) in enumerate(zip(manifest.shares, shares, strict=True)) if old != new)
+    old, new = manifest.shares[rank], shares[rank]
+    return f"as many ranks in another layout, where rank {rank} read share {old} of the data, now {new}: {error}; or keep the layout"
 
 
 def _unpacked(bodies: Mapping[int, Body], span: Span) -> dict[str, Any]:

@@ -37,12 +37,13 @@ MAX_WARNED = 100
 
 @dataclass(frozen=True)
 class About:
-    """Description of a checkpoint: step, spec, time, metrics."""
+    """Description of a checkpoint: step, spec, time, metrics, and the manifest's `data_shares`."""
 
     step: int
     spec_hash: str
     created_at_s: float
     metrics: dict[str, float]
+    data_shares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -250,6 +251,7 @@ class Saver:
             created_at_s=about.created_at_s,
             step=about.step,
             world_size=sum(len(r.own_spans) for r in receipts),
+            data_shares=about.data_shares,
             spec_hash=about.spec_hash,
             parent=parent,
             structure=span(receipts[0].structure_span),

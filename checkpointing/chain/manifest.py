@@ -83,6 +83,9 @@ class Manifest(Entry):
     kind: Literal["checkpoint", "checkpoint/2"] = "checkpoint/2"
     step: int = Field(ge=0)
     world_size: int = Field(ge=1)
+    data_shares: tuple[int, ...] = Field(
+        (), exclude_if=lambda shares: not shares, description="by rank: the share of the data that it read; empty: each its own, in order"
+    )
     spec_hash: str
     parent: int | None = None
     structure: Span = Field(description="everything of the state that is no tensor")
@@ -101,6 +104,11 @@ class Manifest(Entry):
     def has_own_chunks(self) -> bool:
         """True if its chunks lie with its job."""
         return self.kind == "checkpoint/2"
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """By rank, the share of the data that it read."""
+        return self.data_shares or tuple(range(self.world_size))
 
     @property
     def bytes_total(self) -> int:

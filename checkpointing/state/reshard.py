@@ -1,8 +1,9 @@
-"""Resharding of per-rank states when a gang restarts with another number of ranks. Pure.
+"""Resharding of per-rank states when a gang restarts with another number of ranks or other shares of the data. Pure.
 
-Holds: random generators go with their rank; a rank that there was not before gets ones derived from the job's seed, its rank and the step,
-the same on every try. A state that says it speaks of the whole gang (`"scope": "gang"`) goes to every rank as it is. Anything else is
-refused by name: nobody but the program knows what half of a rank's state, or two of them, would mean.
+Holds: random generators go with their share of the data, from the lowest rank that read it to all that read it now; a share that there was
+not before gets ones derived from the job's seed, the share and the step, the same on every try. A state that says it speaks of the whole
+gang (`"scope": "gang"`) goes to every rank as it is. Anything else is refused by name: nobody but the program knows what half of a rank's
+state, or two of them, would mean.
 Never: sees model, optimizer or schedule; `torch.distributed.checkpoint` lays those out anew.
 """
 
@@ -36,11 +37,11 @@ def check(own: Mapping[str, Any], first: Mapping[str, Any], rank: int) -> None:
             )
 
 
-def carried(first: Mapping[str, Any], mine: Mapping[str, Any] | None, seed: int, rank: int, step: int) -> dict[str, Any]:
-    """The own state of new rank `rank`: `mine` is what the old rank of this number saved, None if there was none."""
+def carried(first: Mapping[str, Any], mine: Mapping[str, Any] | None, seed: int, share: int, step: int) -> dict[str, Any]:
+    """The own state of a new rank that reads `share`: `mine` is what an old rank of this share saved, None if there was none."""
     if mine is not None:
         return {name: first[name] if _of_gang(value) else value for name, value in mine.items()}
-    return {name: value if _of_gang(value) else rng.derived(seed, rank, step) for name, value in first.items()}
+    return {name: value if _of_gang(value) else rng.derived(seed, share, step) for name, value in first.items()}
 
 
 def _of_gang(value: object) -> bool:

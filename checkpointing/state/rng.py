@@ -24,9 +24,9 @@ def capture() -> dict[str, Any]:
     }
 
 
-def derived(seed: int, rank: int, step: int) -> dict[str, Any]:
+def derived(seed: int, share: int, step: int) -> dict[str, Any]:
     """As `capture`, of generators that nobody has drawn from: their seed follows from the arguments alone."""
-    number = int.from_bytes(hashlib.sha256(f"{seed}/{rank}/{step}".encode()).digest()[:8])
+    number = int.from_bytes(hashlib.sha256(f"{seed}/{share}/{step}".encode()).digest()[:8])
     on_device = torch.Generator("cuda").manual_seed(number).get_state() if _uses_cuda() else None
     return {
         "python": random.Random(number).getstate(),  # nosec B311  # a training seed, no secret rests on it

@@ -71,6 +71,11 @@ class Parallelism(Model):
         """Share of the data that a rank reads."""
         return rank // self.tp % self.data_size
 
+    @property
+    def data_shares(self) -> tuple[int, ...]:
+        """By rank, the share of the data that it reads; empty where each rank reads its own."""
+        return () if self.data_size == self.ranks else tuple(map(self.data_rank, range(self.ranks)))
+
     def place_of(self, rank: int) -> dict[str, int]:
         """Coordinates of a rank, by dimension."""
         left, place = rank, dict.fromkeys(DIMENSIONS, 0)

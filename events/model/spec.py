@@ -69,7 +69,10 @@ class Gang(Model):
     require: Label | None = Field(None, description="topology level (nvlink, node, rack, pod …) of which one domain must hold all ranks")
     prefer: Label | None = Field(None, description="topology level of which one domain holds all ranks if it can")
     group_ranks: int = Field(
-        1, ge=1, le=65536, description="consecutive ranks, such as a tensor-parallel group, that share one NVLink domain"
+        1,
+        ge=1,
+        le=65536,
+        description="consecutive ranks, such as a tensor-parallel group, that share one NVLink domain; 1: the tp of the layout, if any",
     )
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """Validation errors as sentences for the person who wrote the event.
 
-Holds: each sentence names the field by its path, what is wrong, and, for a misspelt field, the nearest known one.
+Holds: each sentence names the field by its path, where it is about one, what is wrong, and, for a misspelt field, the nearest known one.
 Never: shows the value of an environment variable.
 """
 
@@ -27,7 +27,7 @@ def explain_each(error: ValidationError, model: type[BaseModel]) -> list[tuple[t
 
 
 def _problem(problem: dict[str, Any], model: type[BaseModel]) -> str:
-    path = ".".join(str(p) for p in problem["loc"]) or "data"
+    path = ".".join(str(p) for p in problem["loc"]) or ("" if problem["type"] == "value_error" else "data")
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(problem["loc"][-1]), _fields_at(model, problem["loc"][:-1]), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "; remove it"
@@ -37,7 +37,7 @@ def _problem(problem: dict[str, Any], model: type[BaseModel]) -> str:
     given = problem.get("input")
     open_ = isinstance(given, str | int | float | bool) and "env" not in problem["loc"]
     shown = f" (got {str(given)[:80]!r})" if open_ else ""
-    return f"{path}: {problem['msg']}{shown}"
+    return f"{path + ': ' if path else ''}{problem['msg'].removeprefix('Value error, ')}{shown}"
 
 
 def _fields_at(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:

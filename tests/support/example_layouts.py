@@ -106,7 +106,7 @@ class Trained:
         with tempfile.TemporaryDirectory() as folder:
             session = self._session(self._context(Path(folder) / "spool.jsonl"))
             flags = flags_of(self._layout, self._ranks)
-            model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), 0)
+            model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), 0, flags.batch)
             optimizer = torch.optim.AdamW(model.parameters())
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
             text = torch.zeros(4096, dtype=torch.uint8)
@@ -139,7 +139,8 @@ class Trained:
         gang = Gang(context)
         saver: Saver = Unsaved()
         if self._store is not None:
-            settings = CheckpointerSettings(self._job, self._epoch, self._epoch - 1, "spec", seed=SEED, restore_at_most=self._at_most)
+            shares = context.layout.data_shares
+            settings = CheckpointerSettings(self._job, self._epoch, self._epoch - 1, "spec", SEED, self._at_most, data_shares=shares)
             checkpointer = Checkpointer(settings, self._store, gang.control)
             checkpointer.claim()
             saver = CommitSaver(checkpointer, RetentionPolicy(), None)

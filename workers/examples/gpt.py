@@ -76,7 +76,7 @@ def evaluate(model: LaidOut, windows: Tensor, session: Session, batch: int) -> f
 
 def train(session: Session, flags: argparse.Namespace, corpus: Corpus) -> LaidOut:
     """Train to the last step, from where the newest checkpoint is."""
-    model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), flags.microbatches)
+    model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), flags.microbatches, flags.batch)
     mixed = {"foreach": False} if session.parallelism.tp > 1 else {}  # foreach takes no parameters of different meshes
     optimizer = torch.optim.AdamW(model.parameters(), lr=flags.lr, betas=(0.9, 0.98), weight_decay=0.01, **mixed)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, flags.steps))

@@ -38,16 +38,17 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 class LaidOut:
     """This rank's part of the model. `parts`: the modules to track and to optimize, one or several pipeline stages."""
 
-    def __init__(self, session: Session, model: ByteGPT, microbatches: int) -> None:
+    def __init__(self, session: Session, model: ByteGPT, microbatches: int, batch: int) -> None:
         self.layout, self._device = session.parallelism, session.device
         self._mesh = session.mesh if session.world_size > 1 else None
         stages = stages_of(self.layout)
-        _check(self.layout, model, stages)
+        microbatches = microbatches or self.layout.pp
+        check(self.layout, model, stages, batch, microbatches)
         mine = range(stages)[session.parallelism.place_of(session.rank)["pp"] :: self.layout.pp]
         whole = model.to(session.device)
         self.parts = [self._wrapped(whole.stage(number, stages) if stages > 1 else whole) for number in mine]
         self._is_first, self._is_last = 0 in mine, stages - 1 in mine
-        self._pipeline = self._scheduled(list(mine), stages, microbatches or self.layout.pp) if stages > 1 else None
+        self._pipeline = self._scheduled(list(mine), stages, microbatches) if stages > 1 else None
 
     def step(self, windows: Tensor) -> Tensor:
         """Adds the gradients of `(batch, context + 1)` windows, and returns the mean loss over all data ranks."""
@@ -163,9 +164,12 @@ def stages_of(layout: Parallelism) -> int:
     return layout.pp * (STAGES_A_RANK if layout.pp > 1 and schedule_of(layout) is PipelineSchedule.INTERLEAVED else 1)
 
 
-def _check(layout: Parallelism, model: ByteGPT, stages: int) -> None:
-    """Raises ValueError where the model does not divide."""
+def check(layout: Parallelism, model: ByteGPT, stages: int, batch: int, microbatches: int) -> None:
+    """Raises ValueError where the model or the batch does not divide."""
     if len(model.blocks) < stages:
         raise ValueError(f"{len(model.blocks)} layers for {stages} pipeline stages; give --layers {stages}, or a smaller pp")
     if model.heads % layout.tp:
         raise ValueError(f"{model.heads} heads do not divide by tp = {layout.tp}; give --heads a multiple of it, or a smaller tp")
+    if stages > 1 and batch % microbatches:
+        way = f"give --batch a multiple of {microbatches}, or --microbatches N"
+        raise ValueError(f"batch {batch} does not divide into {microbatches} microbatches; {way}")

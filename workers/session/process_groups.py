@@ -1,7 +1,7 @@
 """This rank's process groups: the one that training uses, a small gloo one on which ranks agree, and those of a mesh.
 
-Holds: every group has a timeout, those of a mesh torch's own. A single rank needs no group but for a mesh. A group that the script made
-itself is used as it is.
+Holds: every group has the session's timeout; those of a mesh have torch's own where torch has no `set_timeout`. A single rank needs no
+group but for a mesh. A group that the script made itself is used as it is.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,15 @@ class Gang:
                 self._mine = True
             sizes = tuple(getattr(layout, name) for name in DIMENSIONS)
             self._mesh = init_device_mesh(self.device.type, sizes, mesh_dim_names=DIMENSIONS)
+            self._limit(self._mesh)
         return self._mesh
+
+    def _limit(self, mesh: DeviceMesh) -> None:
+        """Sets the timeout of the groups that the mesh made; a dimension of all ranks may have the default group, which it did not make."""
+        if hasattr(dist, "set_timeout"):
+            for group in mesh.get_all_groups():
+                if group is not dist.group.WORLD:
+                    dist.set_timeout(timedelta(seconds=self._timeout_s), group)
 
     def agree(self, wishes: Wishes) -> Wishes:
         """The maximum of what all ranks wish. Blocks until all have called it."""

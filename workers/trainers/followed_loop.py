@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainhouse.checkpointing.state import rng
+from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.session import Session
@@ -111,6 +112,17 @@ def follow(name: str, session: Session | None, settings: LoopSettings, seeded: C
     if before is not None:
         rng.restore(before)
     return FollowedLoop(started, settings)
+
+
+def check_layout(layout: Parallelism, trainer: str, tensor_parallel: bool = False) -> None:
+    """Refuses a layout that the trainer would train as replicas; `tensor_parallel`: it splits layers itself. Raises InvalidUseError."""
+    sizes = {"tp": 1 if tensor_parallel else layout.tp, "pp": layout.pp}
+    unused = [f"{name} = {size}" for name, size in sizes.items() if size > 1]
+    if unused:
+        raise InvalidUseError(
+            f"parallelism: {', '.join(unused)}, but {trainer} trains each rank as a replica or a shard of one; lay the ranks out by dp and "
+            "fsdp alone, or train by a loop of your own, as workers/examples/gpt.py does"
+        )
 
 
 def warn_once(loop: FollowedLoop, sentence: str) -> None:

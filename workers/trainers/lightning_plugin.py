@@ -18,7 +18,7 @@ from lightning.pytorch.loggers import Logger
 from trainhouse.checkpointing.state import rng
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.session import Session
-from trainhouse.workers.trainers.followed_loop import EVALUATION_LIMIT_S, FollowedLoop, LoopSettings, follow, warn_once
+from trainhouse.workers.trainers.followed_loop import EVALUATION_LIMIT_S, FollowedLoop, LoopSettings, check_layout, follow, warn_once
 from trainhouse.workers.trainers.libraries import LIGHTNING, require
 from trainhouse.workers.trainers.lightning_state import LightningProgress
 
@@ -169,6 +169,7 @@ def _check(loop: FollowedLoop, trainer: Any) -> None:
             f"Trainer counts {trainer.world_size} processes, the job {loop.session.world_size} ranks: devices × num_nodes is the gang, "
             f"one device for each rank of a node"
         )
+    check_layout(loop.session.parallelism, "Trainer", type(trainer.strategy).__name__ == "ModelParallelStrategy")
     if type(trainer.strategy).__name__ == "DeepSpeedStrategy":
         raise InvalidUseError("Trainer(strategy='deepspeed'): DeepSpeed keeps its state to itself; use 'ddp' or ModelParallelStrategy")
     if trainer.reload_dataloaders_every_n_epochs:

@@ -17,7 +17,7 @@ from transformers import Trainer, TrainerCallback
 from trainhouse.checkpointing.state import rng
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.session import Session
-from trainhouse.workers.trainers.followed_loop import EVALUATION_LIMIT_S, FollowedLoop, LoopSettings, follow, warn_once
+from trainhouse.workers.trainers.followed_loop import EVALUATION_LIMIT_S, FollowedLoop, LoopSettings, check_layout, follow, warn_once
 from trainhouse.workers.trainers.libraries import ACCELERATE, TRANSFORMERS, require
 from trainhouse.workers.trainers.trainer_state import TrainerProgress
 
@@ -137,6 +137,8 @@ def _check(loop: FollowedLoop, trainer: Any) -> None:
             "train(resume_from_checkpoint=...): a job resumes from its own checkpoints; leave the argument out, and begin from others by "
             "`trainhouse checkpoint import` and `trainhouse submit --from`"
         )
+    config = trainer.accelerator.parallelism_config
+    check_layout(session.parallelism, "Trainer", config is not None and config.tp_enabled)
     if trainer.is_deepspeed_enabled:
         raise InvalidUseError("TrainingArguments(deepspeed=...): DeepSpeed keeps its state to itself; use DDP or FSDP2 (fsdp_version 2)")
     if args.auto_find_batch_size:

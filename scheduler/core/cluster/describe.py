@@ -7,7 +7,7 @@ from trainhouse.scheduler.core.cluster.shape import GIB, WHOLE, Block, Shape
 
 
 def needs(shape: Shape) -> str:
-    """For example: 64 devices of type H100 in one rack; 16 to 64 devices; 250/1000 of one device."""
+    """For example: 64 devices of type H100 in one rack; 16 to 64 devices in steps of 4; 250/1000 of one device."""
     text = " and ".join(_block(shape, b) for b in shape.blocks)
     if shape.require:
         text += f" in one {shape.require}"
@@ -22,7 +22,7 @@ def _block(shape: Shape, block: Block) -> str:
     if shape.milli < WHOLE:
         text = f"{shape.milli}/1000 of one device"
     elif shape.min_ranks and shape.min_ranks < shape.ranks:
-        text = f"{shape.min_ranks} to {shape.ranks} devices"
+        text = f"{shape.min_ranks} to {shape.ranks} devices" + (f" in steps of {shape.step}" if shape.step > 1 else "")
     else:
         text = f"{block.ranks} device{'' if block.ranks == 1 else 's'}"
     if block.types:

@@ -23,6 +23,8 @@ from trainhouse.workers.session.saving.tracked_state import Tracked
 SEED = 11
 RESIZES = ((2, 1), (1, 2), (2, 4), (4, 3), (2, 2))
 STEPS_BEFORE, STEPS_AFTER = 3, 2
+TP, PP = (0, 0, 1, 1), (0, 1, 0, 1)  # shares of the data by rank of dp=2, tp=2 and of dp=2, pp=2
+Shares = tuple[tuple[int, ...], tuple[int, ...]]
 # 7 of them do not divide by any gang's rows, so shards are uneven.
 ROWS = 7
 
@@ -103,19 +105,45 @@ def _same_shards(training: Training) -> bool:
     return torch.equal(training.sharded.to_local(), expected.to_local()) and torch.equal(training.sharded.full_tensor(), training.whole)
 
 
-def refused(store: Any, old: dist.ProcessGroup | None, new: dist.ProcessGroup | None, job: str, own: dict[str, Any]) -> dict[str, Any]:
+Gangs = tuple[dist.ProcessGroup | None, dist.ProcessGroup | None]
+
+
+def refused(store: Any, gangs: Gangs, job: str, own: dict[str, Any], shares: Shares = ((), ())) -> dict[str, Any]:
     """What the new gang is told about own states that do not carry over; its own state stays as it was."""
+    old, new = gangs
     if old is not None:
-        at = Checkpointer(CheckpointerSettings(job, 1, 0, "spec"), store, old)
+        at = Checkpointer(CheckpointerSettings(job, 1, 0, "spec", data_shares=shares[0]), store, old)
         at.save({"w": torch.ones(3)}, own, 7, 1.0)
     dist.barrier()
     said: dict[str, Any] = {}
     if new is not None:
         state = {"w": torch.zeros(3)}
         try:
-            Checkpointer(CheckpointerSettings(job, 2, 1, "spec"), store, new).restore(state, lambda own: None)
+            Checkpointer(CheckpointerSettings(job, 2, 1, "spec", data_shares=shares[1]), store, new).restore(state, lambda own: None)
         except InvalidStateError as error:
             said = {"error": str(error), "untouched": bool((state["w"] == 0).all())}
+    dist.barrier()
+    return said
+
+
+def drawn(store: Any, gangs: Gangs, job: str, shares: Shares) -> dict[str, Any]:
+    """What this rank's generators would have drawn next when it saved, and what they draw after a restore with other shares."""
+    (old, new), said = gangs, dict[str, Any]()
+    if old is not None:
+        rank = dist.get_rank(old)
+        torch.manual_seed(shares[0][rank] if shares[0] else rank)
+        random.seed(torch.initial_seed())
+        np.random.seed(torch.initial_seed())
+        own = {"randomness": rng.capture()}
+        Checkpointer(CheckpointerSettings(job, 1, 0, "spec", SEED, data_shares=shares[0]), store, old).save(
+            {"w": torch.ones(3)}, own, 7, 1.0
+        )
+        said["before"] = draws()
+    dist.barrier()
+    if new is not None:
+        settings = CheckpointerSettings(job, 2, 1, "spec", SEED, data_shares=shares[1])
+        Checkpointer(settings, store, new).restore({"w": torch.zeros(3)}, lambda own: rng.restore(own["randomness"]))
+        said["after"] = draws()
     dist.barrier()
     return said
 
@@ -124,8 +152,13 @@ def in_each_process(store: Any, mine: Groups) -> dict[Any, Any]:
     """Everything that the tests ask for, in one of the four processes."""
     rank = dist.get_rank()
     said: dict[Any, Any] = {(a, b): resized(store, mine[a], mine[b], f"j{a}-{b}") for a, b in RESIZES}
-    said["plain loader"] = refused(store, mine[2], mine[4], "plain", {"randomness": rng.capture(), "loader": {"position": rank}})
-    said["other places"] = refused(store, mine[4], mine[2], "other", {"loader": {"scope": "gang", "taken": 0 if rank < 3 else 9}})
+    said["plain loader"] = refused(store, (mine[2], mine[4]), "plain", {"randomness": rng.capture(), "loader": {"position": rank}})
+    said["other places"] = refused(store, (mine[4], mine[2]), "other", {"loader": {"scope": "gang", "taken": 0 if rank < 3 else 9}})
+    said["other shares"] = refused(store, (mine[4], mine[4]), "shares", {"loader": {"position": rank}}, ((), TP))
+    said["other order"] = refused(store, (mine[4], mine[4]), "order", {"loader": {"position": rank}}, (PP, TP))
+    said["same shares"] = refused(store, (mine[4], mine[4]), "same", {"loader": {"position": rank}}, (TP, TP))
+    for name, ranks, old in (("grown", 2, (0, 0)), ("laid out anew", 4, ())):
+        said[name] = drawn(store, (mine[ranks], mine[4]), name.replace(" ", "-"), (old, TP))
     return said
 
 
@@ -176,6 +209,21 @@ def test_what_does_not_carry_over_is_refused_by_name(gangs: list[dict[Any, Any]]
         assert '"scope": "gang"' in told["error"] and "ask for a gang of 2" in told["error"]
     for said in gangs[:2]:
         assert "'loader' says that it speaks of the whole gang, but rank 3 and rank 0 saved different ones" in said["other places"]["error"]
+
+
+def test_as_many_ranks_with_other_shares_of_the_data_do_not_take_each_others_loader(gangs: list[dict[Any, Any]]) -> None:
+    for said in gangs:
+        other, order = said["other shares"], said["other order"]
+        assert other["untouched"] and order["untouched"] and not said["same shares"]
+        assert "as many ranks in another layout, where rank 1 read share 1 of the data, now 0: the state of 'loader'" in other["error"]
+        assert "rank 1 read share 1 of the data, now 0" in order["error"] and "keep the layout" in order["error"]
+
+
+def test_generators_of_one_share_stay_alike(gangs: list[dict[Any, Any]]) -> None:
+    grown, anew = [said["grown"] for said in gangs], [said["laid out anew"] for said in gangs]
+    assert grown[0]["after"] == grown[1]["after"] == grown[0]["before"]
+    assert grown[2]["after"] == grown[3]["after"] != grown[0]["after"], "those of a new share are derived"
+    assert [r["after"] for r in anew] == [anew[share]["before"] for share in TP]
 
 
 def test_ranks_with_different_parts_are_refused() -> None:

@@ -1,5 +1,7 @@
 """From typed options to specs."""
 
+from dataclasses import replace
+
 import pytest
 
 from trainhouse.cli.jobs.spec_build import Typed, default_name, fields_of, parse_data, parse_duration_s, specs_of
@@ -57,6 +59,8 @@ def test_a_layout_is_typed_as_pairs_and_goes_on_top_of_a_files() -> None:
     assert spec.parallelism.model_dump(mode="json") == {"dp": 2, "fsdp": 1, "tp": 1, "pp": 2, "schedule": "GPipe"}
     with pytest.raises(CliError, match="--parallelism 'tp': write --parallelism NAME=VALUE"):
         fields_of(Typed(command=("x",), parallelism="tp"), {}, "ada")
+    with pytest.raises(CliError, match="--parallelism '': write --parallelism NAME=VALUE"):
+        fields_of(Typed(command=("x",), parallelism=""), {}, "ada")
     for wrong, message in (
         ("tp=two", "valid integer"),
         ("tp=2", "but the gang has ranks = 1"),
@@ -64,6 +68,16 @@ def test_a_layout_is_typed_as_pairs_and_goes_on_top_of_a_files() -> None:
     ):
         with pytest.raises(CliError, match=message):
             specs_of(fields_of(Typed(command=("x",), parallelism=wrong), {}, "ada"), None)
+
+
+def test_an_empty_line_of_a_file_counts_as_not_there() -> None:
+    base = dict.fromkeys(("runtime", "parallelism", "env", "labels", "hyperparameters", "secrets", "checkpoint", "limits"))
+    typed = Typed(command=("x",), gang=2, parallelism="tp=2", env=("A=1",), labels=("b=2",), hyperparameters=("c=3",), secrets=("D",))
+    fields = fields_of(replace(typed, every_steps=4, restarts=5), base, "ada")
+    (spec,) = specs_of(fields, None)
+    assert spec.parallelism is not None and spec.parallelism.tp == 2
+    assert (spec.env, spec.labels, spec.hyperparameters, spec.secrets) == ({"A": "1"}, {"b": "2"}, {"c": 3}, ("D",))
+    assert (spec.checkpoint.every_steps, spec.limits.restarts) == (4, 5)
 
 
 def test_the_launchers_variables_are_refused() -> None:

@@ -11,11 +11,13 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from trainhouse.events import InvalidEvent, JobStatus, JobSubmitted, Order, UnknownEventType, envelope_of
+from trainhouse.events import InvalidEvent, JobSpec, JobStatus, JobSubmitted, Order, UnknownEventType, envelope_of
 from trainhouse.events.wire import schemas
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.upcast import Upcasters
+from trainhouse.events.wire.validation_messages import explain_validation
 
 SAMPLES = sorted((Path(schemas.__file__).parents[1] / "contract" / "samples").glob("*.json"))
 DATA = {"job_id": "hello", "spec": {"gang": 2, "runtime": {"command": ["python", "train.py"]}}}
@@ -72,6 +74,14 @@ def test_readers_skip_unknown_fields_but_writers_and_public_input_do_not() -> No
         decode(BY_HAND.replace(b'"gang":2', b'"gang":2,"priorty":1'))
     with pytest.raises(ValueError, match="statusseq"):
         JobStatus.model_validate({"job_id": "j", "status_seq": 1, "state": "RUNNING", "statusseq": 2})
+
+
+def test_what_is_wrong_with_several_fields_together_is_said_without_a_path() -> None:
+    with pytest.raises(ValidationError) as caught:
+        JobSpec.model_validate({"gang": 2, "parallelism": {"tp": 4}, "runtime": {"command": ["x"]}})
+    assert explain_validation(caught.value, JobSpec).startswith("parallelism: dp × fsdp × tp × pp = 1 × 1 × 4 × 1 = 4, but the gang has")
+    with pytest.raises(InvalidEvent, match=r"submitted\.v1: spec\.gang: min_ranks = 3 is more than ranks = 2"):
+        decode(BY_HAND.replace(b'"gang":2', b'"gang":{"ranks":2,"min_ranks":3}'))
 
 
 def _bad() -> Iterator[tuple[bytes, str]]:

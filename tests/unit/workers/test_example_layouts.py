@@ -5,11 +5,22 @@ from typing import Any
 import pytest
 
 from tests.support.example_layouts import TOLERANCE, judged, layouts_of, losses_alone, name_of, pairs_of, run_all
+from trainhouse.events.model.parallelism import Parallelism
+from trainhouse.workers.examples.laid_out import check
+from trainhouse.workers.examples.model import ByteGPT
 
 RANKS = 4
 NAMES = [name_of(layout) for layout in layouts_of(RANKS)]
 PAIRS = [(name_of(saved), name_of(other)) for saved, other in pairs_of(RANKS)]
 pytestmark = pytest.mark.timeout(600)
+
+
+def test_a_batch_that_does_not_divide_into_microbatches_is_refused_with_the_way_out() -> None:
+    model, layout = ByteGPT(8, 3, 2, 4), Parallelism(pp=3)
+    with pytest.raises(ValueError, match="batch 16 does not divide into 3 microbatches; give --batch a multiple of 3, or --microbatches N"):
+        check(layout, model, 3, 16, 3)
+    check(layout, model, 3, 15, 3)
+    check(Parallelism(), model, 1, 16, 3)
 
 
 @pytest.fixture(scope="module")

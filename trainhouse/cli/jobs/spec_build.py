@@ -70,7 +70,7 @@ def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dic
     ):
         if value is not None:
             _part(fields, part)[name] = value
-    if typed.parallelism:
+    if typed.parallelism is not None:
         _part(fields, "parallelism").update(sweep.parse_values(typed.parallelism.split(","), "--parallelism"))
     if typed.data:
         fields["data"] = parse_data(typed.data)
@@ -79,7 +79,7 @@ def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dic
     if typed.labels:
         _part(fields, "labels").update(dict(sweep.parse_pair(e, "--label") for e in typed.labels))
     if typed.secrets:
-        fields["secrets"] = sorted({*fields.get("secrets", ()), *typed.secrets})
+        fields["secrets"] = sorted({*(fields.get("secrets") or ()), *typed.secrets})
     if typed.hyperparameters:
         _part(fields, "hyperparameters").update(sweep.parse_values(typed.hyperparameters, "--hyperparameter"))
     fields.setdefault("name", default_name(_part(fields, "runtime").get("command") or ()))
@@ -96,7 +96,9 @@ def _at(fields: dict[str, Any], point: dict[str, sweep.Value]) -> dict[str, Any]
 
 def _part(fields: dict[str, Any], name: str) -> dict[str, Any]:
     """A mapping of the spec, made where it is not there. Something else in its place is left for validation to name."""
-    part = fields.setdefault(name, {})
+    if fields.get(name) is None:  # an empty line of a file
+        fields[name] = {}
+    part = fields[name]
     return part if isinstance(part, dict) else {}
 
 

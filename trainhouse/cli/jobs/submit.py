@@ -53,7 +53,7 @@ def submit(
     gang: Annotated[Optional[int], typer.Option("--gang", "-n", help="Ranks, one device each.")] = None,  # noqa: UP045
     parallelism: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="dp=2,tp=2", help="Layout over the ranks: dp, fsdp, tp, pp, schedule; their product is the gang."),
+        typer.Option(metavar="dp=2,tp=2", help="Layout, over the file's: dp, fsdp, tp, pp, schedule; their product is the gang."),
     ] = None,
     device: Annotated[Optional[str], typer.Option(help="Device type: any, cpu, or a GPU's type.")] = None,  # noqa: UP045
     env: Annotated[Optional[list[str]], typer.Option("--env", "-e", metavar="K=V", help="Environment; repeatable.")] = None,  # noqa: UP045

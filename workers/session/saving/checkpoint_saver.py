@@ -270,6 +270,7 @@ def open_saver(context: Context, gang: Gang, sink: Sink, helper: UploadHelper | 
         seed=context.seed,
         restore_at_most=context.restore_at_most,
         host_memory_bytes=None if gib is None else int(gib * 2**30),
+        data_shares=context.layout.data_shares,
     )
     checkpointer = Checkpointer(settings, objects, gang.control, helper=helper, on_event=on_event)
     checkpointer.claim()

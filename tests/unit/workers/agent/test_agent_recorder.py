@@ -96,6 +96,25 @@ def test_different_collectives_are_told() -> None:
     assert found is not None and found.disagree and "nccl:all_gather" in found.sentence
 
 
+def _at(rank: int, group: str, members: tuple[int, ...], begun: int, done: int, what: str = "nccl:all_reduce [512] Float") -> str:
+    return AtCollective(rank, group, min(done + 1, begun), what, begun, done, members).line()
+
+
+def test_groups_of_one_description_are_apart() -> None:
+    """torch describes each group of a dimension alike; here fsdp=2, pp=2, and rank 3 stopped without a dump."""
+    first = [_at(rank, "mesh_fsdp", (0, 1), 30, 30, "nccl:all_gather [7] Float") for rank in (0, 1)]
+    for lines in ([*first, _at(2, "mesh_fsdp", (2, 3), 41, 40)], [_at(2, "mesh_fsdp", (2, 3), 30, 29), *first]):
+        found = recorder_finding(lines)
+        assert found is not None and found.absent == (3,) and not found.disagree, found
+        assert "rank 2 waits for rank 3, which left no dump" in found.sentence
+
+
+def test_a_rank_that_waits_in_another_group_is_not_what_its_group_waits_for() -> None:
+    lines = [_at(0, "mesh_tp", (0, 1), 9, 8), _at(1, "mesh_tp", (0, 1), 8, 8), _at(1, "mesh_zz", (1, 3), 5, 4)]
+    found = recorder_finding(lines)
+    assert found is not None and found.absent == (3,), found
+
+
 def test_json_is_read_too() -> None:
     assert standing(0, parse(json.dumps(_nccl(0, begun=3, done=2)).encode()))[0].at == 3
 

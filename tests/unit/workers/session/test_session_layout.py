@@ -1,13 +1,16 @@
 """The layout of a session: from the spec or the environment, at the number of ranks that there are; a mesh of one rank."""
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+import torch
 import torch.distributed as dist
 
 from tests.support.core_world import spec
-from trainhouse.events.model.parallelism import Parallelism
+from tests.support.gloo_gang import Groups, run_gang
+from trainhouse.events.model.parallelism import DIMENSIONS, Parallelism
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.session import InvalidUseError
 from trainhouse.workers.session.context import Context
@@ -48,3 +51,28 @@ def test_a_single_rank_has_a_mesh_and_takes_its_group_down() -> None:
     assert mesh.mesh_dim_names == ("pp", "dp", "fsdp", "tp") and mesh.shape == (1, 1, 1, 1) and gang.mesh(Parallelism()) is mesh
     gang.leave()
     assert not dist.is_initialized()
+
+
+def _timeouts(store: Any, groups: Groups) -> dict[Any, Any]:
+    """Seconds of the timeout of each dimension's group."""
+    context = Context(rank=dist.get_rank(), world_size=2, backend="gloo")
+    mesh = Gang(context, timeout_s=41.0).mesh(Parallelism(tp=2))
+    return {name: _timeout_s(mesh.get_group(name)) for name in DIMENSIONS} | {"whole": _timeout_s(dist.group.WORLD)}
+
+
+def _timeout_s(group: Any) -> float:
+    return float(group._get_backend(torch.device("cpu")).options._timeout.total_seconds())
+
+
+def test_groups_of_a_mesh_have_the_sessions_timeout(tmp_path: Path) -> None:
+    for found in run_gang(_timeouts, tmp_path, __name__, world=2):
+        whole = found.pop("whole")
+        assert whole == 120.0, "the program's own group is used as it is"
+        assert found.pop("tp") in (41.0, whole) and set(found.values()) == {41.0}
+
+
+def test_shares_of_the_data_by_rank() -> None:
+    assert Parallelism(dp=2, fsdp=2).data_shares == ()
+    assert Parallelism(dp=2, tp=2).data_shares == (0, 0, 1, 1)
+    assert Parallelism(dp=2, pp=2).data_shares == (0, 1, 0, 1)
+    assert Parallelism(tp=2).data_shares == (0, 0)

@@ -14,8 +14,10 @@ from tests.support.followed_runs import FollowedRuns, weights_of
 from tests.support.waiting import until
 from tests.unit.workers.session.test_session_boundary import ask
 from trainhouse.checkpointing.errors import InvalidStateError
+from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.workers import TrainhousePlugin
 from trainhouse.workers.session import EXIT_STOPPED, InvalidUseError, Session, Stopped
+from trainhouse.workers.trainers.followed_loop import check_layout
 from trainhouse.workers.trainers.libraries import LIGHTNING, check
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -269,6 +271,17 @@ def test_what_cannot_be_followed_is_refused(whole: FollowedRuns) -> None:
     fit(whole, plugin, max_epochs=2)
     with pytest.raises(InvalidUseError, match="this process has trained before"):
         fit(whole, plugin, max_epochs=2)
+
+
+def test_a_layout_that_would_train_as_replicas_is_refused() -> None:
+    check_layout(Parallelism(dp=2, fsdp=2), "Trainer")
+    check_layout(Parallelism(dp=2, tp=2), "Trainer", tensor_parallel=True)
+    with pytest.raises(
+        InvalidUseError, match=r"parallelism: tp = 2, pp = 2, but Trainer trains each rank as a replica.*by dp and fsdp alone"
+    ):
+        check_layout(Parallelism(tp=2, pp=2), "Trainer")
+    with pytest.raises(InvalidUseError, match=r"parallelism: pp = 2, but Trainer"):
+        check_layout(Parallelism(tp=2, pp=2), "Trainer", tensor_parallel=True)
 
 
 def test_checkpoints_of_lightnings_own_are_left_and_said_once(whole: FollowedRuns, capfd: Any) -> None:

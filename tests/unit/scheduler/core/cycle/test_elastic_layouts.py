@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.core_world import spec
 from tests.support.preempt_world import NOW_MS, POOL, cycle, fleet, run, waiting
 from tests.support.profiles import examples
+from trainhouse.scheduler.core.cluster.describe import needs
 from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import ranks_of
 from trainhouse.scheduler.core.cycle.book import Book
@@ -38,6 +39,9 @@ def test_what_a_layout_asks_of_placement() -> None:
     elastic = {"ranks": 16, "min_ranks": 8}
     shape = shape_of(spec(gang=elastic, parallelism={"dp": 4, "tp": 2, "pp": 2}))
     assert (shape.group, shape.replica, shape.step, shape.min_ranks) == (2, 4, 4, 8)
+    assert needs(shape).startswith("8 to 16 devices in steps of 4, each 2 consecutive ranks")
+    assert needs(shape_of(spec(gang=elastic))).startswith("8 to 16 devices")
+    assert "steps" not in needs(shape_of(spec(gang=elastic))) + needs(shape_of(spec(gang=8, parallelism={"tp": 8})))
     plain = shape_of(spec(gang=elastic | {"group_ranks": 4}))
     assert (plain.group, plain.replica, plain.step) == (4, 1, 4)
 
