@@ -106,7 +106,7 @@ class LightningProgress:
         return any(getattr(type(part), name) is not getattr(base, name) for part, base in parts for name in names)
 
     def _keys(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
-        """What hooks find in Lightning's checkpoints beside the weights."""
+        """Keys of Lightning's checkpoints that hooks find beside the weights."""
         trainer = self._trainer
         keys = {"epoch": trainer.current_epoch, "global_step": trainer.global_step, "pytorch-lightning_version": lightning_version}
         for part in (trainer.lightning_module, trainer.datamodule):

@@ -1,7 +1,7 @@
 """State of a Hugging Face Trainer that is neither model, optimizer nor schedule: step, epoch, best metric, logs, callbacks.
 
-Holds: the same on all ranks, so it serves any number of them. Cheap
-enough for each step: logs are encoded when there are new ones.
+Holds: the same on all ranks, so it serves any number of them; the generators of an epoch's order of data are rank 0's. Cheap enough for
+each step: logs are encoded when there are new ones.
 Never: holds times, which differ between ranks, or more than MAX_LOGS logs.
 """
 
@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from transformers.trainer_callback import ExportableState
 
 from trainhouse.checkpointing.state import rng
@@ -32,12 +33,18 @@ class TrainerProgress:
         self.finished = False
 
     def epoch_begins(self, number: int | None, loader: Any) -> None:
-        """Notes the place where an epoch begins, before its loader is asked for the order of data; `number` None: the next one's."""
+        """Notes the place where an epoch begins, before its loader is asked for the order of data. All ranks call it.
+
+        `number` None: that of the next epoch.
+        """
         begun = self._trainer.state.global_step
         if number is None:
             number = self._epoch[0] + 1 if begun else 0
         self._epoch = (number, begun)
-        self._order = {"randomness": rng.capture(), "generators": [generator.get_state() for generator in _generators(loader)]}
+        randomness = {name: state for name, state in rng.capture().items() if name != "device"} | {"cuda": []}
+        order = [{"randomness": randomness, "generators": [generator.get_state() for generator in _generators(loader)]}]
+        broadcast_object_list(order)  # ranks may have drawn different numbers, but the order is one for all, and so is what is saved
+        self._order = order[0]
 
     def position(self, step: int) -> tuple[int, int]:
         """The epoch of a step and the steps within it, for data without a length."""
