@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainhouse.workers.session import Session
-    from trainhouse.workers.trainers.lightning_plugin import TrainhousePlugin
-    from trainhouse.workers.trainers.transformers_callback import TrainhouseCallback
+    from trainhouse.workers.trainers.lightning_plugin import TrainhousePlugin as TrainhousePlugin
+    from trainhouse.workers.trainers.transformers_callback import TrainhouseCallback as TrainhouseCallback
 
-__all__ = ["Session", "TrainhouseCallback", "TrainhousePlugin"]
+__all__ = ["Session"]
 
 
 def __getattr__(name: str) -> Any:

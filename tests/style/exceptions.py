@@ -14,6 +14,7 @@ LIBRARY_HOOKS: Final = (
     "check_action",  # textual
     "_repr_html_",  # IPython
     "log_*",  # lightning: a logger's
+    "save_dir",  # lightning: a logger's
 )
 LIBRARY_DECORATORS: Final = (
     "@*.command*",

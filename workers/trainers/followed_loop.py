@@ -15,10 +15,13 @@ from typing import Any
 from trainhouse.checkpointing.state import rng
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.workers.launcher import ports
+from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.session import Session
 
 EVALUATION_LIMIT_S = 3600.0
+_followed: list[Context] = []
+"""Attempts whose training this process has begun to follow."""
 
 
 @dataclass(frozen=True)
@@ -37,61 +40,70 @@ class FollowedLoop:
         self.session = session
         self.randomness: dict[str, Any] | None = None
         self.finished = False
+        self.logs_loss = False
         self._settings = settings
         self._steps: Iterator[int] | None = None
         self._evaluation = ExitStack()
         self._evaluating = False
-        self._tracked = False
 
     def track(self, **parts: Any) -> int:
-        """Name what checkpoints hold, and put back the newest one; the number of finished steps. Blocks. Raises InvalidUseError.
+        """Names what checkpoints hold, and puts back the newest one; the number of finished steps. Blocks. Raises InvalidUseError.
 
         `randomness` is then the generators' state to go on with, None where nothing was restored: the library draws from them on its way
         to the first step.
         """
-        if self._tracked:
-            raise InvalidUseError("this process has trained before: a job's checkpoints are of one training loop; submit a job for each")
-        self._tracked = True
+        _refuse_another(self.session._context)
+        _followed.append(self.session._context)
         step = self.session.track(**parts)
         self.randomness = rng.capture() if step else None
         return step
 
     def begin(self, total: int | None) -> None:
-        """The first step begins, unless it has."""
+        """Begins the session's steps at the first step; ends an evaluation whose exception the script has caught."""
+        self.evaluated()
         if self._steps is None:
             self._steps = self.session.steps(total, save_every_steps=self._settings.save_every_steps)
             next(self._steps, None)
 
     def passed(self, step: int) -> None:
-        """`step` steps are finished: the boundaries up to there run. Raises Stopped when this rank is to leave."""
+        """Runs the boundaries up to `step` finished steps. Raises Stopped when this rank is to leave."""
         while self._steps is not None and self.session.step < step:
             if next(self._steps, None) is None:
                 self._steps = None
 
     def end(self, step: int) -> None:
-        """No step comes after `step` of them: keep the result, also where the library ends before its last step."""
+        """Saves the result of `step` steps, also where the library ends before its last step."""
         self.finished = True
-        if self._steps is not None:
+        if self._steps is not None and self.session.step == step:
+            self._save_as_finished(step)
+        elif self._steps is not None:
             self.session.save()
             self.passed(step)
         if self._steps is not None:
             self._steps.close()  # type: ignore[attr-defined]  # it is a generator
             self._steps = None
 
+    def _save_as_finished(self, step: int) -> None:
+        """Saves a step whose boundary has run already, and saved it as one that others follow, if at all."""
+        boundary = self.session._boundary
+        boundary._settle()
+        boundary._saved_step = None
+        boundary.end(step)
+
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Record those that are numbers."""
-        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float) and not isinstance(value, bool)}
+        """Records those that are numbers, or tensors and arrays of one."""
+        numbers = {name: number for name, value in metrics.items() if (number := number_of(value)) is not None}
         if numbers:
             self.session.log(**numbers)
 
     def evaluate(self) -> None:
-        """An evaluation begins, unless one is under way."""
+        """Announces an evaluation to the session, unless one is under way."""
         if not self._evaluating:
             self._evaluation.enter_context(self.session.busy("evaluation", limit_s=self._settings.evaluation_limit_s))
             self._evaluating = True
 
     def evaluated(self) -> None:
-        """It is over."""
+        """Ends the announcement of an evaluation."""
         self._evaluating = False
         self._evaluation.close()
 
@@ -107,6 +119,7 @@ def follow(name: str, session: Session | None, settings: LoopSettings, seeded: C
         if os.environ.get("RANK", "0") == "0":
             print(f"{name}: this is no job of Trainhouse, so nothing is saved or recorded", file=sys.stderr, flush=True)
         return None
+    _refuse_another(Context.from_env(os.environ))
     before = rng.capture() if seeded() else None
     started = Session.start()
     if before is not None:
@@ -114,6 +127,7 @@ def follow(name: str, session: Session | None, settings: LoopSettings, seeded: C
     return FollowedLoop(started, settings)
 
 
+<<<<<<< HEAD
 def check_layout(layout: Parallelism, trainer: str, tensor_parallel: bool = False) -> None:
     """Refuses a layout that the trainer would train as replicas; `tensor_parallel`: it splits layers itself. Raises InvalidUseError."""
     sizes = {"tp": 1 if tensor_parallel else layout.tp, "pp": layout.pp}
@@ -123,9 +137,25 @@ def check_layout(layout: Parallelism, trainer: str, tensor_parallel: bool = Fals
             f"parallelism: {', '.join(unused)}, but {trainer} trains each rank as a replica or a shard of one; lay the ranks out by dp and "
             "fsdp alone, or train by a loop of your own, as workers/examples/gpt.py does"
         )
+=======
+def number_of(value: Any) -> int | float | None:
+    """The plain number of a number, tensor or array of one element; None for anything else."""
+    if callable(item := getattr(value, "item", None)):
+        try:
+            value = item()
+        except (RuntimeError, ValueError):  # of several elements
+            return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _refuse_another(attempt: Context) -> None:
+    """Refuses a second training of an attempt: its first checkpoint would be taken for that of the first. Raises InvalidUseError."""
+    if attempt in _followed:
+        raise InvalidUseError("this process has trained before: a job's checkpoints are of one training loop; submit a job for each")
+>>>>>>> mtrain
 
 
 def warn_once(loop: FollowedLoop, sentence: str) -> None:
-    """Print for the user, by one rank."""
+    """Prints a sentence for the user, by one rank."""
     if loop.session.rank == 0:
         print(f"trainhouse: {sentence}", file=sys.stderr, flush=True)

@@ -10,6 +10,10 @@ from importlib import metadata
 from trainhouse.workers.session.errors import InvalidUseError
 
 
+class MissingLibraryError(InvalidUseError, ImportError):
+    """A library is not installed, or in a version that is not supported."""
+
+
 @dataclass(frozen=True)
 class Library:
     """A library's name and range: `least` is the oldest version that is supported, `below` the first that is not.
@@ -29,26 +33,27 @@ LIGHTNING = Library("lightning", "2.6", "3", "lightning")
 
 
 def require(*libraries: Library) -> None:
-    """Checks what is installed. Raises InvalidUseError."""
+    """Checks what is installed. Raises MissingLibraryError."""
     for library in libraries:
         try:
             installed = metadata.version(library.name)
         except metadata.PackageNotFoundError:
-            raise InvalidUseError(f"{library.name} is not installed: {_way_out(library)}") from None
+            raise MissingLibraryError(f"{library.name} is not installed: {way_out(library)}") from None
         check(library, installed)
 
 
 def check(library: Library, installed: str) -> None:
-    """Checks one version. Raises InvalidUseError."""
+    """Checks one version. Raises MissingLibraryError."""
     if not _numbers(library.least) <= _numbers(installed) < _numbers(library.below):
-        raise InvalidUseError(
+        raise MissingLibraryError(
             f"{library.name} {installed} is installed, and a session can follow versions from {library.least} to below {library.below}: "
-            f"{_way_out(library)}"
+            f"{way_out(library)}"
         )
 
 
-def _way_out(library: Library) -> str:
-    return f"pip install 'trainhouse[{library.extra}]'"
+def way_out(library: Library) -> str:
+    """The command that installs a fitting version."""
+    return f"pip install '/path/of/the/clone[{library.extra}]', with Trainhouse's clone, in the environment that --interpreter names"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

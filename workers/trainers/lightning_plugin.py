@@ -10,6 +10,7 @@ within an accumulation of gradients there is none. Lightning's own checkpoints s
 
 import os
 import signal
+import threading
 from typing import Any
 
 from lightning.pytorch import Callback
@@ -46,12 +47,12 @@ class TrainhousePlugin(Callback):  # type: ignore[misc]
         self._resumed = False
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Add the logger, before Lightning asks for loggers."""
+        """Adds the logger, before Lightning asks for loggers."""
         if self._loop is not None and not any(isinstance(logger, SessionLogger) for logger in trainer.loggers):
-            trainer.loggers = [*trainer.loggers, SessionLogger(self._loop)]
+            trainer.loggers = [*trainer.loggers, SessionLogger(self._loop, trainer.default_root_dir)]
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Model, optimizers and schedules are as training will have them: restore them. Blocks. Raises InvalidUseError."""
+        """Restores model, optimizers and schedules once they are as training will have them. Blocks. Raises InvalidUseError."""
         if self._loop is None:
             return
         _check(self._loop, trainer)
@@ -73,23 +74,24 @@ class TrainhousePlugin(Callback):  # type: ignore[misc]
             self._progress.make_loaders_as_then()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Loaders are made: go to the place within the epoch."""
+        """Goes to the place within the epoch, once loaders are made."""
         if self._loop is None or self._progress is None:
             return
         # Lightning's handler would begin a collective wherever the signal finds each rank; the session's waits for a boundary.
-        signal.signal(signal.SIGTERM, self._on_sigterm)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._on_sigterm)
         if self._loop.randomness is not None:
             self._progress.go_to_position()
             rng.restore(self._loop.randomness)
             self._loop.randomness = None
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Before the epoch's order of data is made."""
+        """Notes the generators' states before the epoch's order of data is made."""
         if self._progress is not None:
             self._progress.epoch_begins()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Before a batch is used."""
+        """Runs the boundary before a batch is used."""
         if self._loop is None or self._progress is None:
             return
         if self._resumed:
@@ -99,56 +101,68 @@ class TrainhousePlugin(Callback):  # type: ignore[misc]
         self._loop.passed(self._steps)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """After a batch: a step if an optimizer took one."""
+        """Counts a step if an optimizer took one in this batch, and logs its loss."""
         if self._loop is None:
             return
         stepped, self._optimizer_steps = trainer.global_step != self._optimizer_steps, trainer.global_step
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        self._loop.logs_loss = loss is not None
+        if loss is not None and pl_module.automatic_optimization:
+            loss = loss * trainer.accumulate_grad_batches  # Lightning has divided it
         if stepped and loss is not None and (self._steps + 1) % max(1, trainer.log_every_n_steps) == 0:
             self._loop.session.log(loss=loss)
         self._steps += stepped
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """No steps are to be expected."""
+        """Announces a validation, during which no steps are to be expected."""
         if self._loop is not None:
             self._loop.evaluate()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Steps go on."""
+        """Ends the announcement of a validation."""
         if self._loop is not None:
             self._loop.evaluated()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """The last step is done."""
+        """Saves the end of training."""
         if self._loop is not None and self._progress is not None:
             self._progress.finished = True
             self._loop.end(self._steps)
 
 
 class SessionLogger(Logger):  # type: ignore[misc]
-    """Metrics of the module as the session's, from Lightning's rank zero; `loss` is the plugin's, each rank's own."""
+    """Metrics of the module as the session's, from Lightning's rank zero; `loss` is the plugin's, where `training_step` returns one.
 
-    def __init__(self, loop: FollowedLoop) -> None:
+    Name and version are empty, so that paths that Lightning makes of them are those of a Trainer without a logger.
+    """
+
+    def __init__(self, loop: FollowedLoop, folder: str) -> None:
         super().__init__()
         self._loop = loop
+        self._folder = folder
+
+    @property
+    def save_dir(self) -> str:
+        """The Trainer's `default_root_dir`."""
+        return self._folder
 
     @property
     def name(self) -> str:
-        """As a folder's name, where a library wants one."""
-        return "trainhouse"
+        """Part of paths: none."""
+        return ""
 
     @property
     def version(self) -> str:
-        """None of its own."""
-        return "0"
+        """Part of paths: none."""
+        return ""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Record them at the session's step."""
+        """Records them at the session's step."""
         if self._loop.session.rank == 0:
-            self._loop.log({name: value for name, value in metrics.items() if name != "loss"})
+            self._loop.log({name: value for name, value in metrics.items() if name != "loss" or not self._loop.logs_loss})
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """The job's spec has them."""
+        """Does nothing: the job's spec has them."""
 
 
 def _total(trainer: Any) -> int | None:

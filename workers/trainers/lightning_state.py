@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning.fabric.utilities.data import _set_sampler_epoch
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import __version__ as lightning_version
 from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
 from lightning.pytorch.trainer import call
 
@@ -19,10 +21,15 @@ from trainhouse.workers.session.errors import InvalidUseError
 
 _BATCHES = "epoch_loop.batch_progress"
 _LOADERS = "combined_loader"
+_ABSENT = object()
 
 
 class LightningProgress:
-    """The state of one Trainer while it fits. `finished`: training had ended when it was saved."""
+    """The state of one Trainer while it fits. `finished`: training had ended when it was saved.
+
+    Hooks of the module and of callbacks get a dict with the keys of Lightning's checkpoints that are not optimizers' or schedules'. Of it
+    is saved what they add or replace; where that is the module's weights, only its name.
+    """
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -32,7 +39,7 @@ class LightningProgress:
         self.finished = False
 
     def epoch_begins(self) -> None:
-        """Its loader is about to be asked for the order of data; that of the first epoch was made with the loaders."""
+        """Notes the generators' states before the loader's order of data is made; that of the first epoch was made with the loaders."""
         self._at_epoch = rng.capture() if self._trainer.current_epoch > 0 else None
 
     def state_dict(self) -> dict[str, Any]:
@@ -45,7 +52,8 @@ class LightningProgress:
         if trainer.datamodule is not None:
             checkpoint["datamodule"] = trainer.datamodule.state_dict()
         own = {"at_fit": self._at_fit, "at_epoch": self._at_epoch, "finished": self.finished}
-        return own | {"lightning": checkpoint, "module": self._of_module()}
+        additions, weights = self._of_hooks(checkpoint)
+        return own | {"lightning": checkpoint, "module": additions, "weights": weights}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Loads what `state_dict` gave; the data follow in `go_to_position`."""
@@ -53,18 +61,22 @@ class LightningProgress:
         self._at_fit, self._at_epoch, self.finished = saved["at_fit"], saved["at_epoch"], saved["finished"]
         self._stepped = trainer_steps(checkpoint["loops"])
         trainer.fit_loop.load_state_dict(checkpoint["loops"])
-        call._call_callbacks_load_state_dict(trainer, checkpoint)
         if trainer.datamodule is not None and "datamodule" in checkpoint:
             trainer.datamodule.load_state_dict(checkpoint["datamodule"])
-        if saved["module"]:
-            trainer.lightning_module.on_load_checkpoint(saved["module"])
+        if self._hooks():
+            weights = trainer.lightning_module.state_dict()
+            whole = self._keys(checkpoint) | saved["module"] | dict.fromkeys(saved.get("weights", ()), weights)
+            whole.setdefault("state_dict", weights)
+            trainer.lightning_module.on_load_checkpoint(whole)
+            call._call_callbacks_on_load_checkpoint(trainer, whole)
+        call._call_callbacks_load_state_dict(trainer, checkpoint)
 
     def make_loaders_as_then(self) -> None:
-        """Loaders are made next."""
+        """Puts the generators back to where loaders are made."""
         rng.restore(self._at_fit)
 
     def go_to_position(self) -> None:
-        """Take the batches of this epoch that were used, and load the next one. Blocks while they are loaded. Raises InvalidUseError.
+        """Takes the batches of this epoch that were used, and loads the next one. Blocks while they are loaded. Raises InvalidUseError.
 
         When the state was saved the next batch was there: only what is drawn after it comes from the generators' saved states.
         """
@@ -86,15 +98,33 @@ class LightningProgress:
         """Sets Lightning's own count of steps, which it raises once too often where an epoch goes on right after a validation."""
         self._trainer.fit_loop.epoch_loop._batches_that_stepped = self._stepped
 
-    def _of_module(self) -> dict[str, Any]:
-        """Additions of the module's own hook, which may look at the weights, as in Lightning's checkpoints."""
-        module = self._trainer.lightning_module
-        if type(module).on_save_checkpoint is _base_hook():
-            return {}
-        checkpoint: dict[str, Any] = {"state_dict": module.state_dict()}
-        module.on_save_checkpoint(checkpoint)
-        del checkpoint["state_dict"]
-        return checkpoint
+    def _hooks(self) -> bool:
+        """Whether the module or a callback has hooks of checkpoints."""
+        trainer = self._trainer
+        parts = [(trainer.lightning_module, LightningModule), *((callback, Callback) for callback in trainer.callbacks)]
+        names = ("on_save_checkpoint", "on_load_checkpoint")
+        return any(getattr(type(part), name) is not getattr(base, name) for part, base in parts for name in names)
+
+    def _keys(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
+        """Keys of Lightning's checkpoints that hooks find beside the weights."""
+        trainer = self._trainer
+        keys = {"epoch": trainer.current_epoch, "global_step": trainer.global_step, "pytorch-lightning_version": lightning_version}
+        for part in (trainer.lightning_module, trainer.datamodule):
+            if part is not None and part.hparams:
+                keys[part.CHECKPOINT_HYPER_PARAMS_KEY] = dict(part.hparams)
+        return keys | {"loops": checkpoint["loops"], "callbacks": checkpoint["callbacks"]}
+
+    def _of_hooks(self, checkpoint: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Additions of the hooks, and the keys under which they left the module's weights."""
+        if not self._hooks():
+            return {}, []
+        weights = self._trainer.lightning_module.state_dict()
+        given = self._keys(checkpoint) | {"state_dict": weights}
+        whole = dict(given)
+        call._call_callbacks_on_save_checkpoint(self._trainer, whole)
+        self._trainer.lightning_module.on_save_checkpoint(whole)
+        additions = {key: value for key, value in whole.items() if value is not weights and value is not given.get(key, _ABSENT)}
+        return additions, [key for key, value in whole.items() if value is weights]
 
 
 def _loaded_ahead(batches: Iterator[Any]) -> Iterator[Any]:
@@ -130,9 +160,3 @@ def _settled(loops: dict[str, Any]) -> dict[str, Any]:
     }
     own = {name: value for name, value in loops["state_dict"].items() if name != _LOADERS}
     return loops | {_BATCHES: progress | counts | {"is_last_batch": False}, "state_dict": own}
-
-
-def _base_hook() -> Any:
-    from lightning.pytorch import LightningModule
-
-    return LightningModule.on_save_checkpoint

@@ -13,12 +13,18 @@ import inspect
 from typing import Any
 
 from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import has_length
 
 from trainhouse.checkpointing.state import rng
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.session import Session
+<<<<<<< HEAD
 from trainhouse.workers.trainers.followed_loop import EVALUATION_LIMIT_S, FollowedLoop, LoopSettings, check_layout, follow, warn_once
 from trainhouse.workers.trainers.libraries import ACCELERATE, TRANSFORMERS, require
+=======
+from trainhouse.workers.trainers.followed_loop import EVALUATION_LIMIT_S, FollowedLoop, LoopSettings, follow, warn_once
+from trainhouse.workers.trainers.libraries import ACCELERATE, TRANSFORMERS, require, way_out
+>>>>>>> mtrain
 from trainhouse.workers.trainers.trainer_state import TrainerProgress
 
 _RESUMED = "the job's newest checkpoint"
@@ -26,6 +32,7 @@ _WRAPPED = {
     "_prepare_for_training": {"max_steps", "train_dataloader", "resume_from_checkpoint"},
     "_run_epoch": {
         "epoch",
+        "train_dataloader",
         "num_update_steps_per_epoch",
         "resume_from_checkpoint",
         "epochs_trained",
@@ -55,7 +62,7 @@ class TrainhouseCallback(TrainerCallback):  # type: ignore[misc]
         self._progress: TrainerProgress | None = None
 
     def prepared(self, trainer: Any, model: Any) -> None:
-        """Model, optimizer and schedule are as training will have them: restore them. Blocks. Raises InvalidUseError."""
+        """Restores model, optimizer and schedule once they are as training will have them. Blocks. Raises InvalidUseError."""
         if self._loop is None:
             return
         _check(self._loop, trainer)
@@ -73,58 +80,68 @@ class TrainhouseCallback(TrainerCallback):  # type: ignore[misc]
 
     def epoch(self, trainer: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """Arguments with which Trainer is to run this epoch; None: nothing of it is left."""
-        if self._loop is None or self._loop.randomness is None:
+        if self._loop is None or self._progress is None:
             return arguments
-        state, each = trainer.state, arguments["num_update_steps_per_epoch"]
-        if state.global_step >= state.max_steps or (self._progress and self._progress.finished):
+        state, loader = trainer.state, arguments["train_dataloader"]
+        if self._loop.randomness is None:
+            self._progress.epoch_begins(arguments["epoch"], loader)
+            return arguments
+        if state.global_step >= state.max_steps or self._progress.finished:
             trainer.control.should_training_stop = True
             return None
-        at, within = divmod(state.global_step, each)
+        at, within = divmod(state.global_step, arguments["num_update_steps_per_epoch"])
+        if not has_length(loader):
+            at, within = self._progress.position(state.global_step)
         if arguments["epoch"] < at:
             return None
-        skipped = 0 if trainer.args.ignore_data_skip else within * trainer.args.gradient_accumulation_steps
+        if trainer.args.ignore_data_skip:
+            within = 0
+        self._progress.order_as_then(loader)
+        skipped = within * trainer.args.gradient_accumulation_steps
         return arguments | {"resume_from_checkpoint": _RESUMED, "epochs_trained": at, "steps_trained_in_current_epoch": skipped}
 
     def restore_randomness(self) -> None:
-        """Trainer has skipped the batches, and goes on from here."""
+        """Restores the generators, after Trainer has skipped the batches that were used."""
         if self._loop is not None and self._loop.randomness is not None:
             rng.restore(self._loop.randomness)
             self._loop.randomness = None
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Before the epoch's loader begins."""
+        """Runs a boundary before the epoch's loader begins; `epoch_begins` first, as its save is of the new epoch."""
         if self._loop is not None:
+            if self._progress is not None and self._loop.randomness is None:
+                self._progress.epoch_begins(None, kwargs.get("train_dataloader"))
             self._loop.passed(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Before the first batch of a step is used."""
+        """Runs a boundary before the first batch of a step is used."""
         if self._loop is not None:
             self._loop.begin(state.max_steps)
             self._loop.passed(state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The last step is done."""
+        """Saves the end of training."""
         if self._loop is not None and self._progress is not None:
             self._progress.finished = True
             self._loop.end(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Trainer's own logs, which are alike on all ranks."""
+        """Records Trainer's own logs, which are alike on all ranks."""
         if self._loop is not None and self._loop.session.rank == 0:
             self._loop.log(logs or {})
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A batch of an evaluation or a prediction."""
+        """Announces an evaluation or a prediction at its first batch."""
         if self._loop is not None:
             self._loop.evaluate()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The end of an evaluation."""
+        """Ends the announcement of an evaluation."""
         if self._loop is not None:
             self._loop.evaluated()
 
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
-        """The end of a prediction."""
+        """Ends the announcement of a prediction."""
         if self._loop is not None:
             self._loop.evaluated()
 
@@ -145,6 +162,10 @@ def _check(loop: FollowedLoop, trainer: Any) -> None:
         raise InvalidUseError(
             "TrainingArguments(auto_find_batch_size=True) trains anew with other batches: name a per_device_train_batch_size"
         )
+    if args.enable_jit_checkpoint:
+        raise InvalidUseError(
+            "TrainingArguments(enable_jit_checkpoint=True) takes SIGTERM for its own checkpoints: leave it out; the job saves when stopped"
+        )
     if args.n_gpu > 1:
         raise InvalidUseError(f"Trainer sees {args.n_gpu} devices in one process: submit with --gang {args.n_gpu}, a rank for each")
     if args.world_size != session.world_size:
@@ -159,7 +180,7 @@ def _advise(loop: FollowedLoop, args: Any) -> None:
         warn_once(
             loop,
             f"Trainer writes checkpoints of its own, too (save_strategy={strategy!r}): training waits for them, and nothing is resumed "
-            f"from them; save_strategy='no' leaves saving to the job",
+            f"from them" + ("" if args.load_best_model_at_end else "; save_strategy='no' leaves saving to the job"),
         )
 
 
@@ -175,8 +196,7 @@ def _wrap(trainer_class: Any) -> None:
     for name, parameters in _WRAPPED.items():
         if not parameters <= set(inspect.signature(getattr(trainer_class, name, lambda: None)).parameters):
             raise InvalidUseError(
-                f"transformers' {trainer_class.__name__}.{name} is not the one that TrainhouseCallback knows: "
-                f"pip install 'trainhouse[transformers]'"
+                f"transformers' {trainer_class.__name__}.{name} is not the one that TrainhouseCallback knows: {way_out(TRANSFORMERS)}"
             )
     prepare, run_epoch, load_rng_state = (getattr(trainer_class, name) for name in _WRAPPED)
 

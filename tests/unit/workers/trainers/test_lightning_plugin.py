@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import lightning
 import pytest
 import torch
-from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging
 
 from tests.support.followed_runs import FollowedRuns, weights_of
 from tests.support.waiting import until
 from tests.unit.workers.session.test_session_boundary import ask
+from trainhouse import workers
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.workers import TrainhousePlugin
@@ -251,6 +253,69 @@ def test_states_of_callbacks_come_back(broken: FollowedRuns) -> None:
     assert patience.wait_count == 1
 
 
+def test_state_that_callbacks_add_to_checkpoints_comes_back(whole: FollowedRuns, broken: FollowedRuns) -> None:
+    through = fit(whole, ours(whole), EMAWeightAveraging(decay=0.9))
+    with pytest.raises(Killed):
+        fit(broken, ours(broken), EMAWeightAveraging(decay=0.9), Kill(11))
+    again = fit(broken, ours(broken), EMAWeightAveraging(decay=0.9))
+    assert weights_of(again.lightning_module) == weights_of(through.lightning_module)
+
+
+class Reading(Regression):
+    """Reads Lightning's keys in its hooks."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__(width)
+        self.save_hyperparameters()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["at"] = checkpoint["epoch"], checkpoint["global_step"]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        assert set(checkpoint["state_dict"]) == set(self.state_dict()) and checkpoint["hyper_parameters"] == {"width": 8}
+        assert tuple(checkpoint["at"]) == (1, 9) == (checkpoint["epoch"], checkpoint["global_step"])
+
+
+def test_hooks_of_the_module_find_lightnings_keys(broken: FollowedRuns) -> None:
+    with pytest.raises(Killed):
+        fit(broken, ours(broken), Kill(11), module=Reading)
+    fit(broken, ours(broken), module=Reading)
+
+
+def test_loss_is_that_of_training_step(whole: FollowedRuns) -> None:
+    fit(whole, ours(whole), accumulate_grad_batches=4, max_epochs=1)
+    logged = dict(whole.points(0, "train_loss"))
+    assert [value for _, value in whole.points(0)] == pytest.approx([logged[step] for step, _ in whole.points(0)])
+
+
+class LogsLoss(Manual):
+    """Returns no loss, and logs it."""
+
+    def training_step(self, batch: Any, index: int) -> None:
+        super().training_step(batch, index)
+        self.log("loss", 2.0)
+
+
+def test_a_loss_that_only_the_module_logs_is_kept(whole: FollowedRuns) -> None:
+    fit(whole, ours(whole), module=LogsLoss, max_epochs=1)
+    assert [value for _, value in whole.points(0)] == [2.0] * 7
+
+
+def test_paths_are_those_without_trainhouse(whole: FollowedRuns) -> None:
+    trainer = fit(whole, ours(whole), max_epochs=1, enable_checkpointing=True)
+    assert trainer.log_dir == str(whole.folder)
+    assert [path.parent for path in whole.folder.rglob("*.ckpt")] == [whole.folder / "checkpoints"]
+
+
+def test_a_fit_runs_outside_the_main_thread(whole: FollowedRuns) -> None:
+    thread = threading.Thread(target=lambda: fit(whole, ours(whole), max_epochs=1))
+    thread.start()
+    thread.join()
+    assert whole.saved()[-1] == 7
+
+
 def test_another_module_is_refused_with_the_parameter(whole: FollowedRuns) -> None:
     fit(whole, ours(whole), max_epochs=1)
     with pytest.raises(InvalidStateError, match=r"layers\.0\.\w+ is \(8.*\) there and \(16.*\) here"):
@@ -293,5 +358,12 @@ def test_checkpoints_of_lightnings_own_are_left_and_said_once(whole: FollowedRun
 def test_a_version_that_is_not_known_is_refused() -> None:
     check(LIGHTNING, "2.6.6")
     for version in ("2.5.9", "1.9.5", "3.0.0"):
-        with pytest.raises(InvalidUseError, match=rf"lightning {version} is installed, .* pip install 'trainhouse\[lightning\]'"):
+        with pytest.raises(
+            InvalidUseError, match=rf"lightning {version} is installed, .* pip install '/path/of/the/clone\[lightning\]'"
+        ) as refused:
             check(LIGHTNING, version)
+        assert isinstance(refused.value, ImportError)
+
+
+def test_all_names_of_workers_are_there_without_the_libraries() -> None:
+    assert workers.__all__ == ["Session"]
