@@ -127,7 +127,6 @@ def follow(name: str, session: Session | None, settings: LoopSettings, seeded: C
     return FollowedLoop(started, settings)
 
 
-<<<<<<< HEAD
 def check_layout(layout: Parallelism, trainer: str, tensor_parallel: bool = False) -> None:
     """Refuses a layout that the trainer would train as replicas; `tensor_parallel`: it splits layers itself. Raises InvalidUseError."""
     sizes = {"tp": 1 if tensor_parallel else layout.tp, "pp": layout.pp}
@@ -137,7 +136,8 @@ def check_layout(layout: Parallelism, trainer: str, tensor_parallel: bool = Fals
             f"parallelism: {', '.join(unused)}, but {trainer} trains each rank as a replica or a shard of one; lay the ranks out by dp and "
             "fsdp alone, or train by a loop of your own, as workers/examples/gpt.py does"
         )
-=======
+
+
 def number_of(value: Any) -> int | float | None:
     """The plain number of a number, tensor or array of one element; None for anything else."""
     if callable(item := getattr(value, "item", None)):
@@ -152,7 +152,6 @@ def _refuse_another(attempt: Context) -> None:
     """Refuses a second training of an attempt: its first checkpoint would be taken for that of the first. Raises InvalidUseError."""
     if attempt in _followed:
         raise InvalidUseError("this process has trained before: a job's checkpoints are of one training loop; submit a job for each")
->>>>>>> mtrain
 
 
 def warn_once(loop: FollowedLoop, sentence: str) -> None:

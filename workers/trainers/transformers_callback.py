@@ -18,13 +18,8 @@ from transformers.trainer_utils import has_length
 from trainhouse.checkpointing.state import rng
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.session import Session
-<<<<<<< HEAD
 from trainhouse.workers.trainers.followed_loop import EVALUATION_LIMIT_S, FollowedLoop, LoopSettings, check_layout, follow, warn_once
-from trainhouse.workers.trainers.libraries import ACCELERATE, TRANSFORMERS, require
-=======
-from trainhouse.workers.trainers.followed_loop import EVALUATION_LIMIT_S, FollowedLoop, LoopSettings, follow, warn_once
 from trainhouse.workers.trainers.libraries import ACCELERATE, TRANSFORMERS, require, way_out
->>>>>>> mtrain
 from trainhouse.workers.trainers.trainer_state import TrainerProgress
 
 _RESUMED = "the job's newest checkpoint"

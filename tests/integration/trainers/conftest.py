@@ -21,7 +21,7 @@ def whole(tmp_path: Path) -> Iterator[FollowedRuns]:
 @pytest.fixture
 def in_processes(whole: FollowedRuns, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process uploads for it, started anew with the store of these tests."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     whole.in_processes = True
     yield
     whole.store.let_go()
