@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list  # type: ignore[import-untyped]
+from accelerate.utils import broadcast_object_list
 from transformers.trainer_callback import ExportableState
 
 from trainhouse.checkpointing.state import rng
