@@ -390,7 +390,7 @@ def test_of_two_changes_from_one_version_each_has_its_own_outcome(world: World) 
 def test_a_change_that_counted_says_so_though_the_project_was_changed_again_since(world: World) -> None:
     intake, held = Intake(world), world.token("ops", "operator", projects=("*",))
     intake.declared("since", 1)
-    purposes = {"line": {"description": "faults"}}
+    purposes = {"line": {"description": "faults"}, "env": {"description": "a word that is masked elsewhere"}}
     limits = {"highest_priority": 3, "storage_gib": 0.1, "running": 2, "cost_per_month": 10.5}
     body = {"name": "since", "description": "d", "purposes": purposes, "limits": limits}
     first = world.client.put("/v1/projects/since", headers=held, json=body).json()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainhouse.events import ChangeProject, Project
 from trainhouse.events.model.project import ProjectLimits
+from trainhouse.events.security.sensitive import masked_json
 from trainhouse.gateway.queries.sql_reader import Row, SqlReader
 
 _VERSION = "SELECT * FROM projects_rows FINAL WHERE project = {project:String} AND version = {version:UInt32} LIMIT 1"
@@ -15,7 +16,11 @@ async def version_made(reader: SqlReader, asked: ChangeProject) -> int | None:
         return None
     version = asked.replaces + 1
     found = await reader.one(_VERSION, {"project": asked.project.name, "version": version})
-    return version if found is not None and found["user"] == asked.user and _project(found) == _unapproved(asked.project) else None
+    return (
+        version
+        if found is not None and found["user"] == asked.user and _unapproved(_project(found)) == _unapproved(asked.project)
+        else None
+    )
 
 
 def _project(row: Row) -> Project:
@@ -27,6 +32,11 @@ def _project(row: Row) -> Project:
     return Project.model_validate(about | {"members": members, "purposes": purposes, "limits": limits})
 
 
+def shown(project: Project) -> Project:
+    """A project as the tables show it within events: a purpose named `env` is masked there, like the `env` of a spec."""
+    return Project.model_validate_json(masked_json(project.model_dump_json()))
+
+
 def _unapproved(project: Project) -> Project:
     purposes = {name: purpose.description for name, purpose in project.purposes.items()}
-    return Project.model_validate(project.model_dump() | {"purposes": purposes})
+    return shown(Project.model_validate(project.model_dump() | {"purposes": purposes}))
