@@ -11,6 +11,7 @@ Never: deletes.
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Protocol
 
 from trainhouse.events.archive.errors import ArchiveCorruptError
@@ -38,12 +39,22 @@ class PartitionArchive:
 
     def __init__(self, store: ArchiveStore, topic: str, topic_id: str, partition: int) -> None:
         self._store = store
-        self._prefix = f"{PREFIX}{topic}/{topic_id}/{partition}/"
+        self._topic_id = topic_id
         self._newest = ""
         self._end = 0
         self._seal = GENESIS
         self.topic = topic
         self.partition = partition
+
+    @cached_property
+    def _prefix(self) -> str:
+        """Blocks where the id may begin or end with `/` or have two of them together, as one in six or so stacks has in a topic.
+
+        A store that folds empty parts of a key, as SeaweedFS does, lists nothing under those: such an archive never came beyond its first
+        object. So its id is written as URLs have it, unless the store has an archive under the id itself.
+        """
+        plain, safe = (f"{PREFIX}{self.topic}/{i}/{self.partition}/" for i in (self._topic_id, self._topic_id.replace("/", "_")))
+        return plain if "//" not in plain or next(iter(self._store.keys(plain)), None) is not None else safe
 
     @property
     def name(self) -> str:

@@ -14,7 +14,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from tests.support.fakes.archive_fakes import MemoryPartition
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.waiting import until
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
+from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 from trainhouse.events.archive.errors import ArchiveCorruptError, ArchiveGapError
 from trainhouse.events.archive.log import KafkaPartition, PartitionLog, journal_reader
 from trainhouse.events.archive.partition import PartitionArchive
@@ -254,3 +257,16 @@ def test_a_partition_that_the_client_does_not_know_yet_is_waited_for(settings: K
             watermarks(reader, topic, 7, timeout_s=1.0)
     finally:
         reader.close()
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("of_topic", ["/starts", "ends/", "d/ts//jiag"])
+def test_the_archive_of_a_topic_whose_id_has_slashes_goes_on(real: Site, object_store_endpoint: StoreServer, of_topic: str) -> None:
+    """An id is base64: SeaweedFS listed nothing under one with `//`, and the archive began with its first object for ever."""
+    server = object_store_endpoint
+    given = {"endpoint": server.endpoint, "access_key": server.access_key, "secret_key": server.secret_key, "bucket": server.bucket}
+    objects = ObjectArchive(S3ObjectStore(StoreSettings.model_validate(given)))
+    for number in range(2):
+        real.write(number)
+        done = archive_partition(real.log, PartitionArchive(objects, real.topic, of_topic, 0))
+    assert (done.records, PartitionArchive(objects, real.topic, of_topic, 0).end()) == (1, done.end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events.archive.errors import ArchiveCorruptError, ArchiveGapError
 from trainhouse.events.archive.partition import ArchiveStore, PartitionArchive
 from trainhouse.events.archive.reading import ARCHIVED, joint
-from trainhouse.events.archive.segments import LogRecord, Segment, cut, decode
+from trainhouse.events.archive.segments import GENESIS, LogRecord, Segment, cut, decode
 from trainhouse.events.archive.trimming import trim
 from trainhouse.events.archive.writing import archive_partition
 from trainhouse.events.wire.topics import ADMISSION, DECISIONS, DIRECTORY
@@ -308,3 +309,35 @@ def test_the_projector_needs_the_batch_that_was_cut_again() -> None:
     assert needed_by_lanes(Answering()) == {DECISIONS: {}}  # type: ignore[arg-type]
     behind = (DECISIONS, 0, 7, 10, 40, 1)
     assert needed_by_lanes(Answering(done, cut_off, reports=[behind])) == {DECISIONS: {0: 40}}  # type: ignore[arg-type]
+
+
+class Folding:
+    """A store that folds empty parts of a key in objects' names, but not in what it is asked to list, as SeaweedFS does."""
+
+    def __init__(self) -> None:
+        self._objects = ObjectArchive(MemoryObjectStore())
+
+    def put_if_absent(self, key: str, body: bytes) -> bool:
+        return self._objects.put_if_absent(re.sub("/+", "/", key), body)
+
+    def get(self, key: str) -> bytes | None:
+        return self._objects.get(re.sub("/+", "/", key))
+
+    def keys(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        return self._objects.keys(prefix, start_after)
+
+
+@pytest.mark.parametrize("topic_id", ["/starts", "ends/", "d/ts//jiag", "a/b"])
+def test_an_id_with_slashes_has_an_archive_that_goes_on(topic_id: str) -> None:
+    objects, log = Folding(), MemoryPartition(numbered(3))
+    for more in ([], numbered(5)[3:]):
+        log.stored += more
+        assert archive_partition(log, PartitionArchive(objects, DECISIONS, topic_id, 3)).end == log.bounds()[1]
+    assert len(list(PartitionArchive(objects, DECISIONS, topic_id, 3).read(0, 5))) == 5
+
+
+def test_an_archive_under_such_an_id_is_read_on_where_a_store_keeps_it() -> None:
+    objects = ObjectArchive(MemoryObjectStore())
+    first = Segment(DECISIONS, 3, 0, 3, tuple(numbered(3)), GENESIS).encode()
+    assert objects.put_if_absent(f"archive/{DECISIONS}/d//j/3/{0:020d}.jsonl.gz", first)
+    assert PartitionArchive(objects, DECISIONS, "d//j", 3).end() == 3
