@@ -1,7 +1,8 @@
 """A pool that arrives is read in another thread, so that the owner's loop goes on meanwhile; what is broken is refused as without."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -60,6 +61,26 @@ def host_of(broker: FakeBroker, reads: Reads, limits: Limits | None = None) -> J
     return JournalHost(settings, log, machine, snapshots, LoopClock())
 
 
+@asynccontextmanager
+async def running(broker: FakeBroker, reads: Reads, limits: Limits | None = None) -> AsyncIterator[JournalHost[ScheduleState]]:
+    """A host that owns both partitions."""
+    host = host_of(broker, reads, limits)
+    task = asyncio.create_task(host.run())
+    await host.ready.wait()
+    host.on_assigned({0, 1})
+    yield host
+    task.cancel()
+
+
+async def pool_of_ten_moved(broker: FakeBroker) -> None:
+    """Makes a pool with ten jobs, and has it moved to the other partition."""
+    land(broker, 1, 0, PoolCreated.model_validate({"pool": "default", "partition": 0}))
+    for number in range(2, 12):
+        land(broker, number, 0, admitted(f"job-{number}"))
+    land(broker, 12, 0, MovePool.model_validate({"pool": "default", "to_partition": 1}))
+    await decided(broker, PoolTaken)
+
+
 async def decided(broker: FakeBroker, kind: type[Event]) -> JournalRecord:
     async with asyncio.timeout(60):
         while True:
@@ -75,18 +96,10 @@ def test_an_arriving_pool_is_read_once_and_beside_the_loop(monkeypatch: pytest.M
 
     async def scene() -> None:
         broker = FakeBroker(partitions=2)
-        host = host_of(broker, reads)
-        task = asyncio.create_task(host.run())
-        await host.ready.wait()
-        host.on_assigned({0, 1})
-        land(broker, 1, 0, PoolCreated.model_validate({"pool": "default", "partition": 0}))
-        for number in range(2, 12):
-            land(broker, number, 0, admitted(f"job-{number}"))
-        land(broker, 12, 0, MovePool.model_validate({"pool": "default", "to_partition": 1}))
-        await decided(broker, PoolTaken)
-        state = host.followers[1].folded.state
-        assert len(state.jobs) == 10 and state.pool_reader.kept is None
-        task.cancel()
+        async with running(broker, reads) as host:
+            await pool_of_ten_moved(broker)
+            state = host.followers[1].folded.state
+            assert len(state.jobs) == 10 and state.pool_reader.kept is None
 
     run_virtually(scene())
     assert reads.beside == [True]
@@ -97,15 +110,11 @@ def test_what_cannot_be_read_ahead_is_refused_where_it_is_decided(monkeypatch: p
 
     async def scene() -> None:
         broker = FakeBroker(partitions=2)
-        host = host_of(broker, reads)
-        task = asyncio.create_task(host.run())
-        await host.ready.wait()
-        host.on_assigned({0, 1})
-        about = {"pool": "default", "move": "m", "from_partition": 0, "to_partition": 1, "at_ms": EPOCH_MS, "number": 0, "of": 1}
-        land(broker, 1, 1, PoolPart.model_validate(about | {"sha256": "0" * 64, "data": "no base64"}))
-        [refused] = [d for d in (await decided(broker, InputRefused)).decisions if isinstance(d, InputRefused)]
-        assert "cannot be unpacked" in refused.reason
-        task.cancel()
+        async with running(broker, reads):
+            about = {"pool": "default", "move": "m", "from_partition": 0, "to_partition": 1, "at_ms": EPOCH_MS, "number": 0, "of": 1}
+            land(broker, 1, 1, PoolPart.model_validate(about | {"sha256": "0" * 64, "data": "no base64"}))
+            [refused] = [d for d in (await decided(broker, InputRefused)).decisions if isinstance(d, InputRefused)]
+            assert "cannot be unpacked" in refused.reason
 
     run_virtually(scene())
 
@@ -116,19 +125,11 @@ def test_a_pool_of_more_parts_than_a_record_takes_is_read_once_and_beside_the_lo
 
     async def scene() -> None:
         broker = FakeBroker(partitions=2)
-        host = host_of(broker, reads, Limits(batch_bytes=1500))
-        task = asyncio.create_task(host.run())
-        await host.ready.wait()
-        host.on_assigned({0, 1})
-        land(broker, 1, 0, PoolCreated.model_validate({"pool": "default", "partition": 0}))
-        for number in range(2, 12):
-            land(broker, number, 0, admitted(f"job-{number}"))
-        land(broker, 12, 0, MovePool.model_validate({"pool": "default", "to_partition": 1}))
-        await decided(broker, PoolTaken)
-        records = [JournalRecord.decode(e.value) for e in broker.committed(DECISIONS, 1)]
-        assert sum(isinstance(d, PoolPartReceived) for r in records for d in r.decisions) > 2, "more than one record's inputs"
-        assert len(host.followers[1].folded.state.jobs) == 10
-        task.cancel()
+        async with running(broker, reads, Limits(batch_bytes=1500)) as host:
+            await pool_of_ten_moved(broker)
+            records = [JournalRecord.decode(e.value) for e in broker.committed(DECISIONS, 1)]
+            assert sum(isinstance(d, PoolPartReceived) for r in records for d in r.decisions) > 2, "more than one record's inputs"
+            assert len(host.followers[1].folded.state.jobs) == 10
 
     run_virtually(scene())
     assert reads.beside == [True]

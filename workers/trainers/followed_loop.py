@@ -75,20 +75,13 @@ class FollowedLoop:
         """Saves the result of `step` steps, also where the library ends before its last step."""
         self.finished = True
         if self._steps is not None and self.session.step == step:
-            self._save_as_finished(step)
+            self.session._boundary.end_anew(step)  # it has run already, and saved the step as one that others follow, if at all
         elif self._steps is not None:
             self.session.save()
             self.passed(step)
         if self._steps is not None:
             self._steps.close()  # type: ignore[attr-defined]  # it is a generator
             self._steps = None
-
-    def _save_as_finished(self, step: int) -> None:
-        """Saves a step whose boundary has run already, and saved it as one that others follow, if at all."""
-        boundary = self.session._boundary
-        boundary._settle()
-        boundary._saved_step = None
-        boundary.end(step)
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Records those that are numbers, or tensors and arrays of one."""

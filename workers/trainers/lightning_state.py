@@ -65,7 +65,7 @@ class LightningProgress:
             trainer.datamodule.load_state_dict(checkpoint["datamodule"])
         if self._hooks():
             weights = trainer.lightning_module.state_dict()
-            whole = self._keys(checkpoint) | saved["module"] | dict.fromkeys(saved.get("weights", ()), weights)
+            whole = self._keys(checkpoint) | saved["module"] | dict.fromkeys(saved["weights"], weights)
             whole.setdefault("state_dict", weights)
             trainer.lightning_module.on_load_checkpoint(whole)
             call._call_callbacks_on_load_checkpoint(trainer, whole)

@@ -90,8 +90,8 @@ class TrainerProgress:
         state.stateful_callbacks = json.loads(saved["callbacks"])
         self._trainer._load_callback_state()
         self.finished = saved["finished"]
-        number, begun = saved.get("epoch", (0, 0))
-        self._epoch, self._order = (number, begun), saved.get("order")
+        number, begun = saved["epoch"]
+        self._epoch, self._order = (number, begun), saved["order"]
 
     def _callbacks(self) -> dict[str, Any]:
         """Under the names, and in the form, of Trainer's own checkpoints."""

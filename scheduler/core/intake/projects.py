@@ -99,12 +99,14 @@ def why_too_large(projects: Projects, wanted: ProjectApplied) -> str:
     return ""
 
 
+def as_asked(asked: ChangeProject, applied: ProjectApplied) -> bool:
+    """Whether a project and its file's text are as a person asks for."""
+    return approved(asked.project, applied.project, asked.user, 0) == applied.project and asked.text == applied.text
+
+
 def same(asked: ChangeProject, applied: ProjectApplied | None) -> bool:
     """Whether a project is as it is asked to be already."""
-    if applied is None:
-        return False
-    now = approved(asked.project, applied.project, asked.user, 0)
-    return now == applied.project and asked.text == applied.text and asked.admission_partitions == applied.admission_partitions
+    return applied is not None and as_asked(asked, applied) and asked.admission_partitions == applied.admission_partitions
 
 
 def limits_to_publish(projects: Projects, changed: str, before: ProjectApplied | None) -> list[ProjectLimited]:

@@ -98,12 +98,9 @@ def restricts(asked: NodeRequest, restricted: NodeRestricted) -> bool:
 
 def sets(asked: ChangeProject, applied: ProjectApplied) -> bool:
     """Whether a later version of a project is what was asked for by this user."""
-    from trainhouse.scheduler.core.intake.projects import approved
+    from trainhouse.scheduler.core.intake.projects import as_asked
 
-    if applied.project.name != asked.project.name or applied.version <= (asked.replaces or 0):
-        return False
-    wanted = approved(asked.project, applied.project, asked.user, 0)
-    return (applied.user, applied.text, applied.project) == (asked.user, asked.text, wanted)
+    return applied.version > (asked.replaces or 0) and applied.user == asked.user and as_asked(asked, applied)
 
 
 def refusal(event_id: str, message: Message) -> str | None:

@@ -16,11 +16,9 @@ async def version_made(reader: SqlReader, asked: ChangeProject) -> int | None:
         return None
     version = asked.replaces + 1
     found = await reader.one(_VERSION, {"project": asked.project.name, "version": version})
-    return (
-        version
-        if found is not None and found["user"] == asked.user and _unapproved(_project(found)) == _unapproved(asked.project)
-        else None
-    )
+    if found is None or found["user"] != asked.user or shown(_project(found)) != shown(_unapproved(asked.project)):
+        return None
+    return version
 
 
 def _project(row: Row) -> Project:
@@ -39,4 +37,4 @@ def shown(project: Project) -> Project:
 
 def _unapproved(project: Project) -> Project:
     purposes = {name: purpose.description for name, purpose in project.purposes.items()}
-    return shown(Project.model_validate(project.model_dump() | {"purposes": purposes}))
+    return Project.model_validate(project.model_dump() | {"purposes": purposes})

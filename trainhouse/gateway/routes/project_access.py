@@ -26,7 +26,7 @@ from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries import read_your_writes as after
 from trainhouse.gateway.queries.project_versions import shown, version_made
 from trainhouse.gateway.queries.refusals import refusal, set_aside
-from trainhouse.scheduler.core.intake.projects import same
+from trainhouse.scheduler.core.intake.projects import as_asked
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"])
 
@@ -150,9 +150,7 @@ async def _version(here: Gateway, asked: ChangeProject) -> int | None:
     known = here.projects.get(asked.project.name)
     if made is not None or known is None or known.version < (asked.replaces or 0):  # what this gateway knows is older than the request
         return made
-    of_intake = {"admission_partitions": known.admission_partitions}
-    as_shown = known.model_copy(update={"project": shown(known.project)})
-    return known.version if same(asked.model_copy(update=of_intake), as_shown) else None
+    return known.version if as_asked(asked, known.model_copy(update={"project": shown(known.project)})) else None
 
 
 def _purposes(applied: ProjectApplied) -> dict[str, dict[str, Any]]:

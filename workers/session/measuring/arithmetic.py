@@ -5,8 +5,9 @@ Holds: pure; None is unknown, and what rests on it is unknown too.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 
-PARTS = ("data", "forward", "backward", "communication", "optimizer", "stall", "rest")
+PARTS = ("data", "forward", "backward", "optimizer", "stall", "rest")
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,6 @@ class Stretch:
     amounts: Mapping[str, float] = field(default_factory=dict)
 
 
-def mean(values: Iterable[float]) -> float | None:
-    """Returns the mean; None of nothing."""
-    found = list(values)
-    return sum(found) / len(found) if found else None
-
-
 def weighted_mean(values: Iterable[tuple[float, int]]) -> float | None:
     """Returns the mean of values that each occurred so often; None of nothing."""
     found = list(values)
@@ -46,7 +41,7 @@ def split_ms(stretch: Stretch) -> dict[str, float]:
         return {}
     total = 1000 * stretch.passed_s / stretch.steps
     parts = {"data": 1000 * stretch.data_s / stretch.steps, "stall": 1000 * stretch.stall_s / stretch.steps}
-    parts |= {name: ms for name, times in stretch.sampled_ms.items() if (ms := mean(times)) is not None}
+    parts |= {name: fmean(times) for name, times in stretch.sampled_ms.items() if times}
     parts["rest"] = max(0.0, total - sum(parts.values()))
     return {name: parts[name] for name in PARTS if name in parts} | {"total": total}
 

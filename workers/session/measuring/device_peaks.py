@@ -15,10 +15,8 @@ _TERA = 1e12
 # (name, {precision: TFLOP/s})
 _PEAKS: Final[tuple[tuple[str, dict[Precision, float]], ...]] = (
     (r"NVIDIA B200", {"bf16": 2250.0, "fp16": 2250.0, "tf32": 1125.0}),
-    (r"NVIDIA H200", {"bf16": 989.5, "fp16": 989.5, "tf32": 494.5, "fp32": 67.0}),
-    (r"NVIDIA H200 NVL", {"bf16": 835.5, "fp16": 835.5, "tf32": 417.5, "fp32": 60.0}),
-    (r"NVIDIA H100 80GB HBM3", {"bf16": 989.5, "fp16": 989.5, "tf32": 494.5, "fp32": 67.0}),
-    (r"NVIDIA H100 NVL", {"bf16": 835.5, "fp16": 835.5, "tf32": 417.5, "fp32": 60.0}),
+    (r"NVIDIA (H200|H100 80GB HBM3)", {"bf16": 989.5, "fp16": 989.5, "tf32": 494.5, "fp32": 67.0}),
+    (r"NVIDIA (H200|H100) NVL", {"bf16": 835.5, "fp16": 835.5, "tf32": 417.5, "fp32": 60.0}),
     (r"NVIDIA H100 PCIe", {"bf16": 756.5, "fp16": 756.5, "tf32": 378.0, "fp32": 51.0}),
     (r"(NVIDIA )?A100[- ](SXM4-|PCIE-|PCIe-)?(40|80)GB( PCIe)?", {"bf16": 312.0, "fp16": 312.0, "tf32": 156.0, "fp32": 19.5}),
     (r"NVIDIA L40S", {"bf16": 362.05, "fp16": 362.05, "tf32": 183.0, "fp32": 91.6}),

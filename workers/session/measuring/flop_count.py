@@ -68,6 +68,11 @@ class FlopCount:
         """Sets the model that is to be counted."""
         self._model = None if _is_compiled(model) or _computes_sharded(model) else inside_of(model)
 
+    @property
+    def counting(self) -> bool:
+        """Whether a count is under way."""
+        return self._counter is not None
+
     def lacks(self, shapes: Shapes) -> bool:
         """Returns whether a step of these shapes is still to be counted."""
         if self._model is None or not shapes or self._disturbed >= MAX_DISTURBED:

@@ -63,7 +63,6 @@ class StepFigures:
         self._norm = GradientNorm()
         self._amounts = Amounts()
         self._to_count: Shapes | None = None
-        self._counting = False
         self._stepping = False
         self._shapes: Counter[Shapes] = Counter()
         self._sampled = 0
@@ -100,7 +99,6 @@ class StepFigures:
         if self._to_count is not None:
             self._split.force()
             self._flops.begin()
-            self._counting = True
 
     def step_ends(self, step: int, now: float, undisturbed: bool) -> None:
         """A step ended: `step` of them are finished. Writes points if it is time."""
@@ -121,7 +119,7 @@ class StepFigures:
     @property
     def counting(self) -> bool:
         """Whether the step under way is slowed by the count of its FLOPs."""
-        return self._counting
+        return self._flops.counting
 
     def left(self) -> None:
         """The program is out of the steps: the last points, of the steps since the last ones, up to the end of the last one."""
@@ -139,9 +137,8 @@ class StepFigures:
 
     def _stop_counting(self) -> Counted | None:
         """Ends the count of the step, if there is one, also when the figures were turned off meanwhile; its result."""
-        if not self._counting:
+        if not self._flops.counting:
             return None
-        self._counting = False
         try:
             return (self._flops.end(),)
         except Exception as error:

@@ -167,6 +167,12 @@ class Boundary:
         self._save_last(step)
         self.report()
 
+    def end_anew(self, step: int) -> None:
+        """As `end`, of a state that has changed since this step was saved: saves it once more. All ranks call it at the same step."""
+        self._settle()
+        self._saved_step = None
+        self.end(step)
+
     def _save_last(self, step: int) -> None:
         """Saves this step once more, if staging or uploading it failed: no later step will. All ranks call it at the same step."""
         if self._saved_step != step:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
+from tests.support.hand_clock import HandClock, Hands
 from trainhouse.events import RankActivity
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUseError
@@ -81,20 +82,6 @@ class TestArithmetic:
 )
 def test_peaks_of_devices(name: str, precision: Any, tera: float | None) -> None:
     assert peak_flops(name, precision) == (None if tera is None else tera * 1e12)
-
-
-class Hands:
-    """A clock that only the test moves."""
-
-    now_ms = 0.0
-
-
-class HandClock(HostClock):
-    def mark(self) -> float:
-        return Hands.now_ms
-
-    def between_ms(self, one: float, other: float) -> float | None:
-        return other - one
 
 
 class Slow(torch.autograd.Function):

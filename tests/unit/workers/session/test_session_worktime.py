@@ -7,24 +7,11 @@ import pickle
 import pytest
 import torch
 
+from tests.support.hand_clock import HandClock, Hands
 from trainhouse.workers.session.steps import worktime
-from trainhouse.workers.session.steps.worktime import HostClock, WorkTime
+from trainhouse.workers.session.steps.worktime import WorkTime
 
 torch.set_num_threads(1)
-
-
-class Hands:
-    """A clock that only the test moves."""
-
-    now_ms = 0.0
-
-
-class HandClock(HostClock):
-    def mark(self) -> float:
-        return Hands.now_ms
-
-    def between_ms(self, one: float, other: float) -> float | None:
-        return other - one
 
 
 class LateClock(HandClock):
