@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Tests start hundreds of processes: without compiled modules each of them compiles what it imports anew, 3.5 s of CPU for a rank's.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench chaos layouts security docs clean help
 .DEFAULT_GOAL := help
 

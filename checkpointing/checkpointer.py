@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from trainhouse.checkpointing.chain.best_checkpoint import BestCheckpoint
 from trainhouse.checkpointing.chain.chunks import GRACE_S, ChunkStore
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest
@@ -23,6 +24,7 @@ from trainhouse.checkpointing.chain.retention import Pruner, PruneResult, Retent
 from trainhouse.checkpointing.collective import Alone, Ranks
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, StaleEpochError
 from trainhouse.checkpointing.loader import Loader, PerRankConsumer
+from trainhouse.checkpointing.peer_memory.peers import Peers
 from trainhouse.checkpointing.results import DamagedCheckpoint, RestoreReport, SavedCheckpoint
 from trainhouse.checkpointing.save_in_flight import Afterwards, SaveInFlight, forget
 from trainhouse.checkpointing.saver import About, Receipt, Saver, Staged
@@ -30,7 +32,7 @@ from trainhouse.checkpointing.staging.copier import Copier, copier_for
 from trainhouse.checkpointing.staging.writer import StagingMemory
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.checkpointing.uploading.upload_helper import HelperUploader, UploadHelper
-from trainhouse.checkpointing.uploading.uploader import InProcessUploader
+from trainhouse.checkpointing.uploading.uploader import InProcessUploader, Uploader
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 from trainhouse.events.model.resume_ref import ResumeFrom
 
@@ -41,7 +43,7 @@ def _no_event(name: str, fields: dict[str, Any]) -> None:
     """No-op event sink."""
 
 
-def _nothing() -> None:
+def _nothing(saved: SavedCheckpoint) -> None:
     """Nothing follows."""
 
 
@@ -117,7 +119,7 @@ class Checkpointer:
     """The checkpoints of one job, as one attempt writes and reads them.
 
     Public methods are collective and block, `prune`, `guard`, `save_for_all` and `close` aside. With a `helper` uploads are in its
-    process, else in a thread of this one.
+    process, else in a thread of this one. With `peers` and a helper, chunks are in other nodes' memory, too, and are read from there first.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Checkpointer:
         process_group: dist.ProcessGroup | None = None,
         *,
         helper: UploadHelper | None = None,
+        peers: Peers | None = None,
         on_event: OnEvent = _no_event,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -140,11 +143,14 @@ class Checkpointer:
         self._chunks = ChunkStore(objects, settings.job_id, settings.grace_s)
         self._chain = CommitChain(objects, self._writer)
         self._longest_upload_s = settings.grace_s / 2
-        self._uploader = InProcessUploader(self._chunks) if helper is None else self._by_helper(helper, settings)
+        self._uploader: Uploader = InProcessUploader(self._chunks)
+        if helper is not None:
+            self._uploader = HelperUploader(helper, self._chunks, settings.job_id, settings.grace_s, peers, self._ranks.rank)
         self._memory = StagingMemory(self._uploader.arena, Copier(), settings.host_memory_bytes, self._warn_once)
         self._saver = Saver(self._ranks, self._chunks, self._chain, self._writer, self._longest_upload_s, self._uploader, self._memory)
-        self._loader = Loader(self._ranks, self._chunks, settings.seed, settings.data_shares)
+        self._loader = Loader(self._ranks, self._chunks, settings.seed, settings.data_shares, peers)
         self._pruner = Pruner(objects, self._writer.job_id)
+        self.best = BestCheckpoint(objects, self._writer.job_id)
         self._claimed = False
         self._restore_at_most = settings.restore_at_most
         self._newest: int | None = None
@@ -164,9 +170,6 @@ class Checkpointer:
         """Claims the chain, on rank 0; returns a name for this attempt's saves among the ranks."""
         self._chain.claim(self._clock(), self._restore_at_most)
         return f"checkpoints/{self._writer.writer}"
-
-    def _by_helper(self, helper: UploadHelper, settings: CheckpointerSettings) -> HelperUploader:
-        return HelperUploader(helper, self._chunks, settings.job_id, settings.grace_s)
 
     def _warn_once(self, sentence: str) -> None:
         if not self._warned:
@@ -200,7 +203,7 @@ class Checkpointer:
         *,
         reason: str = "",
         metrics: Mapping[str, float] | None = None,
-        then: Callable[[], None] = _nothing,
+        then: Callable[[SavedCheckpoint], None] = _nothing,
     ) -> "PendingSave":
         """Saves `state` (Stateful objects, tensors, nested values) and each rank's own state; returns once they are staged.
 
@@ -237,7 +240,7 @@ class Checkpointer:
         pending.finish()
         forget(self._ranks, f"{self._name}/{self._saves}")
 
-    def _upload(self, staged: Staged, about: About, then: Callable[[], None]) -> "PendingSave":
+    def _upload(self, staged: Staged, about: About, then: Callable[[SavedCheckpoint], None]) -> "PendingSave":
         named, parent = self._named, self._newest
         self._saves += 1
 
@@ -321,6 +324,8 @@ class Checkpointer:
             restore_s=time.perf_counter() - began,
             world_size=manifest.world_size,
             bytes_total=manifest.bytes_total,
+            peer_bytes=dict(self._loader.tally.bytes_by_node),
+            peer_failures=tuple(self._loader.tally.failures),
         )
         self._restored(manifest, report)
         return report
@@ -330,8 +335,9 @@ class Checkpointer:
         if self._ranks.rank != 0:
             return PruneResult((), 0)
         result = self._pruner.prune(policy, keep)
-        if result.commits:
-            self._publish("CheckpointPruned", self._clock(), commits=result.commits, bytes_freed=result.bytes_freed)
+        for commits, bytes_freed in ((result.earlier, 0), (result.commits, result.bytes_freed)):
+            if commits:
+                self._publish("CheckpointPruned", self._clock(), commits=commits, bytes_freed=bytes_freed)
         return result
 
     def _choose_and_load(
@@ -387,6 +393,7 @@ class Checkpointer:
         )
         if always_publish or self._ranks.rank == 0:
             fields = asdict(saved) | {"event_id": f"{manifest.job_id}:commit:{manifest.commit}", "world_size": manifest.world_size}
+            fields["memory_nodes"] = sorted({held.node_id for held in manifest.held})
             self._on_event("CheckpointCompleted", fields | _writer_fields(manifest, manifest.created_at_s))
         return saved
 

@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass, replace
 
 COST_WEIGHT = 0.3
-SLOW_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -51,16 +50,6 @@ class Measured:
         return replace(self, upload_s=mean, uploads=self.uploads + 1)
 
 
-@dataclass(frozen=True)
-class Advice:
-    """The interval, and whether the store is slow: saving holds training up for more than SLOW_SHARE of the time, or an upload takes
-    longer than the interval that would be best."""
-
-    interval_s: float
-    slow_store: bool
-    reason: str
-
-
 def best_interval_s(save_cost_s: float, mtbf_s: float) -> float:
     """Daly's higher-order estimate of the time between the end of a save and the start of the next."""
     if save_cost_s <= 0:
@@ -71,11 +60,9 @@ def best_interval_s(save_cost_s: float, mtbf_s: float) -> float:
     return math.sqrt(2 * save_cost_s * mtbf_s) * (1 + ratio / 3 + ratio**2 / 9) - save_cost_s
 
 
-def advise(measured: Measured, bounds: IntervalBounds) -> Advice:
-    """The interval to use from now on."""
-    wanted_s = best_interval_s(measured.save_cost_s, measured.mtbf_s)
-    bounded_s = max(bounds.min_interval_s, min(bounds.max_interval_s, wanted_s)) if bounds.every_s is None else bounds.every_s
-    interval_s = max(bounded_s, measured.upload_s) if bounds.every_s is None else bounded_s
-    slow = measured.save_cost_s > SLOW_SHARE * (interval_s + measured.save_cost_s) or measured.upload_s > bounded_s
-    reason = f"a save costs {measured.save_cost_s:.2f} s, a failure comes every {measured.mtbf_s:.0f} s: best {wanted_s:.0f} s"
-    return Advice(interval_s, slow, reason)
+def advised_interval_s(measured: Measured, bounds: IntervalBounds) -> float:
+    """The interval to use from now on. That uploads set it is to be seen by their share of it, which the alert `uploads-slow` is about."""
+    if bounds.every_s is not None:
+        return bounds.every_s
+    best_s = best_interval_s(measured.save_cost_s, measured.mtbf_s)
+    return max(bounds.min_interval_s, min(bounds.max_interval_s, best_s), measured.upload_s)

@@ -21,6 +21,8 @@ from trainhouse.checkpointing.chain.chunks import ChunkStore
 from trainhouse.checkpointing.chain.manifest import Manifest, Span
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, InvalidStateError
+from trainhouse.checkpointing.peer_memory.holder_client import PeerReads, PeerTally
+from trainhouse.checkpointing.peer_memory.peers import Peers
 from trainhouse.checkpointing.state import reshard
 from trainhouse.checkpointing.state.dcp_storage import VerifyingReader, dtype_named
 from trainhouse.checkpointing.state.part import Part
@@ -33,20 +35,32 @@ PerRankConsumer = Callable[[dict[str, Any]], None]
 
 
 class Loader:
-    """Loads manifests' states. All methods are collective."""
+    """Loads manifests' states. All methods are collective. `tally`: what this rank read from peers' memory, in its last load."""
 
-    def __init__(self, ranks: Ranks, chunks: ChunkStore, seed: int = 0, data_shares: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, ranks: Ranks, chunks: ChunkStore, seed: int = 0, data_shares: tuple[int, ...] = (), peers: Peers | None = None
+    ) -> None:
         self._ranks = ranks
         self._chunks = chunks
         self._seed = seed
         self._data_shares = data_shares
+        self._peers = peers
+        self.tally = PeerTally()
 
     def load(self, manifest: Manifest, state: dict[str, Any], consumer: PerRankConsumer) -> list[DamagedError]:
         """Fills `state` and hands this rank's own state to `consumer`. Returns what was damaged; then `state` is as it was.
 
         Raises InvalidStateError if the checkpoint is sound but is not one of such a state, or not for such a gang.
         """
-        reads = SharedReads(self._ranks, manifest, self._chunks)
+        peers = PeerReads(self._peers, manifest) if self._peers is not None else None
+        try:
+            return self._load(manifest, SharedReads(self._ranks, manifest, self._chunks, peers), state, consumer)
+        finally:
+            if peers is not None:
+                self.tally = peers.tally
+                peers.close()
+
+    def _load(self, manifest: Manifest, reads: SharedReads, state: dict[str, Any], consumer: PerRankConsumer) -> list[DamagedError]:
         bodies: dict[int, Body] = {}
 
         def hold(number: int, body: Body) -> None:

@@ -3,7 +3,8 @@
 Holds: frozen values, alike on every rank.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,10 @@ class DamagedCheckpoint:
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """Starting point of training. `restored` is the commit, None for a fresh start; `job_id` is the one whose checkpoint it is."""
+    """Starting point of training. `restored` is the commit, None for a fresh start; `job_id` is the one whose checkpoint it is.
+
+    `peer_bytes`: by node, what this rank read from its memory; `peer_failures`: why not more.
+    """
 
     restored: int | None
     step: int
@@ -43,3 +47,5 @@ class RestoreReport:
     restore_s: float = 0.0
     world_size: int = 0
     bytes_total: int = 0
+    peer_bytes: Mapping[str, int] = field(default_factory=dict)
+    peer_failures: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from trainhouse.checkpointing.collective import Outcome, Ranks, attempt, values
 from trainhouse.checkpointing.errors import CheckpointError, SaveFailedError
@@ -41,10 +41,10 @@ class _Report:
 
 
 @dataclass(frozen=True)
-class Afterwards:
+class Afterwards(Generic[T]):
     """Calls on rank 0 when the outcome is known. `saved` may take long: it is a part of the save for the next one only."""
 
-    saved: Callable[[], None]
+    saved: Callable[[T], None]
     failed: Callable[[CheckpointError], None]
 
 
@@ -54,7 +54,7 @@ class SaveInFlight(Generic[R, T]):
     `name`: of the save, alike on all ranks.
     """
 
-    def __init__(self, ranks: Ranks, name: str, send: Callable[[], R], commit: Callable[[list[R]], T], then: Afterwards) -> None:
+    def __init__(self, ranks: Ranks, name: str, send: Callable[[], R], commit: Callable[[list[R]], T], then: Afterwards[T]) -> None:
         self._ranks = ranks
         self._rank, self._world_size = ranks.rank, ranks.world_size
         self._store = ranks.store if self._world_size > 1 else None
@@ -147,7 +147,7 @@ class SaveInFlight(Generic[R, T]):
             self._sent.set()
             self._known.set()
         if self._rank == 0 and outcome.error is None:
-            self._then.saved()
+            self._then.saved(cast(T, outcome.value))
 
     def _outcome_of(self, mine: Outcome) -> Outcome:
         if self._store is None:

@@ -5,6 +5,7 @@ that retention could have swept a chunk it relies on is not committed.
 Never: writes to local disk.
 """
 
+import itertools
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from torch.distributed.checkpoint.planner import SavePlan
 
 from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer
-from trainhouse.checkpointing.chain.manifest import Chunk, Manifest, Piece, Span, TensorRecord
+from trainhouse.checkpointing.chain.manifest import Chunk, Held, Manifest, Piece, Span, TensorRecord
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, InvalidStateError, SaveFailedError
 from trainhouse.checkpointing.staging.body_layout import LocalSpan
@@ -50,8 +51,8 @@ class About:
 class Staged:
     """A checkpoint in host memory: this rank's share, where its own state is in it, and on rank 0 the plan of all.
 
-    `sent`: chunks of earlier waves, which are in the store. `began_s`, `upload_began_s`: when staging and the first upload began, as
-    time.perf_counter has it.
+    `sent`: chunks of earlier waves, which are in the store. `number`: of the saves of this attempt. `began_s`, `upload_began_s`: when
+    staging and the first upload began, as time.perf_counter has it.
     """
 
     share: Share
@@ -59,6 +60,7 @@ class Staged:
     own_spans: tuple[LocalSpan, ...]
     structure_span: LocalSpan
     sent: tuple[Sent, ...]
+    number: int
     stage_s: float
     began_s: float
     upload_began_s: float
@@ -109,6 +111,7 @@ class Saver:
         self._kept: _KeptPlan | None = None
         self._layouts: Layouts = ()
         self._warned: set[str] = set()
+        self._saves = 0
 
     def stage(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]], named: frozenset[str]) -> Staged:
         """Copies this rank's share of `state`, and its own state. Collective. Raises InvalidStateError, or as `send`.
@@ -116,6 +119,7 @@ class Saver:
         `own`: this rank's own state; of who is Alone, that of each rank of a gang whose others are gone.
         """
         began = time.perf_counter()
+        self._saves += 1
         apart, packed, agreed = self._agreed(state, own)
         sent: list[Sent] = []
         if self._ranks.rank == 0:
@@ -124,7 +128,7 @@ class Saver:
 
         def upload(places: Places) -> None:
             uploads_s.append(time.perf_counter())
-            sent.extend(self._uploader.send(Bodies(places), named))
+            sent.extend(self._uploader.send(Bodies(places, self._saves), named))
 
         writer = StagingWriter(self._ranks.rank, self._memory, packed, upload)
         self._plan_and_copy(apart, agreed.unsynced, writer)
@@ -132,7 +136,8 @@ class Saver:
         own_spans = writer.share.own_spans[: len(own)]
         ended = time.perf_counter()
         upload_began_s = uploads_s[0] if uploads_s else ended
-        return Staged(writer.share, writer.plan, own_spans, writer.share.own_spans[-1], tuple(sent), ended - began, began, upload_began_s)
+        structure_span, stage_s = writer.share.own_spans[-1], ended - began
+        return Staged(writer.share, writer.plan, own_spans, structure_span, tuple(sent), self._saves, stage_s, began, upload_began_s)
 
     def send(self, staged: Staged, named: frozenset[str]) -> Receipt:
         """Sends what is not in the store. `named`: hashes that a live manifest of this job names. Blocks.
@@ -140,7 +145,7 @@ class Saver:
         Raises ObjectStoreUnavailableError, SaveFailedError.
         """
         staged.share.copied()
-        sent = self._uploader.send(Bodies(staged.share.places), named)
+        sent = self._uploader.send(Bodies(staged.share.places, staged.number), named)
         return Receipt([*staged.sent, *sent], staged.own_spans, staged.structure_span)
 
     def commit(self, staged: Staged, about: About, receipts: Sequence[Receipt], parent: int | None) -> tuple[Manifest, list[Manifest]]:
@@ -262,7 +267,20 @@ class Saver:
             stage_s=staged.stage_s,
             upload_s=upload_s,
             metrics=about.metrics,
+            held=held_by([s.holder for receipt in receipts for s in receipt.sent]),
         )
+
+
+def held_by(holders: Sequence[str]) -> tuple[Held, ...]:
+    """Returns the chunks that nodes hold, from the holder of each chunk in order, an empty name for none."""
+    found: list[Held] = []
+    first = 0
+    for node_id, run in itertools.groupby(holders):
+        count = len(list(run))
+        if node_id:
+            found.append(Held(node_id=node_id, first=first, count=count))
+        first += count
+    return tuple(found)
 
 
 def _first_failure(error: CheckpointException) -> CheckpointError:

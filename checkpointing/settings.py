@@ -4,6 +4,7 @@ Holds: without keys, boto3's own chain of credentials applies (roles, profiles);
 """
 
 from pathlib import Path
+from typing import Self
 
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
@@ -37,6 +38,10 @@ class StoreSettings(TomlSection):
     deadline_s: float = Field(120.0, gt=0, description="seconds for which one operation is tried again before it fails")
     connections: int = Field(8, ge=1, le=256, description="connections that one process keeps")
     multipart_bytes: int = Field(16 * 2**20, ge=5 * 2**20, description="size in bytes from which bodies go up in parts of half this size")
+
+    def within(self, seconds: float) -> Self:
+        """Returns these settings for one who waits for no answer longer than that."""
+        return self.model_copy(update={"connect_timeout_s": seconds, "read_timeout_s": seconds, "deadline_s": seconds})
 
     @property
     def address(self) -> str:

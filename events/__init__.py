@@ -16,15 +16,34 @@ from trainhouse.events.model.attempt import (
     SessionOpened,
 )
 from trainhouse.events.model.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.model.bad_shard import (
+    BadShardFound,
+    QuarantineShard,
+    ReleaseShard,
+    ShardEvidence,
+    ShardFault,
+    ShardQuarantined,
+    ShardReleased,
+    TooManyBadSamples,
+)
 from trainhouse.events.model.base import Event, Model, event_class, event_classes
 from trainhouse.events.model.checkpoint import (
     CheckpointCompleted,
+    CheckpointDeleted,
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
     CheckpointSkipped,
     CheckpointStarted,
 )
+from trainhouse.events.model.dataset import (
+    DatasetVersion,
+    DatasetVersionDeprecated,
+    DatasetVersionPublished,
+    DeprecateDataset,
+    PublishDataset,
+)
+from trainhouse.events.model.dataset_drift import DatasetDriftMeasured
 from trainhouse.events.model.dead_letter import DeadLetter
 from trainhouse.events.model.errors import EventError, InvalidEvent, UnknownEventType
 from trainhouse.events.model.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders, NodePlacement
@@ -64,7 +83,7 @@ from trainhouse.events.model.node import (
     SignatureRefused,
 )
 from trainhouse.events.model.node_audit import NodeAccess
-from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied
+from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied, OperationRequest, ProfileRanks
 from trainhouse.events.model.policy import SchedulingPolicy
 from trainhouse.events.model.pool import (
     ChangeRefused,
@@ -112,6 +131,12 @@ from trainhouse.events.wire.codec import decode, encode
 from trainhouse.events.wire.envelope import Envelope, Order, envelope_of
 
 __all__ = [
+    "PublishDataset",
+    "DeprecateDataset",
+    "DatasetVersionPublished",
+    "DatasetDriftMeasured",
+    "DatasetVersionDeprecated",
+    "DatasetVersion",
     "AccessEnded",
     "AccessGranted",
     "AccessRefused",
@@ -131,6 +156,7 @@ __all__ = [
     "CheckpointCompleted",
     "CheckpointFailed",
     "CheckpointPolicy",
+    "CheckpointDeleted",
     "CheckpointPruned",
     "CheckpointRequested",
     "CheckpointRestored",
@@ -196,6 +222,7 @@ __all__ = [
     "NodeSuspected",
     "OnDivergence",
     "OperationReplied",
+    "OperationRequest",
     "Order",
     "Placement",
     "PolicyApplied",
@@ -205,6 +232,7 @@ __all__ = [
     "PoolCreated",
     "PoolName",
     "ProbeCheck",
+    "ProfileRanks",
     "ProgressReported",
     "Project",
     "ProjectApplied",
@@ -242,4 +270,12 @@ __all__ = [
     "envelope_of",
     "event_class",
     "event_classes",
+    "BadShardFound",
+    "QuarantineShard",
+    "ReleaseShard",
+    "ShardEvidence",
+    "ShardFault",
+    "ShardQuarantined",
+    "ShardReleased",
+    "TooManyBadSamples",
 ]

@@ -81,7 +81,7 @@ class KafkaSettings(TomlSection):
 
 
 class OperationsSettings(TomlSection):
-    """Signing key of requests to agents (stacks, commands): `[operations] key` is a file with a private key."""
+    """Signing key of requests to agents (stacks, profiles, commands): `[operations] key` is a file with a private key."""
 
     section = "operations"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_OPERATIONS_", extra="ignore")

@@ -13,7 +13,15 @@ from confluent_kafka import KafkaError, Message
 
 from trainhouse.events.model.errors import BusUnavailableError
 
-_PASSING = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT})
+_PASSING = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._DESTROY_BROKER,
+        KafkaError._PARTITION_EOF,
+        KafkaError._TIMED_OUT,
+    }
+)
 _NOT_FOR_US = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 
 log = structlog.get_logger(__name__)

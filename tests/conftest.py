@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 # A broker that lives for a minute never earns back what the optimizing compiler takes: without it, it starts in half the CPU time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+# Threads of OpenMP spin while they wait for each other: on a machine that is busy with other tests, twice the CPU time, and eight times
+# as long. Set before torch is imported; ranks have their own setting from their agent.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 register()
 
 

@@ -47,10 +47,15 @@ def chunk_key(sha256: str, prefix: str) -> str:
 
 @dataclass(frozen=True)
 class Sent:
-    """A chunk that is in the store now, and whether it had to be sent."""
+    """A chunk that is in the store now, whether it had to be sent, and the node that has it in memory, if one has."""
 
     chunk: Chunk
     new: bool
+    holder: str = ""
+
+
+def _unseen(chunk: Chunk, body: Body) -> None:
+    """Ignores a chunk."""
 
 
 class ChunkStore:
@@ -67,9 +72,12 @@ class ChunkStore:
         """Never again take the stored object's word for this chunk: the next save sends it."""
         self.distrusted.add(sha256)
 
-    def send(self, bodies: Sequence[Body], named: frozenset[str]) -> list[Sent]:
-        """Makes sure that every body is in the store, in order. `named`: hashes that a live manifest of this job names."""
-        return list(in_threads(lambda body: self._send(body, named), bodies, self._threads))
+    def send(self, bodies: Sequence[Body], named: frozenset[str], seen: Callable[[Chunk, Body], None] = _unseen) -> list[Sent]:
+        """Makes sure that every body is in the store, in order. `named`: hashes that a live manifest of this job names.
+
+        `seen`: called with each chunk before it is sent, from several threads.
+        """
+        return list(in_threads(lambda body: self._send(body, named, seen), bodies, self._threads))
 
     def fetch(self, chunk: Chunk, prefix: str) -> bytes:
         """A verified chunk. Raises DamagedError after a second look, so that a passing fault does not condemn it."""
@@ -108,8 +116,9 @@ class ChunkStore:
 
         return [p for p in in_threads(problem, chunks, self._threads) if p is not None]
 
-    def _send(self, body: Body, named: frozenset[str]) -> Sent:
+    def _send(self, body: Body, named: frozenset[str], seen: Callable[[Chunk, Body], None]) -> Sent:
         chunk = Chunk(sha256=hashlib.sha256(body).hexdigest(), size_bytes=len(body))
+        seen(chunk, body)
         if self._is_there(chunk, named):
             return Sent(chunk, new=False)
         self._objects.put(chunk_key(chunk.sha256, self._own_prefix), body)

@@ -9,7 +9,7 @@ Never: deletes an entry; never appends at an n that it did not expect.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from trainhouse.checkpointing.chain.manifest import AnyEntry, Claim, Manifest, Pruned, decode, encode
+from trainhouse.checkpointing.chain.manifest import AnyEntry, Claim, Deletion, Manifest, Pruned, decode, encode
 from trainhouse.checkpointing.errors import ChainConflictError, DamagedError, ObjectStoreUnavailableError, StaleEpochError
 from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
@@ -197,8 +197,8 @@ class CommitChain:
         )
 
 
-def tombstone(manifest: Manifest) -> Pruned:
-    """Returns the entry that replaces a pruned checkpoint; it can be put back from it."""
+def tombstone(manifest: Manifest, deletion: Deletion | None = None) -> Pruned:
+    """Returns the entry that replaces a pruned or deleted checkpoint; it can be put back from it."""
     return Pruned(
         job_id=manifest.job_id,
         commit=manifest.commit,
@@ -208,4 +208,5 @@ def tombstone(manifest: Manifest) -> Pruned:
         created_at_s=manifest.created_at_s,
         step=manifest.step,
         manifest=manifest,
+        deletion=deletion,
     )

@@ -46,6 +46,14 @@ class Piece(_Model):
     span: Span
 
 
+class Held(_Model):
+    """So many chunks from one on that a node had in memory when the checkpoint was committed."""
+
+    node_id: str
+    first: int = Field(ge=0)
+    count: int = Field(ge=1)
+
+
 class TensorRecord(_Model):
     """One tensor: its pieces cover it without overlap."""
 
@@ -100,6 +108,10 @@ class Manifest(Entry):
         None, exclude_if=lambda source: source is None, description="where it was imported from; parts that it lacks begin anew"
     )
 
+    held: tuple[Held, ...] = Field(
+        (), exclude_if=lambda held: not held, description="chunks that nodes have in memory, too; where they have not, the store has them"
+    )
+
     @property
     def has_own_chunks(self) -> bool:
         """True if its chunks lie with its job."""
@@ -116,8 +128,15 @@ class Manifest(Entry):
         return sum({c.sha256: c.size_bytes for c in self.chunks}.values())
 
 
+class Deletion(_Model):
+    """Operator's deletion of a checkpoint, as its event reports it."""
+
+    user: str
+    at_ms: int = Field(ge=0)
+
+
 class Pruned(Entry):
-    """Retention took this checkpoint; its place in the chain stays taken, with its epoch.
+    """Retention took this checkpoint, or an operator did; its place in the chain stays taken, with its epoch.
 
     `manifest`: of the checkpoint, until a sweep removes its bytes; if something turns out to refer to it, it is put back.
     """
@@ -125,6 +144,7 @@ class Pruned(Entry):
     kind: Literal["pruned"] = "pruned"
     step: int = Field(ge=0)
     manifest: Manifest | None = Field(None, exclude_if=lambda manifest: manifest is None)
+    deletion: Deletion | None = Field(None, exclude_if=lambda deletion: deletion is None, description="None where retention took it")
 
 
 AnyEntry = Claim | Manifest | Pruned

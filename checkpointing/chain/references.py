@@ -19,8 +19,12 @@ from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoC
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore, get_or_none
 
 USED_BY = "used-by:"
+BEST = "best"
+"""The tag that a rank moves by itself."""
 MAX_REFERENCE_BYTES = 1024
 MIN_REMEMBERED_AGE_S = 60.0
+TAGS_S = 5.0
+"""Deadline of the store's answer to one who shows a list: it is shown without tags after it."""
 ObjectVersion = tuple[str, float]
 """Key and time of the last write."""
 TAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -32,6 +36,12 @@ class References:
 
     by_commit: Mapping[int, tuple[str, ...]]
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> list[dict[str, int | str | None]]:
+        """Commit and name of each, by commit; before them unreadable ones, which keep all commits, with None."""
+        unreadable: list[dict[str, int | str | None]] = [{"commit": None, "name": name} for name in self.unreadable]
+        return unreadable + [{"commit": commit, "name": name} for commit, names in sorted(self.by_commit.items()) for name in names]
 
     def of(self, commit: int) -> tuple[str, ...]:
         """Names that keep this commit, those included that might."""
@@ -87,13 +97,23 @@ def references(objects: ObjectStore, job_id: str) -> References:
 
 
 def tag(objects: ObjectStore, job_id: str, name: str, commit: int) -> None:
-    """Keeps a commit for as long as the tag exists; a tag of that name moves. Raises InvalidStateError (name), NoCheckpointError."""
+    """Keeps a commit for as long as the tag exists; a tag of that name moves. Raises InvalidStateError (name), NoCheckpointError.
+
+    Of a commit that is given up in that instant: it is put back if retention did it, and stays deleted if an operator did.
+    """
     if not TAG_NAME.fullmatch(name):
         raise InvalidStateError(f"tag {name[:100]!r}: use 1 to 64 letters, digits, `.`, `_` or `-`, a letter or digit first")
+    nothing = NoCheckpointError(f"{job_id}@{commit}: no such checkpoint; `trainhouse checkpoints {job_id}` lists them")
     if not isinstance(_entry(objects, job_id, commit), Manifest):
-        raise NoCheckpointError(f"{job_id}@{commit}: no such checkpoint; `trainhouse checkpoints {job_id}` lists them")
-    objects.put(f"{tags_prefix(job_id)}{name}", _record(commit))
-    manifest = given_up(_entry(objects, job_id, commit))
+        raise nothing
+    key = f"{tags_prefix(job_id)}{name}"
+    before = get_or_none(objects, key)
+    objects.put(key, _record(commit))
+    entry = _entry(objects, job_id, commit)
+    if isinstance(entry, Pruned) and entry.deletion is not None:
+        objects.delete(key) if before is None else objects.put(key, before)
+        raise nothing
+    manifest = given_up(entry)
     if manifest is not None:
         objects.put(commit_key(job_id, commit), encode(manifest))
 
@@ -114,7 +134,12 @@ def begin_from(objects: ObjectStore, job_id: str, commit: int, child: str) -> No
 
 def begun_from(objects: ObjectStore, job_id: str, child: str) -> int | None:
     """The commit of `job_id` that an attempt of `child` began from, None for none."""
-    content = get_or_none(objects, used_by_key(job_id, child))
+    return tagged(objects, job_id, f"{USED_BY}{child}")
+
+
+def tagged(objects: ObjectStore, job_id: str, name: str) -> int | None:
+    """The commit that has this tag, None for none and for a tag that is unreadable."""
+    content = get_or_none(objects, f"{tags_prefix(job_id)}{name}")
     return None if content is None else _commit_in(content)
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 from trainhouse.checkpointing.chain.commits import commit_key, entries_newest_first, not_passed_over
 from trainhouse.checkpointing.chain.manifest import LOSS, Manifest, Pruned
-from trainhouse.checkpointing.chain.references import begin_from, begun_from
+from trainhouse.checkpointing.chain.references import BEST, begin_from, begun_from, tagged
 from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError, ObjectStoreRefusedError
 from trainhouse.checkpointing.results import DamagedCheckpoint
 from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.resume_ref import ResumeFrom, parse_resume_from
 
 
@@ -96,10 +97,19 @@ class Candidates:
             return False  # of an agent from before, which notes nothing
 
     def _best(self, job_id: str) -> Iterator[Manifest]:
-        """The one with the lowest loss, of equals the newest."""
+        """The one with the tag `best`, else the one with the lowest loss, of equals the newest."""
+        if (commit := self._tagged_best(job_id)) is not None:
+            yield from self._chain(job_id, ResumeFrom(JobId(job_id), commit=commit))
+            return
         found = [m for m in self._chain(job_id, None) if math.isfinite(m.metrics.get(LOSS, math.nan))]
         if found:
             yield min(found, key=lambda m: (m.metrics[LOSS], -m.commit))
+
+    def _tagged_best(self, job_id: str) -> int | None:
+        try:
+            return tagged(self._objects, job_id, BEST)
+        except ObjectStoreRefusedError:
+            return None  # of an agent from before, which lets a job read no tags of another
 
     def _keep(self, manifest: Manifest) -> None:
         try:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S, SHARED_PREFIX, THREADS, chunk_key, in_threads, prefix_of
 from trainhouse.checkpointing.chain.commits import (
+    chain_prefix,
     commit_key,
     entries_newest_first,
     head,
@@ -23,10 +24,13 @@ from trainhouse.checkpointing.chain.commits import (
     read_entry,
     tombstone,
 )
-from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, Pruned, encode
+from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Deletion, Manifest, Pruned, encode
 from trainhouse.checkpointing.chain.references import ReferenceReader, references
 from trainhouse.checkpointing.errors import DamagedError, HeldError, NoCheckpointError, UnknownFormatError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
+
+MAX_EARLIER = 1000
+"""Pruned commits that an attempt reports for the one before, of those that it may not have reported."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,14 @@ class RetentionPolicy:
 class PruneResult:
     """`bytes_freed` counts chunks that no other manifest of the job names; `sweep` frees them once they are old enough.
 
-    `unmeasured`: the policy keeps the best by a metric that no checkpoint has.
+    `unmeasured`: the policy keeps the best by a metric that no checkpoint has. `earlier`: commits that the attempt before gave
+    up after its last save, and may have ended before it reported them; the newest, and once.
     """
 
     commits: tuple[int, ...]
     bytes_freed: int
     unmeasured: bool = False
+    earlier: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ class Pruner:
         self._job_id = job_id
         self._references = ReferenceReader(objects, job_id)
         self._seen = -1
+        self._earlier: list[int] = []
         self._live: dict[int, Manifest] = {}
         self._damaged: set[int] = set()
 
@@ -113,7 +120,8 @@ class Pruner:
         named = {c.sha256 for m in self._live.values() for c in m.chunks}
         freed = {c.sha256: c.size_bytes for m in pruned.values() for c in m.chunks if c.sha256 not in named}
         unmeasured = policy.keep_best > 0 and not any(policy.metric in m.metrics for m in self._live.values())
-        return PruneResult(tuple(pruned), sum(freed.values()), unmeasured)
+        earlier, self._earlier = tuple(self._earlier[-MAX_EARLIER:]), []
+        return PruneResult(tuple(pruned), sum(freed.values()), unmeasured, earlier)
 
     def _due(self, policy: RetentionPolicy, kept: frozenset[int]) -> list[int]:
         return to_prune(self._live, kept, policy, frozenset(self._damaged))
@@ -122,13 +130,26 @@ class Pruner:
         """Reads new entries; returns their numbers."""
         newest = head(self._objects, self._job_id, self._seen)
         unseen = range(self._seen + 1, newest + 1)
-        for commit, entry in zip(unseen, in_threads(self._read, unseen, THREADS), strict=True):
+        entries = dict(zip(unseen, in_threads(self._read, unseen, THREADS), strict=True))
+        if self._seen < 0:
+            self._earlier = self._unreported(entries)
+        for commit, entry in entries.items():
             if isinstance(entry, Manifest):
                 self._live[commit] = entry
             elif isinstance(entry, Claim) and entry.restore_at_most is not None:
                 self._damaged.update(n for n in self._live if n > entry.restore_at_most)
         self._seen = newest
         return set(unseen)
+
+    def _unreported(self, entries: Mapping[int, object]) -> list[int]:
+        """Returns what was given up since the last save before the newest claim, by the store's clock: most saves follow the report."""
+        claimed = max((n for n, entry in entries.items() if isinstance(entry, Claim)), default=0)
+        saved = max((n for n, entry in entries.items() if n < claimed and isinstance(entry, Manifest)), default=None)
+        given_up = [n for n, e in entries.items() if isinstance(e, Pruned) and e.manifest is not None and e.deletion is None]
+        if saved is None or not given_up:
+            return []
+        written_s = {found.key: found.modified_s for found in self._objects.list(chain_prefix(self._job_id))}
+        return [n for n in given_up if written_s[commit_key(self._job_id, n)] >= written_s[commit_key(self._job_id, saved)]]
 
     def _read(self, commit: int) -> object:
         try:
@@ -137,41 +158,71 @@ class Pruner:
             return None
 
 
-def delete(objects: ObjectStore, job_id: str, commit: int, ended: bool) -> Manifest:
-    """Gives up one checkpoint; returns its manifest. `ended`: the job is over, so that its newest two may go, too.
+def delete(objects: ObjectStore, job_id: str, commit: int, ended: bool, by: Deletion) -> Pruned:
+    """Gives up one checkpoint; returns its tombstone. `ended`: the job is over, so that its newest two may go, too.
 
-    Raises NoCheckpointError, HeldError (referenced, or what a restart may begin from), DamagedError.
+    Of one that was deleted before it returns the tombstone of then, so that a deletion that was cut off can be finished. Raises
+    NoCheckpointError, HeldError (referenced, or what a restart may begin from), DamagedError.
     """
     seen = head(objects, job_id)
-    manifest = read_entry(objects, job_id, commit)
-    if not isinstance(manifest, Manifest):
+    entry = read_entry(objects, job_id, commit)
+    if isinstance(entry, Pruned):
+        return _deleted_before(objects, entry, ended)
+    if not isinstance(entry, Manifest):
         raise NoCheckpointError(f"{job_id}@{commit}: no such checkpoint; `trainhouse checkpoints {job_id}` lists them")
-    restarts = HeldError(
-        f"{job_id}@{commit}: a restart of the job may begin from it: the newest two of a job that has not ended stay, as the newest may "
-        f"turn out damaged or diverged; end the job first (`trainhouse cancel {job_id}`)"
-    )
-    if not ended and commit in _restart_points(objects, job_id):
-        raise restarts
+    if not ended and commit in _restart_points(objects, entry):
+        raise _restarts(entry)
     reader = ReferenceReader(objects, job_id)
     names = reader.read().of(commit)
-    if not names and _give_up(objects, job_id, {commit: manifest}, reader, seen):
-        return manifest
+    if not names and _give_up(objects, job_id, {commit: entry}, reader, seen, by):
+        return tombstone(entry, by)
     names = names or reader.read().of(commit)
     if not names:
-        raise restarts
-    raise HeldError(
+        raise _restarts(entry)
+    raise _held(job_id, commit, names)
+
+
+def _deleted_before(objects: ObjectStore, entry: Pruned, ended: bool) -> Pruned:
+    if entry.deletion is None:
+        raise NoCheckpointError(
+            f"{entry.job_id}@{entry.commit}: retention has removed it; `trainhouse checkpoints {entry.job_id}` lists them"
+        )
+    # It may have been cut off right after its tombstone: then it looks now at what one that was not looks at after it.
+    names = references(objects, entry.job_id).of(entry.commit)
+    if entry.manifest is None or not (names or (not ended and entry.commit in _restart_points(objects, entry.manifest))):
+        return entry
+    objects.put(commit_key(entry.job_id, entry.commit), encode(entry.manifest))
+    raise _held(entry.job_id, entry.commit, names) if names else _restarts(entry.manifest)
+
+
+def _restarts(manifest: Manifest) -> HeldError:
+    return HeldError(
+        f"{manifest.job_id}@{manifest.commit}: a restart of the job may begin from it: the newest two of a job that has not ended stay, as "
+        f"the newest may turn out damaged or diverged; end the job first (`trainhouse cancel {manifest.job_id}`)"
+    )
+
+
+def _held(job_id: str, commit: int, names: tuple[str, ...]) -> HeldError:
+    return HeldError(
         f"{job_id}@{commit}: kept by {', '.join(names)}; without any of them it can be deleted: "
         + "; ".join(f"`trainhouse checkpoint untag {job_id} {name}`" for name in names)
     )
 
 
-def _restart_points(objects: ObjectStore, job_id: str) -> list[int]:
-    entries = not_passed_over(entries_newest_first(objects, job_id))
+def _restart_points(objects: ObjectStore, deleted: Manifest) -> list[int]:
+    """Returns the newest two that a restart may begin from, as if `deleted` were there."""
+    found = entries_newest_first(objects, deleted.job_id)
+    entries = not_passed_over((commit, deleted if commit == deleted.commit else entry) for commit, entry in found)
     return list(islice((commit for commit, entry in entries if isinstance(entry, Manifest)), 2))
 
 
 def _give_up(
-    objects: ObjectStore, job_id: str, manifests: Mapping[int, Manifest], reader: ReferenceReader, seen: int
+    objects: ObjectStore,
+    job_id: str,
+    manifests: Mapping[int, Manifest],
+    reader: ReferenceReader,
+    seen: int,
+    by: Deletion | None = None,
 ) -> dict[int, Manifest]:
     """Puts tombstones on commits that nothing referred to just now. Returns them, without those that something refers to since.
 
@@ -180,7 +231,7 @@ def _give_up(
     if not manifests:
         return {}
     for commit, manifest in manifests.items():
-        objects.put(commit_key(job_id, commit), encode(tombstone(manifest)))
+        objects.put(commit_key(job_id, commit), encode(tombstone(manifest, by)))
     back = frozenset(manifests) if _is_rewound(objects, job_id, seen) else reader.read().kept(manifests)
     for commit in back:
         objects.put(commit_key(job_id, commit), encode(manifests[commit]))

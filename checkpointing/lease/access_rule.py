@@ -1,8 +1,10 @@
 """Access rule of an attempt in the object store. Pure.
 
-Holds: an attempt writes below its own job's prefix alone, and there only what an attempt writes: entries of the commit chain, chunks, and
-what is of its own epoch. It reads its own job, and the checkpoints of the job that it resumes from if that is of the same project; there it
-writes one thing, under its own name: which of them it began from, so that retention keeps it.
+Holds: an attempt writes below its own job's prefix alone, and there only what an attempt writes: entries of the commit chain, chunks, what
+is of its own epoch, and the tag `best`; and artifacts of its own job under their hash, where there is none. It reads its own job, and the
+checkpoints of the job that it resumes from, with the tag `best`, if that is of the same project; there it writes one thing, under its own
+name: which of them it began from, so that retention keeps it. Of datasets it reads the version that its spec names: the manifest, and the
+shards that this names.
 Never: allows a key that is not spelled as Trainhouse spells it: what has `..`, an empty part or a percent sign is not looked at further.
 """
 
@@ -11,16 +13,23 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
+
 _JOB = r"(?P<job>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 _EPOCH = r"(?P<epoch>[0-9]{10})"
 _COMMIT = re.compile(rf"jobs/{_JOB}/commits/[0-9]{{10}}")
 _CHUNK = re.compile(rf"jobs/{_JOB}/chunks/(?P<two>[0-9a-f]{{2}})/(?P=two)[0-9a-f]{{62}}")
 _TAG = re.compile(rf"jobs/{_JOB}/tags/(?:used-by:)?{_NAME}")
+_BEST = re.compile(rf"jobs/{_JOB}/tags/best")
 _USED_BY = re.compile(rf"jobs/{_JOB}/tags/used-by:(?P<child>{_NAME})")
 _SAVER = re.compile(rf"jobs/{_JOB}/own/{_EPOCH}/savers/[0-9]{{1,20}}")
+_ARTIFACT = re.compile(rf"artifacts/{_JOB}/[0-9a-f]{{64}}")
 _NODE = re.compile(rf"jobs/{_JOB}/own/{_EPOCH}/nodes/{_NAME}")
 _SHARED_CHUNK = re.compile(r"chunks/(?P<two>[0-9a-f]{2})/(?P<sha256>(?P=two)[0-9a-f]{62})")
+_OF_A_DATASET = re.compile(
+    r"datasets/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/(?:manifests|shards/[0-9a-f]{2})/(?P<sha256>[0-9a-f]{64})\.(?:json|tar|idx)"
+)
 _COMMITS_PREFIX = re.compile(rf"jobs/{_JOB}/commits/")
 _OWN_PREFIXES = re.compile(rf"jobs/{_JOB}/(?:tags/|own/|own/[0-9]{{10}}/nodes/)")
 # What the store itself gave; some stores make files of it.
@@ -81,6 +90,15 @@ _TYPES = {"operation": str, "key": str, "start_after": str, "span": list, "if_ab
 
 
 @dataclass(frozen=True)
+class DatasetLease:
+    """Leave to read one version of a project's dataset: hashes of its manifest and, once they are known, of its shards."""
+
+    project: str
+    sha256: str
+    shards: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+@dataclass(frozen=True)
 class Lease:
     """Facts behind the rule. `resumes`: the job to begin from, once it is known to be of the same project. `shared_chunks`: hashes of
     chunks from when all jobs' lay together, that checkpoints of these two jobs name."""
@@ -89,6 +107,7 @@ class Lease:
     epoch: int
     resumes: str | None = None
     shared_chunks: frozenset[str] = field(default=frozenset(), repr=False)
+    dataset: DatasetLease | None = None
 
 
 def refusal(lease: Lease, ask: Ask) -> str | None:
@@ -97,13 +116,14 @@ def refusal(lease: Lease, ask: Ask) -> str | None:
     if not _fits(ask):
         ok = False
     elif operation in _READS:
-        own = _own(lease, _TAG, _SAVER, _NODE, key=key) or _begun_from(lease, key)
-        ok = own or _of(lease, _COMMIT, _CHUNK, key=key) or shared_chunk(key) in lease.shared_chunks
+        own = _own(lease, _TAG, _SAVER, _NODE, _ARTIFACT, key=key) or _begun_from(lease, key)
+        of_jobs = own or _of(lease, _COMMIT, _CHUNK, _BEST, key=key)
+        ok = of_jobs or shared_chunk(key) in lease.shared_chunks or _of_dataset(lease.dataset, key)
     elif operation is Operation.LIST:
         ok = (_of(lease, _COMMITS_PREFIX, key=key) or _own(lease, _OWN_PREFIXES, key=key)) and _start_is_below(ask)
     elif operation is Operation.PUT:
-        own = _own(lease, _COMMIT, _CHUNK, key=key) or (_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)
-        ok = own or _begun_from(lease, key)
+        own = _own(lease, _COMMIT, _CHUNK, _BEST, key=key) or (_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)
+        ok = own or _begun_from(lease, key) or (ask.if_absent and _own(lease, _ARTIFACT, key=key))
     elif operation is Operation.DELETE:
         ok = _own(lease, _SAVER, _NODE, key=key) and epoch_in(key) < lease.epoch
     else:
@@ -115,6 +135,11 @@ def shared_chunk(key: str) -> str | None:
     """The hash in a key of a chunk that lies with those of all jobs; None for other keys."""
     found = _SHARED_CHUNK.fullmatch(key)
     return found["sha256"] if found else None
+
+
+def is_of_dataset(key: str) -> bool:
+    """Whether a key is one of a manifest, a shard or its index."""
+    return _OF_A_DATASET.fullmatch(key) is not None
 
 
 def job_in(key: str) -> str | None:
@@ -146,6 +171,16 @@ def _own(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
 def _of(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
     """Of the job, or of the one that it resumes from."""
     return any(found["job"] in (lease.job_id, lease.resumes) for found in (p.fullmatch(key) for p in patterns) if found)
+
+
+def _of_dataset(dataset: DatasetLease | None, key: str) -> bool:
+    found = _OF_A_DATASET.fullmatch(key)
+    if dataset is None or found is None:
+        return False
+    sha256 = found["sha256"]
+    if key == manifest_key(dataset.project, dataset.sha256):
+        return True
+    return sha256 in dataset.shards and key in (shard_key(dataset.project, sha256), index_key(dataset.project, sha256))
 
 
 def _begun_from(lease: Lease, key: str) -> bool:

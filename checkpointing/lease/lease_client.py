@@ -18,7 +18,7 @@ from botocore.exceptions import ConnectionError
 
 from trainhouse.checkpointing.errors import ObjectStoreRefusedError, StaleEpochError
 from trainhouse.checkpointing.lease.access_rule import Ask
-from trainhouse.checkpointing.lease.wire import MAX_BATCH, MAX_LINE_BYTES, LeaseReply, SessionKeys, connected
+from trainhouse.checkpointing.lease.wire import MAX_BATCH, MAX_LINE_BYTES, HolderReply, LeaseReply, SessionKeys, connected
 
 TIMEOUT_S = 20.0
 
@@ -66,6 +66,12 @@ class LeaseClient:
         if isinstance(found, dict) and "kind" in found:
             _signed(cast(LeaseReply, found))
         return cast(SessionKeys | None, found)
+
+    def holder(self, node_id: str) -> HolderReply:
+        """Access to a holder of chunks; for an empty name to the one of this node's. Raises LeaseUnavailableError."""
+        with self._lock:
+            found = self._exchange({"holder": node_id}).get("holder")
+        return cast(HolderReply, found) if isinstance(found, dict) else HolderReply(why="this node's agent offers no peer memory")
 
     def close(self) -> None:
         """Ends the connection; the next request opens another."""

@@ -6,7 +6,7 @@ with its keys, and what is of another epoch of the same job may be removed.
 
 from typing import Any
 
-from trainhouse.checkpointing.chain.references import used_by_key
+from trainhouse.checkpointing.chain.references import BEST, used_by_key
 from trainhouse.checkpointing.lease.access_rule import Lease
 
 
@@ -15,12 +15,12 @@ def policy_of(lease: Lease, bucket: str) -> dict[str, Any]:
     own, here = f"jobs/{lease.job_id}", f"arn:aws:s3:::{bucket}"
     read = [f"{own}/{part}/*" for part in ("commits", "chunks", "tags", "own")]
     listed = [f"{own}/{part}/*" for part in ("commits", "tags", "own")]
-    written = [f"{own}/commits/*", f"{own}/chunks/*", f"{own}/own/{lease.epoch:010d}/savers/*"]
+    written = [f"{own}/commits/*", f"{own}/chunks/*", f"{own}/tags/{BEST}", f"{own}/own/{lease.epoch:010d}/savers/*"]
     if lease.resumes is not None and lease.resumes != lease.job_id:
         begun_from = used_by_key(lease.resumes, lease.job_id)
         written.append(begun_from)
         read.append(begun_from)
-        read += [f"jobs/{lease.resumes}/{part}/*" for part in ("commits", "chunks")]
+        read += [f"jobs/{lease.resumes}/{part}" for part in ("commits/*", "chunks/*", f"tags/{BEST}")]
         listed.append(f"jobs/{lease.resumes}/commits/*")
     return {
         "Version": "2012-10-17",

@@ -11,7 +11,7 @@ from botocore import UNSIGNED
 from botocore.credentials import RefreshableCredentials
 
 from trainhouse.checkpointing.errors import ObjectStoreRefusedError
-from trainhouse.checkpointing.lease.access_rule import Ask, Operation, shared_chunk
+from trainhouse.checkpointing.lease.access_rule import Ask, Operation, is_of_dataset, shared_chunk
 from trainhouse.checkpointing.lease.lease_client import LeaseClient
 from trainhouse.checkpointing.lease.signing import base_url
 from trainhouse.checkpointing.lease.wire import SessionKeys
@@ -48,8 +48,8 @@ class LeasedObjectStore(S3ObjectStore):
         self._other: LeasedObjectStore | None = None
 
     def get(self, key: str) -> bytes:
-        # Keys for a prefix do not say which shared chunks may be read, and to some stores what is not there is forbidden: then one asks.
-        if not self._one_by_one and shared_chunk(key) is not None:
+        # To some stores what is not there is forbidden: then one asks.
+        if not self._one_by_one and _is_named_one_by_one(key):
             return self._signed.get(key)
         try:
             return super().get(key)
@@ -58,7 +58,14 @@ class LeasedObjectStore(S3ObjectStore):
                 raise
             return self._signed.get(key)
 
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        if not self._one_by_one and _is_named_one_by_one(key):
+            return self._signed.get_range(key, start, length)
+        return super().get_range(key, start, length)
+
     def stat(self, key: str) -> ObjectStat | None:
+        if not self._one_by_one and _is_named_one_by_one(key):
+            return self._signed.stat(key)
         try:
             return super().stat(key)
         except ObjectStoreRefusedError:
@@ -83,6 +90,16 @@ class LeasedObjectStore(S3ObjectStore):
 def open_store(settings: StoreSettings) -> S3ObjectStore:
     """The store as these settings reach it: by leave of the node's agent where they name its socket, else by keys. Opens nothing."""
     return LeasedObjectStore(settings) if settings.lease is not None else S3ObjectStore(settings)
+
+
+def open_artifact_store(settings: StoreSettings) -> S3ObjectStore:
+    """The store as `open_store` gives it, for artifacts: keys for a prefix cannot say that none is replaced, so the agent signs each."""
+    return LeasedObjectStore(settings, one_by_one=True) if settings.lease is not None else S3ObjectStore(settings)
+
+
+def _is_named_one_by_one(key: str) -> bool:
+    """Whether keys for a prefix cannot say which of its objects may be read: shared chunks, and those of a version of a dataset."""
+    return shared_chunk(key) is not None or is_of_dataset(key)
 
 
 def _signed_by(leave: LeaseClient, settings: StoreSettings) -> "S3Client":

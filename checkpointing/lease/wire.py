@@ -2,6 +2,9 @@
 
     {"asks": [{"operation": "get", "key": "jobs/j/commits/0000000000"}, ...]}   ->   {"answers": [{"url": ..., "headers": {}}, ...]}
     {"session": true}   ->   {"session": {"access_key": ..., ...}} or {"session": null} where requests are signed one by one
+    {"holder": "node-a"}   ->   {"holder": {"node_id": ..., "address": ..., "port": ..., "token": ...}} or {"holder": {"why": ...}}:
+        access to chunks in a node's memory; of the node that this one's chunks are copied to for an empty name. With
+        `"kind": "none"` no other node of the pool offers memory
 
 Holds: lines and batches have a bound. A socket's path may be longer than the 107 bytes that an address takes.
 """
@@ -27,6 +30,17 @@ class LeaseReply(TypedDict):
     url: NotRequired[str]
     headers: NotRequired[dict[str, str]]
     kind: NotRequired[Kind]
+    why: NotRequired[str]
+
+
+class HolderReply(TypedDict):
+    """Access to one holder of chunks, or why not. `kind`: there is no holder at all."""
+
+    node_id: NotRequired[str]
+    address: NotRequired[str]
+    port: NotRequired[int]
+    token: NotRequired[str]
+    kind: NotRequired[Literal["none"]]
     why: NotRequired[str]
 
 

@@ -18,6 +18,7 @@ from trainhouse.checkpointing.chain.chunks import ChunkStore, in_threads, prefix
 from trainhouse.checkpointing.chain.manifest import Chunk, Manifest
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import DamagedError
+from trainhouse.checkpointing.peer_memory.holder_client import PeerReads
 from trainhouse.checkpointing.stores.object_store import Body
 
 READ_THREADS = 4
@@ -28,12 +29,13 @@ _Read = tuple[dict[str, Body], list[DamagedError]]
 
 
 class SharedReads:
-    """Reads for one restore from one manifest. `fetch` is collective."""
+    """Reads for one restore from one manifest: from `peers`, where those have a chunk, else from the store. `fetch` is collective."""
 
-    def __init__(self, ranks: Ranks, manifest: Manifest, chunks: ChunkStore) -> None:
+    def __init__(self, ranks: Ranks, manifest: Manifest, chunks: ChunkStore, peers: PeerReads | None = None) -> None:
         self._ranks = ranks
         self._manifest = manifest
         self._chunks = chunks
+        self._peers = peers
         self._reader: dict[str, int] = {}
         self._kept: dict[str, Body] = {}
         self._room = _Room(0, torch.device("cpu"))
@@ -129,7 +131,10 @@ class SharedReads:
         unread = [chunk for chunk in mine if chunk.sha256 not in bodies]
         prefix = prefix_of(self._manifest)
 
-        def read(chunk: Chunk) -> bytes | DamagedError:
+        def read(chunk: Chunk) -> Body | DamagedError:
+            held = self._peers.fetch(chunk) if self._peers is not None else None
+            if held is not None:
+                return held
             try:
                 body = self._chunks.fetch(chunk, prefix)
             except DamagedError as error:

@@ -136,8 +136,8 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def inner_name(name: str, key: object) -> str:
-    """Name of what lies under a key: unique, since dots in keys are escaped and keys other than strings bracketed."""
-    part = re.sub(r"([\\.\[])", r"\\\1", key) if isinstance(key, str) else f"[{key!r}]"
+    """Name of what lies under a key: unique, since dots in keys are escaped, and empty keys and those other than strings bracketed."""
+    part = re.sub(r"([\\.\[])", r"\\\1", key) if isinstance(key, str) and key else f"[{key!r}]"
     return f"{name}.{part}" if name else part
 
 

@@ -23,17 +23,21 @@ from typing import IO, Any
 
 from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
 from trainhouse.checkpointing.errors import CheckpointError, SaveFailedError
+from trainhouse.checkpointing.peer_memory.holder_client import Source
+from trainhouse.checkpointing.peer_memory.peers import Grant, Peers
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.staging.arena import Arena
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.checkpointing.uploading import upload_process
 from trainhouse.checkpointing.uploading.upload_process import Upload
+from trainhouse.checkpointing.uploading.uploaded import Uploaded
 from trainhouse.checkpointing.uploading.uploader import Bodies
 
 SILENT_S = 60
 """A process that uploads sends a sign of life each second."""
 FUTILE_STARTS = 2
 LINE_BYTES = 4096
+HOLDER_LOST = "the node that had copies offers no memory any more, and no other node of the pool does (TRAINHOUSE_AGENT_PEER_MEMORY_GIB)"
 
 
 class UploadHelper:
@@ -57,7 +61,7 @@ class UploadHelper:
         """Whether so many processes in a row ended before they answered that another would, too."""
         return self._deaths >= FUTILE_STARTS
 
-    def send(self, request: Upload) -> list[Sent]:
+    def send(self, request: Upload) -> Uploaded:
         """Blocks until it is done. Raises SaveFailedError if the process ended or fell silent meanwhile, and what it met."""
         try:
             connection = self._connected()
@@ -69,7 +73,8 @@ class UploadHelper:
         self._deaths = 0
         if isinstance(answer, CheckpointError):
             raise answer
-        return list(answer)
+        assert isinstance(answer, Uploaded)
+        return answer
 
     def close(self) -> None:
         """Ends the process, and gives its memory back. No other is started."""
@@ -156,15 +161,22 @@ def _answer(connection: Connection) -> Any:
 class HelperUploader:
     """Uploads one job's chunks by an upload process, or by `chunks` in this one where no process lasts.
 
-    The chunks that `chunks` distrusts are sent again, whatever the store says; it is kept up to date.
+    The chunks that `chunks` distrusts are sent again, whatever the store says; it is kept up to date. With `peers` the process copies
+    them into the memory of another node, too; without a process they are not copied.
     """
 
-    def __init__(self, helper: UploadHelper, chunks: ChunkStore, job_id: str, grace_s: float) -> None:
+    def __init__(
+        self, helper: UploadHelper, chunks: ChunkStore, job_id: str, grace_s: float, peers: Peers | None = None, rank: int = 0
+    ) -> None:
         self._helper = helper
         self._chunks = chunks
         self._job_id = job_id
         self._grace_s = grace_s
+        self._peers = peers
+        self._rank = rank
         self._warned = False
+        self._no_copies = ""
+        self._has_had_holder = False
 
     @property
     def arena(self) -> Arena:
@@ -176,21 +188,45 @@ class HelperUploader:
             self._warn()
             return self._chunks.send([self.arena.view(*place) for place in bodies.places], named)
         distrusted = frozenset(self._chunks.distrusted)
-        sent = self._helper.send(
-            Upload(self._job_id, self._grace_s, self.arena.size_bytes, tuple(bodies.places), named, distrusted=distrusted)
+        copies = self._copies(bodies.save, named)
+        answer = self._helper.send(
+            Upload(self._job_id, self._grace_s, self.arena.size_bytes, tuple(bodies.places), named, distrusted, copies)
         )
-        self._chunks.distrusted.difference_update(s.chunk.sha256 for s in sent)
-        return sent
+        self._chunks.distrusted.difference_update(s.chunk.sha256 for s in answer.sent)
+        if copies is not None:
+            self._report_copies(answer.no_copies)
+        return answer.sent
 
     def close(self) -> None:
         """Ends the process."""
         self._helper.close()
 
+    def _copies(self, save: int, named: frozenset[str]) -> tuple[Grant, Source] | None:
+        """The holder of this rank's chunks, asked anew for each save: it may have gone, and access ends."""
+        if self._peers is None:
+            return None
+        grant = self._peers.holder()
+        if isinstance(grant, Grant):
+            self._has_had_holder = True
+            return grant, Source(self._rank, save, named)
+        # A pool in which no node offers memory is as its operator wants it: nothing to report.
+        self._report_copies(grant or (HOLDER_LOST if self._has_had_holder else ""))
+        return None
+
+    def _report_copies(self, why: str) -> None:
+        """Reports a reason when it is another than before."""
+        if why and why != self._no_copies:
+            sentence = f"trainhouse: not all of this rank's checkpoint is in another node's memory; the store has it: {why}"
+            print(sentence, file=sys.stderr, flush=True)
+        self._no_copies = why
+
     def _warn(self) -> None:
         if not self._warned:
             self._warned = True
+            copied = self._peers is not None and self._peers.holder() is not None
+            none = ", and copies nothing into other nodes' memory" if copied else ""
             sentence = "trainhouse: processes to upload checkpoints end at once; training's own process uploads them from now on"
-            print(sentence, file=sys.stderr, flush=True)
+            print(sentence + none, file=sys.stderr, flush=True)
 
 
 def _may_fork() -> bool:

@@ -13,14 +13,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 
-from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
+from trainhouse.checkpointing.chain.chunks import ChunkStore
 from trainhouse.checkpointing.errors import CheckpointError, SaveFailedError
 from trainhouse.checkpointing.lease.signed_store import open_store
+from trainhouse.checkpointing.peer_memory.holder_client import ChunkCopier, Source
+from trainhouse.checkpointing.peer_memory.peers import Grant
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStore
+from trainhouse.checkpointing.uploading.uploaded import Uploaded
 
 NICE = 5
 """Of lower priority than training, which has the processor first."""
@@ -30,7 +33,7 @@ BEAT_S = 1.0
 
 @dataclass(frozen=True)
 class Upload:
-    """One request. `places`: offset and size in bytes of each body in an arena of `arena_bytes`."""
+    """One request. `places`: offset and size in bytes of each body in an arena of `arena_bytes`. `copies`: who holds them, too."""
 
     job_id: str
     grace_s: float
@@ -38,6 +41,7 @@ class Upload:
     places: tuple[tuple[int, int], ...]
     named: frozenset[str]
     distrusted: frozenset[str] = field(default_factory=frozenset)
+    copies: tuple[Grant, Source] | None = None
 
 
 def serve(connection: Connection, arena_fd: int, rank_pid: int) -> None:
@@ -90,16 +94,27 @@ def _beats(connection: Connection) -> Iterator[None]:
         thread.join()
 
 
-def _answer(request: Upload, bodies: list[Body], objects: ObjectStore) -> list[Sent] | CheckpointError:
+def _answer(request: Upload, bodies: list[Body], objects: ObjectStore) -> Uploaded | CheckpointError:
     chunks = ChunkStore(objects, request.job_id, request.grace_s)
     for sha256 in request.distrusted:
         chunks.distrust(sha256)
     try:
-        return chunks.send(bodies, request.named)
+        if request.copies is None:
+            return Uploaded(chunks.send(bodies, request.named))
+        return _copied(chunks, bodies, request.named, ChunkCopier(*request.copies))
     except CheckpointError as error:
         return error
     except Exception as error:
         return SaveFailedError(f"the upload failed: {type(error).__name__}: {error}")
+
+
+def _copied(chunks: ChunkStore, bodies: list[Body], named: frozenset[str], copier: ChunkCopier) -> Uploaded:
+    """Uploads, and copies to a holder at the same time."""
+    try:
+        sent = chunks.send(bodies, named, copier.offer)
+    finally:
+        copied = copier.finish()
+    return Uploaded([replace(s, holder=copied.node_id) if s.chunk.sha256 in copied.hashes else s for s in sent], copied.why)
 
 
 def main() -> None:

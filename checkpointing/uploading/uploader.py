@@ -13,9 +13,10 @@ from trainhouse.checkpointing.staging.arena import Arena
 
 @dataclass(frozen=True)
 class Bodies:
-    """Bodies in an arena: offset and size in bytes of each."""
+    """Bodies in an arena: offset and size in bytes of each, and the number of the save that they are of."""
 
     places: Sequence[tuple[int, int]]
+    save: int
 
 
 class Uploader(Protocol):

@@ -160,13 +160,15 @@ def partitions_of(asking: Consumer | AdminClient, topic: str, timeout_s: float =
 
 
 # What is said of a partition whose leader is being chosen: by a broker just after the topic was made or after a start, and by the
-# client itself (the last one) where a broker that was behind has listed the topic with fewer partitions.
+# client itself (the last one) where a broker that was behind has listed the topic with fewer partitions. `_DESTROY_BROKER`: the client
+# knows the brokers now, and has given up the connection to the address that it began from, with the request on it.
 _PASSING = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._TRANSPORT,
+        KafkaError._DESTROY_BROKER,
         KafkaError._UNKNOWN_PARTITION,
     }
 )
@@ -201,6 +203,7 @@ _SOON = frozenset(
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError._WAIT_COORD,
         KafkaError._TRANSPORT,
+        KafkaError._DESTROY_BROKER,
     }
 )
 

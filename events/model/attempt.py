@@ -5,11 +5,11 @@ Holds: each report names job, attempt, epoch and node, so that a stale one is re
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_no
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import Count, Int32, Metric, ReportedS, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.model.node import RankLife
-from trainhouse.events.model.spec import is_no
 
 
 class AttemptReport(Event):

@@ -1,13 +1,14 @@
 """Events of checkpoints.
 
-Holds: a CheckpointCompleted follows the manifest it names, its event id is `{job}:commit:{n}`, and a repeat means the same commit.
+Holds: a CheckpointCompleted follows the manifest it names, its event id is `{job}:commit:{n}`, and a repeat means the same commit. A
+CheckpointDeleted follows the deletion, its event id is `{job}:deleted:{n}`; the epoch and attempt are those that saved the checkpoint.
 """
 
 from pydantic import Field
 
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import MOST_ITEMS, MOST_LISTED, ByteCount, Count, CutText, LongText, ReportedS, SmallCount, TimestampMs
-from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
+from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
 
 
 class CheckpointEvent(Event):
@@ -37,6 +38,9 @@ class CheckpointCompleted(CheckpointEvent, type="trainhouse.checkpoint.completed
     stage_s: ReportedS = Field(0.0, description="seconds for which training stood still to copy the state")
     upload_s: ReportedS = Field(0.0, description="seconds of the upload, beside training")
     world_size: SmallCount = Field(1, description="ranks that saved it")
+    memory_nodes: tuple[NodeId, ...] = Field(
+        (), max_length=MOST_ITEMS, description="nodes that had chunks of it in memory, beside the store, when it was committed"
+    )
 
 
 class CheckpointFailed(CheckpointEvent, type="trainhouse.checkpoint.failed.v1"):
@@ -68,3 +72,11 @@ class CheckpointPruned(CheckpointEvent, type="trainhouse.checkpoint.pruned.v1"):
 
     commits: tuple[Count, ...] = Field(max_length=MOST_LISTED, description="numbers of the checkpoints that were removed")
     bytes_freed: ByteCount = Field(0, description="bytes that no checkpoint names any more")
+
+
+class CheckpointDeleted(CheckpointEvent, type="trainhouse.checkpoint.deleted.v1"):
+    """An operator deleted this commit. No node signs it: it is on the topic of what clients record."""
+
+    commit: Count
+    step: Count
+    user: CutText = Field(description="who deleted it, as their machine calls them")

@@ -7,6 +7,7 @@ Never: leaves the journal, but for projections and replay.
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.attempt import LossDiverged
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import (
@@ -29,7 +30,7 @@ from trainhouse.events.model.ids import AttemptNumber, DeviceId, Epoch, EventId,
 from trainhouse.events.model.job import LastCheckpoint
 from trainhouse.events.model.node import Device, NodeIsolation
 from trainhouse.events.model.phases import PartEnd, Phase, Progress, Tally
-from trainhouse.events.model.spec import JobSpec, Limits, is_absent, is_no
+from trainhouse.events.model.spec import JobSpec, Limits
 from trainhouse.events.model.verdict import DeviceDegraded, GangHung
 
 

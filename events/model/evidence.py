@@ -6,11 +6,11 @@ Never: judges (`scheduler.core` does).
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.attempt import LossDiverged
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_DEVICES, DueMs, Int32, LongText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import DeviceId, Epoch, JobId, NodeId
-from trainhouse.events.model.spec import is_absent
 from trainhouse.events.model.verdict import DeviceDegraded, FailureCategory, GangHung, Hang
 
 MAX_ENDS = 16

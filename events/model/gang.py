@@ -5,11 +5,12 @@ Holds: a GangAllocated is self-contained, an agent needs nothing else to start i
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_DEVICES, MOST_ITEMS, Count, CutText, DueMs, DurationS, ShortText, SmallCount
 from trainhouse.events.model.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.model.node import AttemptRef
-from trainhouse.events.model.spec import JobSpec, is_absent, is_no
+from trainhouse.events.model.spec import JobSpec
 
 
 class NodePlacement(Model):
@@ -43,6 +44,9 @@ class GangAllocated(Event, type="trainhouse.gang.allocated.v1"):
     master_address: ShortText = Field(description="address of rank 0 (MASTER_ADDR)")
     master_port: int = Field(ge=1, le=65535, description="port of rank 0 (MASTER_PORT)")
     restore_at_most: Count | None = Field(None, description="begin from no newer commit than this one")
+    accepted_bad: Count | None = Field(
+        None, exclude_if=is_absent, description="bad samples of the job that a person accepted; its limit counts from there"
+    )
 
     @property
     def world_size(self) -> int:

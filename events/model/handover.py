@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import Count, CutText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import EventId, NodeId, PoolName
-from trainhouse.events.model.spec import is_absent
 
 MAX_PART_BYTES: Final = 160 * 1024
 """Of packed state in one part: with base64 and the envelope it stays below topics.MAX_INPUT_BYTES."""

@@ -4,13 +4,15 @@ Holds: every id is a non-empty printable name of at most 128 characters that is 
 """
 
 import re
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from trainhouse.events.model.bounds import MOST_SMALL
 
+TRAINHOUSE: Final = "trainhouse"
+"""User of what no person asked for."""
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")
 
 

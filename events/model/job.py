@@ -7,10 +7,12 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import (
     MOST_ITEMS,
+    ComputedCount,
     ComputedS,
     Count,
     CutText,
@@ -23,7 +25,7 @@ from trainhouse.events.model.bounds import (
 )
 from trainhouse.events.model.gang import NodePlacement
 from trainhouse.events.model.ids import AttemptNumber, Epoch, EventId, JobId, PoolName
-from trainhouse.events.model.spec import JobSpec, Limits, is_absent
+from trainhouse.events.model.spec import JobSpec, Limits
 
 
 class JobState(StrEnum):
@@ -97,6 +99,9 @@ class ReviewJob(Event, type="trainhouse.job.review.v1", public_input=True):
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
     requested_by: RequestedBy | None = None
+    max_bad: float | None = Field(
+        None, ge=0, le=1, exclude_if=is_absent, description="with go_on: share of bad samples that replaces the spec's data.max_bad"
+    )
 
 
 class JobReviewed(Event, type="trainhouse.job.reviewed.v1"):
@@ -109,6 +114,12 @@ class JobReviewed(Event, type="trainhouse.job.reviewed.v1"):
     user: CutText = Field(description="whose request it was")
     reason: CutText = ""
     at_ms: DueMs
+    bad_samples: ComputedCount | None = Field(
+        None, exclude_if=is_absent, description="bad samples of the job for which it was sent; letting it go on accepts so many"
+    )
+    max_bad: float | None = Field(
+        None, ge=0, le=1, exclude_if=is_absent, description="share of bad samples that the job's next attempts allow; absent: as before"
+    )
 
 
 class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):

@@ -23,8 +23,8 @@ class Outcome(StrEnum):
 class NodeAccess(Event, type="trainhouse.access.node.v1"):
     """An access to what a node has, by its agent or by whoever changes the node's secrets; signed with the node's key.
 
-    `access` is its class: exec (commands and stacks), secret (what a launch gets, and changes of secrets). `sub` is empty where nothing
-    could be believed. An ENDED one has the `access_id` of its GRANTED one.
+    `access` is its class: exec (commands, stacks and profiles), secret (what a launch gets, and changes of secrets). `sub` is empty where
+    nothing could be believed. An ENDED one has the `access_id` of its GRANTED one.
     """
 
     at_ms: TimestampMs

@@ -3,12 +3,17 @@
 Holds: a request is answered at most once per rank; a reply's last part has `done`.
 """
 
+from typing import Final
+
 from pydantic import Field
 
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import MOST_ITEMS, Count, InputText, Int32, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import AttemptNumber, JobId, NodeId
+
+MAX_PROFILED_RANKS: Final = 64
+MAX_PROFILED_STEPS: Final = 500
 
 
 class Operation(Event):
@@ -32,6 +37,17 @@ class ExecuteCommand(Operation, type="trainhouse.operation.execute-command.v1"):
     rank: SmallCount
     command: tuple[InputText, ...] = Field(min_length=1, max_length=MOST_ITEMS, description="program and arguments")
     timeout_s: float = Field(60.0, gt=0, le=3600, description="seconds that it may run")
+
+
+class ProfileRanks(Operation, type="trainhouse.operation.profile-ranks.v1"):
+    """Asks ranks of the job on the node for a profiler's trace of their next steps."""
+
+    ranks: tuple[SmallCount, ...] = Field(min_length=1, max_length=MAX_PROFILED_RANKS, description="ranks to profile, all on the node")
+    steps: int = Field(20, ge=1, le=MAX_PROFILED_STEPS, description="steps to record")
+    timeout_s: float = Field(300.0, gt=0, le=3600, description="seconds after which recording ends, with the steps recorded by then")
+
+
+OperationRequest = DumpStacks | ExecuteCommand | ProfileRanks
 
 
 class OperationReplied(Event, type="trainhouse.operation.replied.v1"):

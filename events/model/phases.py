@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_ITEMS, Count, CutText, DueMs, DurationS, Metric, Port, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.evidence import AttemptEvidence
@@ -166,6 +167,7 @@ class Allotment(Model):
     clean_ranks: tuple[SmallCount, ...] = Field((), max_length=MOST_ITEMS)
     evidence: AttemptEvidence = AttemptEvidence()
     restore_at_most: Count | None = None
+    accepted_bad: Count | None = Field(None, exclude_if=is_absent)
 
 
 class Progress(Model):

@@ -1,8 +1,8 @@
 """Starting point of a job: another job's checkpoint, named in a spec's `resume_from`.
 
 Holds: one grammar for specs, the command line, the API and sessions: `JOB` is the newest healthy checkpoint of that job, `JOB@N` its commit
-N, `JOB@step:N` its newest commit of step N, `JOB@best` the one with the lowest loss of those that retention left (damaged manifests
-aside).
+N, `JOB@step:N` its newest commit of step N, `JOB@best` the one with the tag `best` (`session.save_if_best` sets it) or, without such a tag,
+the one with the lowest loss of those that retention left (damaged manifests aside).
 """
 
 import re

@@ -6,14 +6,16 @@ Never: leaves the journal, but for replay and projections.
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
+from trainhouse.events.model.bad_shard import ShardQuarantined, ShardReleased
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import Count, DueMs, LongText, ShortText, SmallCount
+from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished
 from trainhouse.events.model.handover import MovePool
 from trainhouse.events.model.ids import EventId, JobId, PoolName
 from trainhouse.events.model.job import CancelJob, ChangeJob, JobAdmitted, ReviewJob
 from trainhouse.events.model.pool import CordonNode, DrainNode, ForgetNodeKey, PolicyChanged, QuarantineNode, UncordonNode
 from trainhouse.events.model.project import ProjectApplied, ProjectLimited
-from trainhouse.events.model.spec import is_absent
 
 # What a person asks of a pool: its policy, or one of its nodes. Goes to the partition of the pool, and never waits.
 PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | QuarantineNode | ForgetNodeKey | MovePool
@@ -50,6 +52,15 @@ class ProjectNoted(Event, type="trainhouse.directory.project-noted.v1"):
     """A project is so, as the one partition of the directory that decides about it has said."""
 
     applied: ProjectApplied = Field(description="newest state of the project")
+
+
+class DatasetNoted(Event, type="trainhouse.directory.dataset-noted.v1"):
+    """A version, or a shard of it, is so (one of these), as the one partition of the directory that decides about its dataset has said."""
+
+    published: DatasetVersionPublished | None = Field(None, exclude_if=is_absent, description="version, if it was published")
+    deprecated: DatasetVersionDeprecated | None = Field(None, exclude_if=is_absent, description="version, if it was deprecated")
+    quarantined: ShardQuarantined | None = Field(None, exclude_if=is_absent, description="shard, if it was quarantined")
+    released: ShardReleased | None = Field(None, exclude_if=is_absent, description="shard, if it was released")
 
 
 class ControlGrown(Event, type="trainhouse.directory.control-grown.v1"):

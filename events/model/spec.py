@@ -5,34 +5,30 @@ Holds: every field is bounded; the hash of a spec is that of its canonical JSON,
 
 import hashlib
 from enum import StrEnum
+from math import lcm
 from typing import Annotated, Any, Final
 
 import orjson
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
+from trainhouse.events.model.dataset_names import SplitName, VersionReference
 from trainhouse.events.model.ids import PoolName
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.secret_names import PATTERN as SECRET_PATTERN
 from trainhouse.events.model.secret_names import variable_of
+from trainhouse.events.model.training import Training
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
 Variable = Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 SecretReference = Annotated[str, StringConstraints(max_length=257, pattern=SECRET_PATTERN)]
 Sha256 = Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")]
+MOST_RANKS: Final = 65536
+MOST_QUARANTINED: Final = 64
 FORMER_MAX_INTERVAL_S: Final = 1800.0  # the default until it became 600 s; recorded specs have it in words
 Scalar = bool | Int64 | Metric | InputText | None
-
-
-def is_no(value: object) -> bool:
-    """As `is_absent`, of a flag that came later."""
-    return value is False
-
-
-def is_absent(value: object) -> bool:
-    """Whether a field that came later says nothing: it is then written as if it did not exist, and old journals replay byte for byte."""
-    return value is None or value == "" or value == ()
 
 
 class Resources(Model):
@@ -140,10 +136,67 @@ class CodeArchive(Model):
 
 
 class DataReference(Model):
-    """Immutable input data: opaque to the platform."""
+    """Immutable input data: a published version of a dataset, or data elsewhere that is opaque to the platform."""
 
-    uri: str = Field(min_length=1, max_length=4096, description="address of the data, handed to ranks as it is")
-    sha256: Sha256 = Field(description="SHA-256 of the data, in hexadecimal; handed to ranks, checked by nothing")
+    uri: str | None = Field(
+        None, min_length=1, max_length=4096, exclude_if=is_absent, description="address of opaque data, handed to ranks as it is"
+    )
+    sha256: Sha256 | None = Field(
+        None, exclude_if=is_absent, description="SHA-256 of opaque data, in hexadecimal; handed to ranks, checked by nothing"
+    )
+    dataset: VersionReference | None = Field(
+        None,
+        exclude_if=is_absent,
+        description="version of a dataset: NAME@sha256:…, or NAME@1.2.0, which intake replaces by the hash that has this tag",
+    )
+    split: SplitName | None = Field(
+        None, exclude_if=is_absent, description="split of the dataset that the job reads; default: its session says"
+    )
+    purpose: Label | None = Field(
+        None,
+        exclude_if=is_absent,
+        description="what it is used for, one of the dataset's purposes if it has any; default: the job's",
+    )
+    max_bad: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        exclude_if=is_absent,
+        description="share of the places of each pass that may stay empty, as their samples cannot be read or decoded; beyond it the job "
+        "saves and is NEEDS_REVIEW; default: 0.001",
+    )
+    quarantined: tuple[Sha256, ...] = Field(
+        (),
+        max_length=MOST_QUARANTINED,
+        exclude_if=is_absent,
+        description="shards of the version that are in quarantine, by hash; filled in by intake",
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "DataReference":
+        if self.dataset is not None:
+            if self.uri is not None or self.sha256 is not None:
+                raise ValueError("data: dataset excludes uri and sha256; name a published version or data elsewhere, not both")
+            return self
+        if self.max_bad is not None or self.quarantined:
+            raise ValueError(f"data: {'max_bad' if self.max_bad is not None else 'quarantined'} is for a dataset; name one")
+        if self.split is not None or self.purpose is not None:
+            raise ValueError(f"data: {'split' if self.split is not None else 'purpose'} is for a dataset; name one: `dataset: NAME@1.2.0`")
+        if self.uri is None or self.sha256 is None:
+            raise ValueError("data: name a published version (`dataset: NAME@1.2.0`), or data elsewhere by both uri and sha256")
+        return self
+
+    @property
+    def address(self) -> str:
+        """Name of the data in lineage: the version, or the address."""
+        return self.dataset or self.uri or ""
+
+    @property
+    def content_sha256(self) -> str:
+        """Hash of the data, or of its manifest; empty where a version is named by its tag."""
+        if self.dataset is not None:
+            return self.dataset.partition("@sha256:")[2]
+        return self.sha256 or ""
 
 
 class MetricMode(StrEnum):
@@ -185,6 +238,13 @@ class CheckpointPolicy(Model):
         exclude_if=is_absent,
         description="most GiB of main memory that a rank copies its state to for the upload; a larger state goes in waves, for which "
         "training waits; default: no limit",
+    )
+
+    peer_memory: bool = Field(
+        True,
+        exclude_if=bool,
+        description="whether checkpoints are copied into another node's memory, too, in another rack where there is one, "
+        "and read from it first",
     )
 
     @model_validator(mode="after")
@@ -263,6 +323,9 @@ class JobSpec(Model):
     parallelism: Parallelism | None = Field(
         None, exclude_if=is_absent, description="layout of the model over the ranks, of `session.mesh`; default: each rank a replica"
     )
+    training: Training | None = Field(
+        None, exclude_if=is_absent, description="how steps are computed, for the session's `prepare`, `accumulate`, `backward` and others"
+    )
     resources: Resources = Field(Resources(), description="what each rank needs")
     placement: Placement = Field(Placement(), description="which nodes may run it")
     runtime: Runtime = Field(description="command, and the Python and image that it needs")
@@ -280,7 +343,7 @@ class JobSpec(Model):
         max_length=512,
         description="values that `session.hyperparameters` reads, and that fill `{name}` in the command",
     )
-    data: DataReference | None = Field(None, description="immutable input data")
+    data: DataReference | None = Field(None, description="immutable input data: a version of a dataset, or data elsewhere")
     checkpoint: CheckpointPolicy = Field(CheckpointPolicy(), description="when a session saves, and what is kept")
     preemptible: bool = Field(True, description="whether it may be stopped so that another job can start")
     resume_from: str | None = Field(
@@ -343,6 +406,34 @@ class JobSpec(Model):
                 f"leave it out (then it is {layout.tp}), or make one a multiple of the other"
             )
         return self
+
+    @model_validator(mode="after")
+    def _batch_kept(self) -> "JobSpec":
+        if self.training is None or self.training.micro_batches is None:
+            return self
+        if len(self.gang.roles) > 1:
+            raise ValueError("training.global_batch and gang.roles exclude each other: a batch is of ranks that do the same work")
+        for name, ranks in (("ranks", self.gang.ranks), ("min_ranks", self.gang.least_ranks)):
+            if self.ranks_of_batch % ranks:
+                raise ValueError(
+                    f"gang.{name} = {ranks} cannot keep training.global_batch = {self.training.global_batch} in micro-batches of "
+                    f"{self.training.micro_batch}; sizes that can: {self._sizes_text()}"
+                )
+        return self
+
+    @property
+    def ranks_of_batch(self) -> int:
+        """Number of ranks of which each size of the gang is a divisor, so that it keeps the global batch; 0: no size is bound to it."""
+        micro_batches = self.training.micro_batches if self.training is not None else None
+        one_share = self.parallelism.tp * self.parallelism.pp if self.parallelism is not None else 1
+        return (micro_batches or 0) * one_share
+
+    def _sizes_text(self, most: int = 12) -> str:
+        """Sizes that keep the global batch, the nearest to `ranks` at the end."""
+        step = lcm(self.parallelism.replica_ranks if self.parallelism is not None else 1, self.gang.group_ranks)
+        found = [n for n in range(step, min(self.ranks_of_batch, MOST_RANKS) + 1, step) if self.ranks_of_batch % n == 0]
+        below = [n for n in found if n <= self.gang.ranks][-most:] + [n for n in found if n > self.gang.ranks][:2]
+        return ", ".join(map(str, below)) or "none"
 
     @property
     def group_ranks(self) -> int:

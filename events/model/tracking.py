@@ -20,6 +20,8 @@ from trainhouse.events.model.spec import Label, Sha256
 DEFAULT_EXPERIMENT: Final = "Default"
 DEFAULT_EXPERIMENT_ID: Final = "0"
 MAX_NAMED: Final = 1000
+MAX_TRACE_BYTES: Final = 64 * 2**20
+TRACE_PATH: Final = "^profiles/([0-9a-zA-Z_-]{1,128})/rank-([0-9]{1,10})[.]pt[.]trace[.]json[.]gz$"  # of trace_path
 Key = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^[^\x00-\x1f]+$")]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 ExperimentName = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f]+$")]
@@ -38,6 +40,21 @@ def project_of(experiment: str) -> str:
     if experiment == DEFAULT_EXPERIMENT:
         return "default"
     return experiment.strip("/").split("/", 1)[0][:128] or "default"
+
+
+def artifact_key(job_id: str, sha256: str) -> str:
+    """Key in the object store of an artifact's content."""
+    return f"artifacts/{job_id}/{sha256}"
+
+
+def trace_path(request_id: str, rank: int) -> str:
+    """Path of a rank's trace among its job's artifacts."""
+    return f"profiles/{request_id}/{trace_file(rank)}"
+
+
+def trace_file(rank: int) -> str:
+    """Name of a rank's trace, as torch's own tools name one."""
+    return f"rank-{rank}.pt.trace.json.gz"
 
 
 class ExperimentChanged(Event, type="trainhouse.tracking.experiment-changed.v1"):
@@ -108,6 +125,23 @@ class ArtifactLogged(Event, type="trainhouse.tracking.artifact-logged.v1"):
     sha256: Sha256 = Field(description="SHA-256 of the file, in hexadecimal")
     size_bytes: ByteCount = Field(description="size of the file, in bytes")
     deleted: bool = Field(False, description="whether it was removed")
+    at_ms: TimestampMs
+
+
+class TraceRecorded(Event, type="trainhouse.tracking.trace-recorded.v1"):
+    """A profiler's trace of one rank's steps is stored, as an artifact of its job."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    rank: SmallCount
+    node_id: NodeId | None = None
+    path: str = Field(max_length=1024, pattern=TRACE_PATH, description="path of the trace among the job's artifacts")
+    uri: str = Field(min_length=1, max_length=2048, description="place of the trace in the object store")
+    sha256: Sha256 = Field(description="SHA-256 of the trace, in hexadecimal")
+    size_bytes: int = Field(ge=0, le=MAX_TRACE_BYTES, description="size of the trace, in bytes")
+    first_step: SmallCount = Field(description="number of the first step in it")
+    steps: SmallCount = Field(description="number of steps in it")
     at_ms: TimestampMs
 
 

@@ -8,11 +8,11 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_ITEMS, ComputedRatio, ComputedS, Count, DueMs, LongText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.model.node import RankActivity
-from trainhouse.events.model.spec import is_absent
 
 MAX_EVIDENCE_CHARS = 4096
 

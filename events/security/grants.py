@@ -47,6 +47,7 @@ class Grant:
 # What the projector reads: all that tables and lineage are made of.
 _HISTORY = (
     *(t.JOBS, t.CONTROL, t.DECISIONS, t.ALLOCATIONS, t.POOLS, t.POLICIES, t.PROJECTS, t.HEARTBEATS, t.VERDICTS, t.METRICS, t.TRACKING),
+    t.DATASETS,
     *(t.TRACKED_METRICS, t.ENVIRONMENTS, t.CHECKPOINTS),
     *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.NODE_AUDIT, t.TOKENS, t.SERVICES),
     *(t.DEAD_LETTERS, t.NODE_KEYS, t.JOURNAL_REPAIRS),
@@ -58,13 +59,13 @@ _UPDATES = (t.UPGRADES, t.UPGRADES_FINISHED)
 # What ended is deleted from these.
 _ENDING = (t.STATUS, f"{STATUS_PREFIX}{ANY}", t.EXPLANATIONS, t.RESERVATIONS, t.TRACES, t.POLICIES)
 TOMBSTONES = "trainhouse-tombstones"
-_FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
+_FUTURE = (t.MODELS, t.STUDIES)
 
 PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
         reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
         writes=(
-            *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
+            *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.DATASETS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
             *(t.VERDICTS, t.ALERTS, t.DEAD_LETTERS),
         ),
         groups=("trainhouse-intake", "trainhouse-intake-projects"),
@@ -75,6 +76,8 @@ PRINCIPALS: dict[str, Needs] = {
             *(t.DECISIONS, t.SNAPSHOTS, t.UPGRADES, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
             # A pool that moves to another partition, and what comes about it afterwards.
             t.CONTROL,
+            # A shard that ranks cannot read: intake decides about it.
+            t.JOBS,
         ),
         # A publisher's mark is the committed offset of a group that is named as its transactions.
         groups=("trainhouse-scheduler", f"{t.DECISIONS}-{ANY}"),

@@ -18,6 +18,7 @@ from trainhouse.events.model.attempt import (
     RankExited,
     SessionOpened,
 )
+from trainhouse.events.model.bad_shard import BadShardFound, TooManyBadSamples
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.checkpoint import CheckpointCompleted
 from trainhouse.events.model.decisions import NodeForgotten
@@ -38,6 +39,8 @@ BY_AGENTS: tuple[type[Event], ...] = (
     SessionOpened,
     ProgressReported,
     LossDiverged,
+    BadShardFound,
+    TooManyBadSamples,
     CheckpointCompleted,
 )
 _NONE: frozenset[str] = frozenset()

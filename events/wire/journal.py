@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event, event_class
 from trainhouse.events.model.bounds import Count, ShortText, SmallCount, read_stored
 from trainhouse.events.model.errors import EventError, InvalidEvent
-from trainhouse.events.model.spec import is_absent
 from trainhouse.events.wire.journaled_input import JournaledInput
 from trainhouse.events.wire.upcast import UPCASTERS
 

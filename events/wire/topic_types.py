@@ -14,15 +14,27 @@ from trainhouse.events.model.attempt import (
     SessionOpened,
 )
 from trainhouse.events.model.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.model.bad_shard import (
+    BadShardFound,
+    BadShardNoted,
+    QuarantineShard,
+    ReleaseShard,
+    ShardQuarantined,
+    ShardReleased,
+    TooManyBadSamples,
+)
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.checkpoint import (
     CheckpointCompleted,
+    CheckpointDeleted,
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
     CheckpointSkipped,
     CheckpointStarted,
 )
+from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished, DeprecateDataset, PublishDataset
+from trainhouse.events.model.dataset_drift import DatasetDriftMeasured
 from trainhouse.events.model.decisions import (
     CheckpointNoted,
     DevicesFreed,
@@ -82,7 +94,7 @@ from trainhouse.events.model.node import (
     SignatureRefused,
 )
 from trainhouse.events.model.node_audit import NodeAccess
-from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied
+from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied, ProfileRanks
 from trainhouse.events.model.pool import (
     ChangeRefused,
     ClaimDropped,
@@ -104,6 +116,7 @@ from trainhouse.events.model.project import ChangeProject, ProjectApplied, Proje
 from trainhouse.events.model.repair import JournalRepaired, PartitionHalted
 from trainhouse.events.model.routing import (
     ControlGrown,
+    DatasetNoted,
     EventSeen,
     JobDirected,
     JobsSettled,
@@ -125,6 +138,7 @@ from trainhouse.events.model.tracking import (
     InputsLogged,
     ParametersLogged,
     TagsChanged,
+    TraceRecorded,
     TrackedRunBegun,
     TrackedRunChanged,
 )
@@ -143,11 +157,25 @@ from trainhouse.events.wire.journal import ClockTicked, InputRefused, PlacementF
 
 _POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey, MovePool)
 _SECRETS: tuple[type[Event], ...] = (SecretDeclared, SecretRemoved)
-_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, ReviewJob, PoolCreated, ChangeProject, *_SECRETS, *_POOL_REQUESTS)
+_DATASETS: tuple[type[Event], ...] = (DatasetVersionPublished, DatasetVersionDeprecated, ShardQuarantined, ShardReleased)
+_REQUESTS: tuple[type[Event], ...] = (
+    JobSubmitted,
+    CancelJob,
+    ChangeJob,
+    ReviewJob,
+    PoolCreated,
+    ChangeProject,
+    PublishDataset,
+    DeprecateDataset,
+    QuarantineShard,
+    ReleaseShard,
+    *_SECRETS,
+    *_POOL_REQUESTS,
+)
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.JOBS: _REQUESTS,
-    topics.ADMISSION: (*_REQUESTS, ProjectApplied, ControlGrown),
+    topics.ADMISSION: (*_REQUESTS, ProjectApplied, ControlGrown, *_DATASETS),
     topics.CONTROL: (
         JobAdmitted,
         CancelJob,
@@ -166,6 +194,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         ProgressReported,
         CheckpointCompleted,
         LossDiverged,
+        BadShardFound,
+        TooManyBadSamples,
         NodeNoticed,
         NodeProbed,
         GangHung,
@@ -190,6 +220,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         JobsSettled,
         ControlGrown,
         *_SECRETS,
+        *_DATASETS,
+        DatasetNoted,
         JobRejected,
         LevelRaised,
     ),
@@ -211,6 +243,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         JobProgressed,
         CheckpointNoted,
         EvidenceFound,
+        BadShardNoted,
         NodeJoined,
         NodeKeyed,
         NodeGivenUp,
@@ -254,6 +287,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.POOLS: (PoolCreated,),
     topics.POLICIES: (PolicyApplied, ChangeRefused),
     topics.PROJECTS: (ProjectApplied,),
+    topics.DATASETS: _DATASETS,
     topics.HEARTBEATS: (NodeHeartbeat,),
     topics.PROGRESS: (ProgressReported,),
     topics.NODE_KEYS: (NodeKeyed, NodeForgotten),
@@ -290,8 +324,10 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         TagsChanged,
         ArtifactLogged,
         InputsLogged,
+        CheckpointDeleted,
+        DatasetDriftMeasured,
     ),
-    topics.ENVIRONMENTS: (EnvironmentCaptured,),
+    topics.ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded),
     topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     topics.LOGS: (LogLines,),
     topics.STATUS: (JobStatus, JobRejected),
@@ -299,7 +335,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.RESERVATIONS: (StartReserved, StartUnreserved),
     topics.TRACES: (JobTraced,),
     topics.SERVICES: (ServiceMeasured,),
-    topics.OPERATIONS: (DumpStacks, ExecuteCommand),
+    topics.OPERATIONS: (DumpStacks, ExecuteCommand, ProfileRanks),
     topics.OPERATION_REPLIES: (OperationReplied,),
     topics.AUDIT: (AccessRefused, AccessGranted, AccessEnded, RequestAccepted, AuditLost),
     topics.NODE_AUDIT: (NodeAccess,),

@@ -190,14 +190,14 @@ TOPICS: tuple[Topic, ...] = (
     Topic(TRACKED_METRICS, "job", "StepMetrics that clients log, by the gateway or an import", retention_days=3),
     Topic(
         TRACKING,
-        "job, or experiment",
-        "runs that Trainhouse did not schedule, parameters, tags, artifacts",
+        "job, experiment, or dataset",
+        "runs that Trainhouse did not schedule, parameters, tags, artifacts; CheckpointDeleted, DatasetDriftMeasured",
         max_message_bytes=2 * 1024 * 1024,
     ),
     Topic(
         ENVIRONMENTS,
         "job",
-        "EnvironmentCaptured: where a rank ran, signed by its node",
+        "EnvironmentCaptured: where a rank ran; TraceRecorded; signed by its node",
         max_message_bytes=2 * 1024 * 1024,
     ),
     Topic(CHECKPOINTS, "job", "CheckpointStarted, -Completed, -Failed, -Restored, -Pruned, signed by a node of the job"),
@@ -212,10 +212,18 @@ TOPICS: tuple[Topic, ...] = (
     Topic(EXPLANATIONS, "job", "JobExplained: why a job waits, when the answer changed", compacted=True, public=True),
     Topic(RESERVATIONS, "job", "StartReserved, StartUnreserved: promised start times", compacted=True),
     Topic(ALERTS, "rule", "alerts"),
-    Topic(DATASETS, "dataset", "dataset versions"),
+    Topic(
+        DATASETS,
+        "dataset",
+        "DatasetVersionPublished, DatasetVersionDeprecated: versions of datasets",
+        retention_days=None,
+        public=True,
+        # In words, for stacks that made the topic when it expired: what is in `extra` they are given.
+        extra={"retention.ms": "-1"} | LOG_TIME,
+    ),
     Topic(MODELS, "model", "model versions"),
     Topic(STUDIES, "study", "studies"),
-    Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand", retention_days=1),
+    Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand, ProfileRanks", retention_days=1),
     Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),
     Topic(
         AUDIT,

@@ -107,7 +107,7 @@ class Engine:
 
 
 def _case(rule: SqlRule, row: Mapping[str, Any]) -> Found | None:
-    missing = [name for name in (*rule.labels, "value") if name not in row]
+    missing = [name for name in (*rule.labels, *rule.texts, "value") if name not in row]
     if missing:
         raise RuleFailedError(f"rule {rule.name}: its query gives no column {missing[0]!r}; it gives {', '.join(row)}")
     value = row["value"]
@@ -118,5 +118,6 @@ def _case(rule: SqlRule, row: Mapping[str, Any]) -> Found | None:
     if math.isnan(value) or not rule.is_bad(value):
         return None
     labels = tuple((name, text_of(row[name])) for name in rule.labels)
-    places = {**rule.parameters, **dict(labels), "value": float(value), "limit": rule.limit}
+    texts = {name: text_of(row[name]) for name in rule.texts}
+    places = {**rule.parameters, **texts, **dict(labels), "value": float(value), "limit": rule.limit}
     return Found(labels, fill(rule.summary, places), float(value), rule.limit)

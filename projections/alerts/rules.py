@@ -64,19 +64,20 @@ class RuleBase(Model):
 class SqlRule(RuleBase):
     """Fires for each row of `sql` whose `value` is on the wrong side of `limit`.
 
-    The query gives the labels' columns and `value`. {now} is the moment that is asked about, {limit} and the `parameters` are values;
-    all are bound by ClickHouse, never pasted.
+    The query gives the labels' columns and `value`; beside them those of `texts`, which stand in the summary and tell no cases apart.
+    {now} is the moment that is asked about, {limit} and the `parameters` are values; all are bound by ClickHouse, never pasted.
     """
 
     sql: str = Field(min_length=1, max_length=20_000)
     when: When
     limit: float
     every_s: int = Field(30, ge=1, le=86_400)
+    texts: tuple[Column, ...] = Field((), max_length=8)
     parameters: dict[Column, float | int | str] = Field(default_factory=dict, max_length=32)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        self._refuse_places(frozenset(self.labels) | {"value", "limit"} | frozenset(self.parameters))
+        self._refuse_places(frozenset(self.labels) | frozenset(self.texts) | {"value", "limit"} | frozenset(self.parameters))
         clock = _CLOCK.search(self.sql)
         if clock:
             raise ValueError(f"the query calls {clock[1]}(): write {{now}}, the moment asked about, so that the rule runs on the past too")

@@ -77,7 +77,11 @@ def dataset_of(uri: str, version: str = "") -> LineageDataset:
 
 def data_of(spec: JobSpec) -> LineageDataset | None:
     """The job's data, if it names any."""
-    return dataset_of(spec.data.uri, spec.data.sha256) if spec.data is not None else None
+    if spec.data is None:
+        return None
+    if spec.data.dataset is not None:
+        return LineageDataset("trainhouse", spec.data.dataset.partition("@")[0], spec.data.content_sha256)
+    return dataset_of(spec.data.address, spec.data.content_sha256)
 
 
 def code_of(spec: JobSpec) -> LineageDataset | None:

@@ -45,6 +45,7 @@ from trainhouse.projections.rows import (
     tracking,
     verdict_rows,
 )
+from trainhouse.projections.rows.datasets import drift_rows
 from trainhouse.projections.rows.lines import event_lines
 from trainhouse.projections.store.tables import APPENDED, DEAD_LETTERS_TABLE, TABLES
 
@@ -57,9 +58,10 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.POOLS: (pools.rows,),
     topics.POLICIES: (pools.rows,),
     topics.PROJECTS: (projects.rows,),
+    topics.DATASETS: (one_to_one.dataset_versions, one_to_one.dataset_shards),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
-    topics.TRACKING: (tracking.rows, one_to_one.artifacts, lineage.rows, event_lines.rows),
+    topics.TRACKING: (tracking.rows, one_to_one.artifacts, checkpoints.rows, drift_rows.rows, lineage.rows, event_lines.rows),
     topics.AUDIT: (one_to_one.audit,),
     topics.NODE_AUDIT: (one_to_one.audit,),
     topics.NODE_KEYS: (node_keys.rows,),
@@ -70,7 +72,7 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
 # What ranks tell beside points and lines: read where a node of the job signed it (senders.py).
 OF_RANKS: dict[str, tuple[RowsFunction, ...]] = {
     topics.CHECKPOINTS: (checkpoints.rows, lineage.rows, event_lines.rows),
-    topics.ENVIRONMENTS: (tracking.rows, lineage.rows, event_lines.rows),
+    topics.ENVIRONMENTS: (tracking.rows, one_to_one.artifacts, lineage.rows, event_lines.rows),
 }
 # What was said on control, as far as the scheduler took it: read from its journal (report_rows.py).
 REPORTS: dict[str, tuple[RowsFunction, ...]] = {
@@ -109,7 +111,7 @@ OF_REPORTS = frozenset(
     {"attempt_facts", "rank_facts", "node_facts", "device_facts", "checkpoint_facts", "lineage_rows", "job_specs_rows", "events_rows"}
 )
 OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - _DECISIONS_ALONE - {"device_facts"}
-TABLES_OF_RANKS = frozenset({"checkpoint_facts", "lineage_rows", "events_rows", "job_environments_rows"})
+TABLES_OF_RANKS = frozenset({"checkpoint_facts", "lineage_rows", "events_rows", "job_environments_rows", "artifacts_rows"})
 
 LANES: tuple[LaneSpec, ...] = (
     LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas, *_: FactsBuilder(FACTS, schemas)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainhouse.events.model.checkpoint import (
     CheckpointCompleted,
+    CheckpointDeleted,
     CheckpointEvent,
     CheckpointFailed,
     CheckpointPruned,
@@ -28,6 +29,7 @@ _BLANK: dict[str, Any] = {
     "upload_s": 0.0,
     "restore_s": 0.0,
     "world_size": 0,
+    "memory_nodes": [],
     "reason": "",
 }
 
@@ -53,6 +55,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             stage_s=event.stage_s,
             upload_s=event.upload_s,
             world_size=event.world_size,
+            memory_nodes=[str(node_id) for node_id in event.memory_nodes],
         )
     elif isinstance(event, CheckpointRestored):
         yield _fact(
@@ -69,6 +72,8 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
     elif isinstance(event, CheckpointPruned):
         for commit in event.commits:
             yield _fact(event, record, "pruned", commit=commit)
+    elif isinstance(event, CheckpointDeleted):
+        yield _fact(event, record, "deleted", commit=event.commit, step=event.step, reason=event.user)
 
 
 def _fact(event: CheckpointEvent, record: Record, fact: str, **values: Any) -> Row:

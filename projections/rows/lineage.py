@@ -15,9 +15,10 @@ from trainhouse.events.model.gang import GangAllocated
 from trainhouse.events.model.job import JobAdmitted
 from trainhouse.events.model.resume_ref import parse_resume_from
 from trainhouse.events.model.spec import JobSpec
-from trainhouse.events.model.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged
+from trainhouse.events.model.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged, TraceRecorded
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import MAX_TIME_MS, Record, Row, clamp_ms, event_ms
+from trainhouse.projections.rows.one_to_one import is_own_trace
 
 _COMMIT = re.compile(r"/jobs/(?P<job>[^/]+)/commits/(?P<commit>\d+)$")
 
@@ -38,7 +39,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
         case CheckpointRestored():
             job_id = str(event.job_id)
             yield edge(_restored(event), attempt_of(job_id, event.epoch), "restored", clamp_ms(event.at_ms), job_id)
-        case ArtifactLogged() | InputsLogged() | EnvironmentCaptured():
+        case ArtifactLogged() | InputsLogged() | EnvironmentCaptured() | TraceRecorded():
             yield from _logged(event)
 
 
@@ -73,17 +74,17 @@ def _given(job_id: str, spec: JobSpec, at: int) -> Iterator[Row]:
     if spec.code is not None:
         yield edge(f"code:{spec.code.sha256}", to, "code", at, job_id, spec.project)
     if spec.data is not None:
-        yield edge(f"data:{spec.data.uri}", to, "data", at, job_id, spec.project)
+        yield edge(f"data:{spec.data.address}", to, "data", at, job_id, spec.project)
     yield edge(f"environment:{environment_hash(spec)}", to, "environment", at, job_id, spec.project)
     if spec.resume_from is not None:
         yield edge(_resumed(spec.resume_from), to, "resumed", at, job_id, spec.project)
 
 
-def _logged(event: ArtifactLogged | InputsLogged | EnvironmentCaptured) -> Iterator[Row]:
+def _logged(event: ArtifactLogged | InputsLogged | EnvironmentCaptured | TraceRecorded) -> Iterator[Row]:
     """Yields the lineage that a run logs itself."""
     job_id, at = str(event.job_id), clamp_ms(event.at_ms)
     match event:
-        case ArtifactLogged():
+        case ArtifactLogged() | TraceRecorded() if is_own_trace(event):
             yield edge(job_of(job_id), f"artifact:{event.uri}", "wrote", at, job_id)
         case InputsLogged():
             for dataset in event.datasets:

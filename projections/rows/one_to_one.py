@@ -1,18 +1,22 @@
-"""Events that become one row each, as they are: alerts, artifacts, audit, service measures.
+"""Events that become one row each, as they are: alerts, artifacts, audit, versions of datasets, service measures.
 
 Holds: an event that is read twice makes the same row. Rows of audit have the same columns for every kind; what a kind does not have is
 empty, 0 or NULL. A public key stands beside a node's access only where its signature holds; the view decides whether it is the node's key.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 from trainhouse.events.model.alert import AlertFired, AlertResolved
 from trainhouse.events.model.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.model.bad_shard import ShardQuarantined, ShardReleased
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished
 from trainhouse.events.model.node_audit import NodeAccess
 from trainhouse.events.model.service_level import ServiceMeasured
-from trainhouse.events.model.tracking import ArtifactLogged
+from trainhouse.events.model.tracking import TRACE_PATH, ArtifactLogged, TraceRecorded
 from trainhouse.events.security.signing import signature_of
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
@@ -60,10 +64,22 @@ def alerts(envelope: Envelope, record: Record) -> Iterator[Row]:
     )
 
 
+def is_own_trace(event: Event) -> bool:
+    """Returns whether a trace is its rank's and its job's; True for other events. A rank names it, and might name another's."""
+    if not isinstance(event, TraceRecorded):
+        return True
+    named = re.fullmatch(TRACE_PATH, event.path)
+    is_of_rank = named is not None and named[2] == str(event.rank)
+    return is_of_rank and event.uri.endswith(f"/artifacts/{event.job_id}/{event.sha256}")
+
+
 def artifacts(envelope: Envelope, record: Record) -> Iterator[Row]:
-    """The row of one artifact; nothing for other events. The newest record of a path counts; a deleted one stays as a row that says so."""
+    """The row of one artifact; nothing for other events. The newest record of a path counts; a deleted one stays as a row that says so.
+
+    A trace is of another topic: its version is below that of each record that deletes it.
+    """
     event = envelope.event
-    if not isinstance(event, ArtifactLogged):
+    if not isinstance(event, ArtifactLogged | TraceRecorded) or not is_own_trace(event):
         return
     at = clamp_ms(event.at_ms)
     yield Row(
@@ -72,13 +88,13 @@ def artifacts(envelope: Envelope, record: Record) -> Iterator[Row]:
             "job_id": str(event.job_id),
             "path": event.path,
             # The order of the partition, not the writers' clocks: the newest word is the last one.
-            "version": record.offset + 1,
+            "version": record.offset + 1 if isinstance(event, ArtifactLogged) else 0,
             "at": at,
             "kind": PurePosixPath(event.path).suffix.lstrip(".").lower()[:32],
             "uri": event.uri,
             "sha256": event.sha256,
             "size_bytes": event.size_bytes,
-            "deleted": int(event.deleted),
+            "deleted": int(isinstance(event, ArtifactLogged) and event.deleted),
         },
     )
 
@@ -130,3 +146,74 @@ def service_measures(envelope: Envelope, record: Record) -> Iterator[Row]:
     if isinstance(event, ServiceMeasured):
         values = event.model_dump(exclude={"since_ms", "at_ms"})
         yield Row("service_measures_rows", values | {"since": clamp_ms(event.since_ms), "at": clamp_ms(event.at_ms)})
+
+
+_DATASETS: Final = "dataset_versions_rows"
+_DATASET_LISTS: Final = ("split_names", "split_samples", "split_bytes", "split_shards", "purposes")
+_DATASET_TEXTS: Final = ("semver", "project", "schema_hash", "split_config_hash", "licence")
+_NO_FACTS: Final[dict[str, object]] = {
+    **{name: [] for name in _DATASET_LISTS},
+    **dict.fromkeys(_DATASET_TEXTS, ""),
+    "row_count": 0,
+    "bytes": 0,
+}
+
+
+def dataset_versions(envelope: Envelope, record: Record) -> Iterator[Row]:
+    """The row of one publication or deprecation; nothing for other events."""
+    match envelope.event:
+        case DatasetVersionPublished() as published:
+            yield Row(_DATASETS, _version_published(published))
+        case DatasetVersionDeprecated() as deprecated:
+            about = {"user": deprecated.user, "reason": deprecated.reason, "at": clamp_ms(deprecated.deprecated_at_ms)}
+            yield Row(_DATASETS, _NO_FACTS | {"dataset": deprecated.dataset, "sha256": deprecated.sha256, "fact": "deprecated"} | about)
+
+
+def dataset_shards(envelope: Envelope, record: Record) -> Iterator[Row]:
+    """The row of one quarantine or release; nothing for other events."""
+    match envelope.event:
+        case ShardQuarantined() as event:
+            e = event.evidence
+            found = {"split": event.split or "", "fault": str(e.fault), "sample": e.sample, "expected": e.expected, "seen": e.seen}
+            by = {"job_id": e.job_id or "", "rank": e.rank, "node_id": e.node_id or "", "user": "", "reason": ""}
+            yield Row("dataset_shards_rows", _shard(event, "quarantined", event.quarantined_at_ms) | found | by)
+        case ShardReleased() as event:
+            found = dict.fromkeys(("split", "fault", "sample", "expected", "seen", "job_id", "node_id"), "")
+            by = {"rank": None, "user": event.user, "reason": event.reason}
+            yield Row("dataset_shards_rows", _shard(event, "released", event.released_at_ms) | found | by)
+
+
+def _shard(event: ShardQuarantined | ShardReleased, fact: str, at_ms: int) -> dict[str, object]:
+    return {
+        "dataset": event.dataset,
+        "sha256": event.sha256,
+        "shard": event.shard,
+        "fact": fact,
+        "number": event.number,
+        "at": clamp_ms(at_ms),
+    }
+
+
+def _version_published(event: DatasetVersionPublished) -> dict[str, object]:
+    version = event.version
+    splits = sorted(version.splits.items())
+    return {
+        "dataset": version.dataset,
+        "sha256": version.sha256,
+        "fact": "published",
+        "semver": event.semver or "",
+        "project": version.project,
+        "schema_hash": version.schema_hash,
+        "split_config_hash": version.split_config_hash,
+        "split_names": [name for name, _ in splits],
+        "split_samples": [split.samples for _, split in splits],
+        "split_bytes": [split.bytes for _, split in splits],
+        "split_shards": [split.shards for _, split in splits],
+        "row_count": version.row_count,
+        "bytes": version.bytes,
+        "licence": version.licence,
+        "purposes": list(version.purposes),
+        "user": event.created_by,
+        "reason": "",
+        "at": clamp_ms(event.published_at_ms),
+    }

@@ -28,8 +28,10 @@ from trainhouse.events import (
     PolicyApplied,
     PoolCreated,
 )
+from trainhouse.events.model.bad_shard import BadShardFound, BadShardNoted, QuarantineShard, ShardEvidence
 from trainhouse.events.model.decisions import NodeForgotten, NodeJoined
 from trainhouse.events.model.handover import FenceSent, InputRedirected, PoolFence, PoolPart, PoolTaken, RedirectedInput
+from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.pool import StartReserved, StartUnreserved
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import encode
@@ -78,6 +80,8 @@ def effects_of(seq: int, now_ms: int, inputs: Sequence[Input], decisions: Iterab
                 yield Effect(topics.VERDICTS, decision.node_id, decision, f"{decision.event_type}:{decision.node_id}:{seq}.{place}")
             case FailureBlamed():
                 yield Effect(topics.VERDICTS, decision.job_id, decision, f"{decision.job_id}:blamed:{decision.epoch}")
+            case BadShardNoted(report=report):
+                yield _quarantine(report)
             case JobReviewed():
                 yield Effect(topics.VERDICTS, decision.job_id, decision, f"{decision.event_id[:480]}:reviewed")
             case JobRejected():
@@ -97,6 +101,27 @@ def status_effect(status: JobStatus) -> Effect:
     subject, number = status.subject(), status.public_seq
     public = status if status.live_room is None else status.model_copy(update={"status_seq": number, "live_room": None})
     return Effect(topics.STATUS, subject, public, f"{subject}:status:{number}")
+
+
+def _quarantine(report: BadShardFound) -> Effect:
+    """The request to intake: one of an attempt and a shard, however many ranks read it."""
+    asked = QuarantineShard(
+        dataset=report.dataset,
+        sha256=report.sha256,
+        shard=report.shard,
+        split=report.split,
+        evidence=ShardEvidence(
+            fault=report.fault,
+            sample=report.sample,
+            expected=report.expected,
+            seen=report.seen,
+            job_id=report.job_id,
+            rank=report.rank,
+            node_id=report.node_id,
+        ),
+        user=TRAINHOUSE,
+    )
+    return Effect(topics.JOBS, asked.subject(), asked, f"{report.job_id}:bad-shard:{report.epoch}:{report.shard}")
 
 
 def _to_scheduler(decision: PoolPart | FenceSent | InputRedirected, inputs: Sequence[Input], seq: int, place: int) -> Effect:

@@ -32,6 +32,7 @@ from trainhouse.events import (
     RankExited,
     SessionOpened,
 )
+from trainhouse.events.model.bad_shard import BadShardFound, BadShardNoted, TooManyBadSamples
 from trainhouse.events.model.handover import (
     DetourEnded,
     FenceSent,
@@ -50,7 +51,7 @@ from trainhouse.events.wire.redirected import unwrapped
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
-from trainhouse.scheduler.core.handlers import handover, nodes, reports, requests, review, self_tests, verdicts
+from trainhouse.scheduler.core.handlers import bad_data, handover, nodes, reports, requests, review, self_tests, verdicts
 from trainhouse.scheduler.core.handlers.handover import MOVES_SINCE
 from trainhouse.scheduler.core.handlers.pool_changes import CHANGES
 from trainhouse.scheduler.core.handlers.timers import next_ms, on_tick
@@ -78,6 +79,8 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     SessionOpened: reports.on_session,
     CheckpointCompleted: reports.on_checkpoint,
     LossDiverged: verdicts.on_diverged,
+    BadShardFound: bad_data.on_bad_shard,
+    TooManyBadSamples: bad_data.on_too_many,
     GangHung: verdicts.on_hung,
     DeviceDegraded: verdicts.on_degraded,
     NodeNoticed: verdicts.on_noticed,
@@ -101,10 +104,13 @@ class ScheduleMachine(Leveled):
 
     name = "schedule"
     decide_version = 12
-    fold_version = 12
+    fold_version = 15
     lowest_level = 7
     formats = SCHEDULE_FORMATS
-    since: Mapping[str, int] = dict.fromkeys((kind.event_type for kind in _OF_MOVES), MOVES_SINCE)
+    since: Mapping[str, int] = {
+        **dict.fromkeys((kind.event_type for kind in _OF_MOVES), MOVES_SINCE),
+        BadShardNoted.event_type: review.BAD_SAMPLES_SINCE,
+    }
     passing: tuple[type[Event], ...] = (CycleRan,)
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:

@@ -36,7 +36,11 @@ BENCHES = (
     "pages",
     "sql_walls",
     "checkpoint_stall",
+    "peer_memory",
     "session_step",
+    "deterministic",
+    "loader",
+    "loader_shards",
 )
 LONG = ("policies", "directory_growth")
 """Many minutes: run when they are named."""

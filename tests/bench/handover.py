@@ -37,7 +37,7 @@ def run() -> None:
             "MLFLOW_TRACKING_TOKEN": stack.environment["TRAINHOUSE_GATEWAY_TOKEN"],
         }
         gateway = _best([_client([sys.executable, str(CLIENT), str(POINTS)], to_gateway) for _ in range(ROUNDS)])
-        peers = [environment.run("handover.py", str(POINTS), f"sqlite:///{folder}/mlflow{n}.db") for n in range(ROUNDS)]
+        peers = [environment.run("handover", str(POINTS), f"sqlite:///{folder}/mlflow{n}.db") for n in range(ROUNDS)]
     report.line(
         "handover",
         unit="ms",

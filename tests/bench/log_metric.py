@@ -38,4 +38,4 @@ def _ours(folder: Path) -> dict[str, Any]:
 
 def _peer(name: str, calls: int, folder: Path) -> float:
     folder.mkdir()
-    return float(environment.run("log_metric.py", name, str(calls), str(folder))["us_per_call"])
+    return float(environment.run("log_metric", name, str(calls), str(folder))["us_per_call"])

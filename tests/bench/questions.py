@@ -105,9 +105,9 @@ def _asked(clickhouse: ConnectClickHouse, question: str, times: int) -> tuple[fl
 
 def _mlflow(folder: Path) -> None:
     """MLflow's own store, asked what its pages ask."""
-    if not (environment.FOLDER / ".installed").exists():
+    if not (environment.FOLDER / environment.PEERS / ".installed").exists():
         report.note("the peers' environment is not there: no figures of MLflow (any bench with peers makes it)")
         return
     runs, points = JOBS // 50, 1_000
-    found = environment.run("mlflow_questions.py", str(folder / "mlflow.db"), str(runs), str(points), timeout_s=900)
+    found = environment.run("mlflow_questions", str(folder / "mlflow.db"), str(runs), str(points), timeout_s=900)
     report.line("question_mlflow_sqlite", unit="ms", runs=runs, points_a_run=points, **found)

@@ -19,6 +19,7 @@ from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.job import JobAdmitted, JobState, JobStatus, JobSubmitted
 from trainhouse.events.model.spec import Gang, JobSpec, Runtime
 from trainhouse.events.model.telemetry import LogLines, StepMetrics
+from trainhouse.events.model.tracking import TraceRecorded
 from trainhouse.events.model.verdict import FailureBlamed
 from trainhouse.events.wire import topics
 
@@ -90,6 +91,8 @@ class Story:
         self.put(topics.CHECKPOINTS, CheckpointRestored(**self._by(2, 430), **restored), 430)
         self.status(JobState.RUNNING, 440, 2, restarts=1, step=60)
         self.steps(2, 60, 60, 440, 3.5)
+        self.measured(2, 119, 900)
+        self.profiled(2, 3, 905)
         self.say(2, 0, [f"step {n}: loss {3 - n / 100:.3f}" for n in range(60, 120)], 900)
         self.status(JobState.RUNNING, 930, 2, restarts=1, step=120, total_steps=200, loss=1.8, steps_per_s=0.12, eta_s=640.0)
 
@@ -123,6 +126,33 @@ class Story:
             about = self._rank(epoch, rank) | {"start": start, "end": start + count}
             points["offsets"] = tuple(start + n for n in numbers)
             self.put(topics.METRICS, StepMetrics.model_validate(about | points), at_s)
+
+    def measured(self, epoch: int, step: int, at_s: float) -> None:
+        """What rank 0 measured of its steps."""
+        start = self._from(epoch, 0, "metrics", 1)
+        values = {
+            "step/total_ms": 3500.0,
+            "step/data_ms": 350.0,
+            "step/forward_ms": 1000.0,
+            "step/backward_ms": 2000.0,
+            "step/rest_ms": 150.0,
+        }
+        values |= {"mfu": 0.412, "tokens_per_s": 12_345.0, "pipeline/bubble": 0.125}
+        about = self._rank(epoch, 0) | {
+            "start": start,
+            "end": start + 1,
+            "steps": (step,),
+            "times_ms": (self.ms(at_s),),
+            "offsets": (start,),
+        }
+        self.put(topics.METRICS, StepMetrics.model_validate(about | {"metrics": {n: (v,) for n, v in values.items()}}), at_s)
+
+    def profiled(self, epoch: int, rank: int, at_s: float) -> None:
+        """A trace of one rank."""
+        sha256 = "cd" * 32
+        fields = {"path": f"profiles/r1/rank-{rank}.pt.trace.json.gz", "uri": f"s3://trainhouse/artifacts/{JOB}/{sha256}", "sha256": sha256}
+        fields |= {"size_bytes": 1_500_000, "first_step": 100, "steps": 20, "at_ms": self.ms(at_s)}
+        self.put(topics.ENVIRONMENTS, TraceRecorded.model_validate(self._rank(epoch, rank) | fields), at_s)
 
     def say(self, epoch: int, rank: int, lines: list[str], at_s: float, stream: str = "stdout") -> None:
         """Lines of a rank's output."""

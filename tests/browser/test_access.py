@@ -18,6 +18,7 @@ PAGES = {
     "/jobs": "list:Jobs",
     f"/jobs/{JOB}": "img:States in order",
     f"/jobs/{JOB}?tab=ranks": "img:Step times of 16 rows of ranks",
+    f"/jobs/{JOB}?tab=performance": "region:Traces, the newest first",
     f"/jobs/{JOB}?tab=checkpoints": "region:Checkpoints, the newest first",
     f"/jobs/{JOB}?tab=logs": "list:Lines of the logs",
     f"/jobs/{JOB}?tab=events": "region:Events, the oldest first",

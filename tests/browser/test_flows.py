@@ -232,3 +232,15 @@ def test_keys_have_a_help_and_the_content_can_be_skipped_to(page: Page) -> None:
     page.get_by_role("link", name="Skip to the content").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#main")).to_be_focused()
+
+
+def test_a_jobs_performance_shows_the_parts_of_a_step_and_its_traces(page: Page) -> None:
+    page.goto(f"/jobs/{JOB}?tab=performance")
+    expect(
+        page.get_by_role("img", name="Parts of a step: waiting for data 10 %, forward 29 %, backward 57 %, all else 4.3 %")
+    ).to_be_visible()
+    for text in ("41 %", "13 %", "12,345"):
+        expect(page.get_by_text(text, exact=True).first).to_be_visible()
+    expect(page.get_by_text("The newest figures of rank 0; the view step_figures has means over all ranks.")).to_be_visible()
+    trace = page.get_by_role("link", name="Fetch the trace r1 of rank 3")
+    expect(trace).to_have_attribute("href", f"/v1/training-jobs/{JOB}/profiles/r1/3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -12,13 +13,17 @@ import httpx
 import jwt
 import pytest
 
+from tests.support.dataset_versions import version
+from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.gateway_world import KEY, NOW_MS, SPEC, World
 from tests.support.tables.ledger_world import HOUR_MS, T0, Attempt, ended, node, tell
+from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.client.metrics_table import table_of
 from trainhouse.events import (
     AccessRefused,
     CancelJob,
     ChangeJob,
+    DatasetVersionPublished,
     EventId,
     JobId,
     JobRejected,
@@ -28,11 +33,12 @@ from trainhouse.events import (
     ReviewJob,
 )
 from trainhouse.events.model.alert import AlertFired, Severity
-from trainhouse.events.model.checkpoint import CheckpointCompleted
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointDeleted
 from trainhouse.events.model.dead_letter import DeadLetter
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
 from trainhouse.events.model.handover import InputRedirected
 from trainhouse.events.model.pool import NodeRestricted, Restriction
+from trainhouse.events.model.tracking import TraceRecorded
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.envelope import Envelope, Order, rfc3339
 from trainhouse.events.wire.journal import JournaledInput, JournalRecord
@@ -47,7 +53,7 @@ JOBS = "/v1/training-jobs"
 OWN, OTHERS = "own-1", "others-1"
 PARTS = (
     *("", "/events", "/explain", "/logs", "/attempts", "/ranks", "/checkpoints", "/timeline", "/gpu-seconds", "/config", "/metrics"),
-    *("/points", "/curves?metric=loss", "/step-heatmap", "/stream", "/terms"),
+    *("/points", "/curves?metric=loss", "/step-heatmap", "/stream", "/terms", "/profiles", "/profiles/r1/0", "/checkpoint-tags"),
 )
 
 
@@ -435,6 +441,35 @@ def test_restore_submits_the_same_spec_from_the_commit(world: World) -> None:
     problem(world.client.post(f"{JOBS}/{OWN}/checkpoints/41/restore", headers=world.token()), 404)
 
 
+def test_a_deleted_checkpoint_is_listed_as_such_and_not_restored(world: World) -> None:
+    of: dict[str, Any] = {"job_id": OWN, "attempt": 0, "epoch": 1}
+    size: dict[str, Any] = {"uri": "s3://c", "bytes_total": 1, "bytes_new": 1}
+    saved = [CheckpointCompleted(**of, **size, commit=n, step=n * 10 + 500, at_ms=NOW_MS, memory_nodes=("n1", "n2")) for n in (51, 52)]
+    world.tables.put(topics.CHECKPOINTS, saved, NOW_MS)
+    for at_ms in (NOW_MS + 1000, NOW_MS + 2000):
+        world.tables.put(topics.TRACKING, [CheckpointDeleted(**of, commit=51, step=1010, user="ana", at_ms=at_ms)], at_ms)
+    listed = {row["commit"]: row for row in world.client.get(f"{JOBS}/{OWN}/checkpoints", headers=world.token()).json()["items"]}
+    assert (listed[51]["state"], listed[51]["deleted_by"], listed[52]["state"]) == ("DELETED", "ana", "COMPLETED")
+    assert listed[51]["deleted_at"] and listed[52]["deleted_at"] is None and listed[52]["memory_nodes"] == ["n1", "n2"]
+    store = MemoryObjectStore()
+    world.client.app.state.tags_store = store  # type: ignore[attr-defined]
+    for name in ("paper", f"used-by:{OTHERS}"):
+        store.put(f"jobs/{OWN}/tags/{name}", b'{"commit":52}')
+    tags = world.client.get(f"{JOBS}/{OWN}/checkpoint-tags", headers=world.token()).json()["items"]
+    assert tags == [{"commit": 52, "name": "paper"}, {"commit": 52, "name": "used-by:another job"}], "of another project's job no name"
+    refused = problem(world.client.post(f"{JOBS}/{OWN}/checkpoints/1010/restore", headers=world.token()), 409)
+    assert "was deleted" in refused["detail"]
+
+
+def test_tags_are_soon_not_known_while_the_store_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINHOUSE_S3_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.delattr(world.client.app.state, "tags_store", raising=False)  # type: ignore[attr-defined]
+    began_s = time.monotonic()
+    problem(world.client.get(f"{JOBS}/{OWN}/checkpoint-tags", headers=world.token()), 503)
+    assert time.monotonic() - began_s < StoreSettings().deadline_s / 2
+    del world.client.app.state.tags_store  # type: ignore[attr-defined]
+
+
 def test_reading_after_a_write_waits_for_it_and_says_when_it_cannot(world: World) -> None:
     told = world.client.post(JOBS, headers=world.token(), json={"spec": SPEC | {"project": "vision", "user": "ana"}}).json()
     path = f"{JOBS}/{told['job_id']}?after={told['after']}"
@@ -560,3 +595,60 @@ def test_a_request_that_could_not_be_handled_is_refused_with_the_reason(world: W
 
     failed = "handling it failed: KeyError"
     assert [refused(f"asked-{n}") for n in range(20, 24)] == [failed, failed, None, None]
+
+
+# -- profiles
+
+
+def test_traces_of_a_job_are_listed_and_fetched(world: World) -> None:
+    store = MemoryObjectStore()
+    world.client.app.state.code_store = store  # type: ignore[attr-defined]
+    content = b"a trace" * 1_000_000
+    sha256 = hashlib.sha256(content).hexdigest()
+    store.put(f"artifacts/{OWN}/{sha256}", content)
+    about: dict[str, Any] = {
+        "job_id": OWN,
+        "attempt": 0,
+        "epoch": 1,
+        "node_id": "n1",
+        "sha256": sha256,
+        "first_step": 3,
+        "steps": 2,
+        "at_ms": NOW_MS,
+    }
+    uris = {4: store.uri(f"artifacts/{OWN}/{sha256}"), 5: f"s3://elsewhere/artifacts/{OWN}/{sha256}"}
+    for rank, uri in uris.items():
+        more = {"rank": rank, "path": f"profiles/r1/rank-{rank}.pt.trace.json.gz", "uri": uri, "size_bytes": len(content) + 1}
+        world.tables.put(topics.ENVIRONMENTS, [TraceRecorded.model_validate(about | more)], NOW_MS)
+    listed = world.client.get(f"{JOBS}/{OWN}/profiles", headers=world.token()).json()["items"]
+    assert [(t["profile"], t["rank"], t["size_bytes"]) for t in listed] == [("r1", 4, len(content) + 1), ("r1", 5, len(content) + 1)]
+    got = world.client.get(f"{JOBS}/{OWN}/profiles/r1/4", headers=world.token(role="viewer"))
+    assert (
+        got.content == content
+        and got.headers["content-disposition"].startswith("attachment; filename=")
+        and "gzip" in got.headers["content-type"]
+    )
+    for place in ("r1/5", "r1/6", "r2/4"):
+        assert "profile" in problem(world.client.get(f"{JOBS}/{OWN}/profiles/{place}", headers=world.token()), 404)["detail"]
+
+
+def test_the_last_values_of_some_metrics_alone(world: World) -> None:
+    path = f"{JOBS}/{OWN}/metrics"
+    some = world.client.get(path, params={"metric": ["loss", "mfu"]}, headers=world.token()).json()["items"]
+    assert [(row["metric"], row["rank"]) for row in some] == [("loss", 0)]
+    assert world.client.get(path, params={"metric": "mfu"}, headers=world.token()).json()["items"] == []
+
+
+def test_versions_of_datasets_are_listed_to_their_project_alone(world: World) -> None:
+    ours, theirs = version("faces", "vision"), version("voices", "speech")
+    said = [DatasetVersionPublished(version=v, semver="1.0.0", created_by="ada", published_at_ms=NOW_MS) for v in (ours, theirs)]
+    world.tables.put(topics.DATASETS, said, NOW_MS)
+    ana = world.token("ana")
+    assert [item["version"] for item in world.client.get("/v1/datasets", headers=ana).json()["items"]] == [str(ours.name)]
+    [found] = world.client.get("/v1/datasets/faces", headers=ana).json()["items"]
+    assert found["tags"] == ["1.0.0"] and found["deprecated"] == 0 and found["splits"] == ["train"]
+    for name in ("voices", "none"):
+        assert world.client.get(f"/v1/datasets/{name}", headers=ana).status_code == 404
+    listed = world.client.get("/v1/datasets", headers=world.admin(), params={"project": "speech", "deprecated": False}).json()["items"]
+    assert [item["version"] for item in listed] == [str(theirs.name)]
+    assert world.client.get("/v1/datasets", headers=world.admin(), params={"deprecated": True}).json()["items"] == []

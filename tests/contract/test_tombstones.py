@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.support.waiting import until
 from trainhouse.events.archive.log import journal_reader, record_of
 from trainhouse.events.bus.kafka import producer_config, read_to_end
 from trainhouse.events.settings import KafkaSettings
@@ -63,7 +64,7 @@ def topics(topic: Topic) -> Iterator[KafkaTopics]:
 def test_keys_that_are_due_get_a_tombstone_each_and_a_repeat_writes_none(topic: Topic, topics: KafkaTopics) -> None:
     topic.put("a", "b", "a")
     assert bury(topics, Looked((topic.due(topics),))) == [Buried(topic.name, 2, 2, 0)]
-    assert topic.kept() == {"a": False, "b": False}
+    until(lambda: topic.kept() == {"a": False, "b": False}, topic.kept)  # the end that readers see follows a transaction's
     assert topic.due(topics).keys == {}
 
 
@@ -72,7 +73,7 @@ def test_what_was_written_between_is_seen_while_the_transaction_is_open(topic: T
     due = topic.due(topics)
     topic.put("a", "c")
     assert bury(topics, Looked((due,))) == [Buried(topic.name, 2, 1, 1)]
-    assert topic.kept() == {"a": True, "b": False, "c": True}
+    until(lambda: topic.kept() == {"a": True, "b": False, "c": True}, topic.kept)  # the end that readers see follows a transaction's
 
 
 def test_what_comes_after_the_tombstone_is_newer(topic: Topic, topics: KafkaTopics) -> None:
@@ -84,7 +85,7 @@ def test_what_comes_after_the_tombstone_is_newer(topic: Topic, topics: KafkaTopi
     between: Sequence[object] = list(topics.appended_since(topic.name, 0, due.read_to, max(landed.values())))
     assert between == []
     topics.commit()
-    assert topic.kept() == {"a": True}
+    until(lambda: topic.kept() == {"a": True}, topic.kept)  # the end that readers see follows a transaction's
 
 
 def test_a_paused_pass_is_shut_out_by_a_later_one_and_what_it_wrote_never_counts(topic: Topic, topics: KafkaTopics) -> None:
@@ -96,4 +97,4 @@ def test_a_paused_pass_is_shut_out_by_a_later_one_and_what_it_wrote_never_counts
         topic.put("a")
         with pytest.raises(SupersededPassError):
             topics.commit()
-    assert topic.kept() == {"a": True}
+    until(lambda: topic.kept() == {"a": True}, topic.kept)  # the end that readers see follows a transaction's

@@ -42,6 +42,8 @@ from trainhouse.workers.launcher import AttemptPaths
 T = TypeVar("T", bound=Event)
 PARTITION = 1
 TOPICS = (CONTROL, PROGRESS, METRICS, LOGS, CHECKPOINTS, HEARTBEATS, OPERATION_REPLIES)
+# What is imported stays: looks for cycles in it are a sixth of the CPU time of an agent's start, and tests start many.
+AGENT = "import gc; gc.disable(); from trainhouse.workers.agent.main import main; gc.enable(); main()"
 _orders = itertools.count(1)
 
 
@@ -118,7 +120,7 @@ class Stage:
         env |= {"TRAINHOUSE_KAFKA_BOOTSTRAP": self.kafka.bootstrap} | self.environment
         log = (self.folder / f"{node}.log").open("ab")
         process = subprocess.Popen(
-            [sys.executable, "-c", "from trainhouse.workers.agent.main import main; main()"],
+            [sys.executable, "-c", AGENT],
             env=env,
             stdout=log,
             stderr=log,

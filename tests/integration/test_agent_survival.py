@@ -38,6 +38,13 @@ for step in range(%d):
     print("line", step, flush=True)
     time.sleep(%f)
 """
+# Goes past step 390 once there is a file `go`, however long a busy machine takes until then.
+GATED = (
+    LOGGER
+    + """    while step == 390 and not os.path.exists(os.path.join(os.environ["TRAINHOUSE_ATTEMPT_DIR"], "go")):
+        time.sleep(0.05)
+"""
+)
 # Two processes that ignore SIGTERM, the child in a session of its own.
 STUBBORN = r"""
 import os, signal, subprocess, sys, time
@@ -85,7 +92,7 @@ def told(stage: Stage, job: str, rank: int) -> tuple[list[int], list[str]]:
 def test_ranks_outlive_a_killed_agent_and_nothing_is_lost(stage: Stage) -> None:
     agent = stage.start_agent()
     node = stage.registered()
-    gang = stage.allocate("adopted", 0, script(LOGGER % (400, 0.02)), [(node, 2)])
+    gang = stage.allocate("adopted", 0, script(GATED % (400, 0.02)), [(node, 2)])
     stage.wait_for(StepMetrics, "adopted", 3)
     for _ in range(2):
         agent.kill()
@@ -98,6 +105,7 @@ def test_ranks_outlive_a_killed_agent_and_nothing_is_lost(stage: Stage) -> None:
         assert [(r.job_id, r.epoch) for r in node.running] == [("adopted", 0)]
         stage.desire(node, gang)
         stage.wait(lambda seen=seen: [h.event for h in stage.heard if h.topic == "trainhouse.control"][seen:], 2)
+    (stage.paths(gang).folder / "go").touch()
     stage.wait_for(AttemptStopped, "adopted")
     assert_whole(stage, "adopted", 400)
     assert trimmed([m for m in stage.events(StepMetrics, "adopted") if m.rank == 0])[1] > 0, "nothing was ever cut again"

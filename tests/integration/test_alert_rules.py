@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from tests.support.dataset_versions import version
 from tests.support.tables.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, metric, tables_in, verdict
 from trainhouse.events.model.alert import AlertFired
 from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped
 from trainhouse.events.model.audit import AuditLost
 from trainhouse.events.model.base import Event
-from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointFailed
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointDeleted, CheckpointFailed
+from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished
+from trainhouse.events.model.dataset_drift import DatasetDriftMeasured, DriftVerdict, FieldDrift
 from trainhouse.events.model.gang import GangAllocated
-from trainhouse.events.model.job import JobStatus, JobSubmitted
+from trainhouse.events.model.job import JobAdmitted, JobStatus, JobSubmitted
 from trainhouse.events.model.pool import PolicyApplied
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.model.telemetry import LogLines
@@ -54,9 +58,10 @@ def beats(minutes: range, every_ms: int = MINUTE_MS // 2, **about: Any) -> list[
     return [(topics.HEARTBEATS, beat(f"node-{about['pool']}", at_ms=ms, **at(ms))) for ms in sorted(times)]
 
 
-def saved(job: str, at_ms: int, commit: int) -> tuple[str, Event]:
+def saved(job: str, at_ms: int, commit: int, upload_s: float = 0.0) -> tuple[str, Event]:
+    size = {"bytes_total": 1, "bytes_new": 1}
     return topics.CHECKPOINTS, CheckpointCompleted(
-        job_id=job, attempt=1, epoch=1, at_ms=at_ms, commit=commit, step=commit, uri="s3://x", bytes_total=1, bytes_new=1
+        job_id=job, attempt=1, epoch=1, at_ms=at_ms, commit=commit, step=commit, uri="s3://x", upload_s=upload_s, **size
     )
 
 
@@ -143,6 +148,23 @@ def checkpoint_overdue() -> Fed:
         started("due-back", "due-back", NOW - MINUTE_MS),
         *beats(range(2), pool="due-back", job="due-back", used={"d0": 50.0}),
     ]
+
+
+def uploads_slow() -> Fed:
+    fed: list[tuple[str, Event]] = []
+    for job, every_s, upload_s, count, age_s in (
+        ("pace-bad", 300, 296.0, 5, 0),
+        ("pace-bad-quick", 65, 61.0, 5, 0),
+        ("pace-ok", 300, 200.0, 5, 0),
+        ("pace-policy", 300, 285.0, 5, 0),  # waits a while after each upload: something else sets the pace
+        ("pace-quick", 20, 19.0, 5, 0),  # back to back, but every 20 s: nothing is lost by it
+        ("pace-new", 300, 296.0, 3, 0),
+        ("pace-past", 300, 296.0, 5, 7200),
+        ("pace-ended", 300, 296.0, 5, 0),
+    ):
+        fed += [saved(job, NOW - (age_s + n * every_s) * 1000, count - n, upload_s) for n in range(count, 0, -1)]
+        fed += [] if job == "pace-ended" else beats(range(2), pool=job, job=job, used={"d0": 95.0})
+    return fed
 
 
 def checkpoint_failures() -> Fed:
@@ -264,7 +286,118 @@ def project_storage() -> Fed:
             (topics.TRACKING, ArtifactLogged.model_validate(file | {"at_ms": NOW - HOUR_MS})),
         ]
 
-    return [*used("full-bad", 95, 100), *used("full-over-bad", 300, 100), *used("full-ok", 50, 100), *used("full-open", 500, None)]
+    # Deleted by a person, and so no longer in the store.
+    gone: dict[str, Any] = {"job_id": "j-full-deleted-ok", "attempt": 0, "epoch": 1, "commit": 1, "step": 1}
+    size = {"uri": "s3://b/c", "bytes_total": 90 * 1024**3, "bytes_new": 90 * 1024**3}
+    return [
+        *used("full-bad", 95, 100),
+        *used("full-over-bad", 300, 100),
+        *used("full-ok", 50, 100),
+        *used("full-open", 500, None),
+        *used("full-deleted-ok", 5, 100),
+        (topics.CHECKPOINTS, CheckpointCompleted.model_validate(gone | size | {"at_ms": NOW - HOUR_MS})),
+        (topics.TRACKING, CheckpointDeleted.model_validate(gone | {"user": "ana", "at_ms": NOW - MINUTE_MS})),
+    ]
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def published(dataset: str, number: int, at_ms: int) -> tuple[str, Event]:
+    facts = version(dataset).model_copy(update={"sha256": sha(f"{dataset}-{number}")})
+    return topics.DATASETS, DatasetVersionPublished(version=facts, created_by="ada", published_at_ms=at_ms)
+
+
+def drift(dataset: str, number: int, before: int, at_ms: int, drifted: int, predecessor: bool = True, lost: int = 0) -> tuple[str, Event]:
+    verdicts = ["DRIFTED"] * drifted + ["REMOVED"] * lost + ["STABLE"]
+    return topics.TRACKING, DatasetDriftMeasured(
+        dataset=dataset,
+        sha256=sha(f"{dataset}-{number}"),
+        against_sha256=sha(f"{dataset}-{before}"),
+        predecessor=predecessor,
+        row_count=10,
+        row_count_before=10,
+        fields=tuple(FieldDrift(field=f"json.c{n}", verdict=DriftVerdict(each)) for n, each in enumerate(verdicts)),
+        fields_compared=drifted + lost + 1,
+        fields_drifted=drifted,
+        fields_changed=lost,
+        at_ms=at_ms,
+    )
+
+
+def faulty_before(dataset: str, drifted: int) -> Fed:
+    return [
+        *(published(dataset, n, NOW - n * DAY_MS) for n in (4, 3, 2)),
+        drift(dataset, 3, 4, NOW - 3 * DAY_MS, 1),
+        drift(dataset, 2, 3, NOW - 2 * DAY_MS, 1),
+        drift(dataset, 2, 4, NOW - 2 * DAY_MS, drifted, predecessor=False),
+        (topics.DATASETS, DatasetVersionDeprecated(dataset=dataset, sha256=sha(f"{dataset}-3"), reason="x", deprecated_at_ms=NOW - DAY_MS)),
+    ]
+
+
+def dataset_drift() -> Fed:
+    return [
+        *(published("moved-bad", n, NOW - n * DAY_MS) for n in (3, 2)),
+        drift("moved-bad", 2, 3, NOW - 2 * DAY_MS, 2),
+        # A column is wholly empty.
+        *(published("moved-bad-lost", n, NOW - n * DAY_MS) for n in (3, 2)),
+        drift("moved-bad-lost", 2, 3, NOW - 2 * DAY_MS, 0, lost=1),
+        # Its newest version is like the one before it, or drifted from another one alone.
+        *(published("moved-ok", n, NOW - n * DAY_MS) for n in (4, 3, 2)),
+        drift("moved-ok", 3, 4, NOW - 3 * DAY_MS, 2),
+        drift("moved-ok", 2, 3, NOW - 2 * DAY_MS, 0),
+        drift("moved-ok", 2, 4, NOW - 2 * DAY_MS, 2, predecessor=False),
+        # The version that drifted was deprecated.
+        *(published("moved-gone", n, NOW - n * DAY_MS) for n in (3, 2)),
+        drift("moved-gone", 2, 3, NOW - 2 * DAY_MS, 1),
+        (
+            topics.DATASETS,
+            DatasetVersionDeprecated(dataset="moved-gone", sha256=sha("moved-gone-2"), reason="wrong", deprecated_at_ms=NOW - DAY_MS),
+        ),
+        # The one before it was at fault, and deprecated; from the one before that it drifted, or did not.
+        *faulty_before("moved-bad-since", drifted=2),
+        *faulty_before("moved-mended", drifted=0),
+        # Its publisher's clock is ahead.
+        *(published("moved-bad-ahead", n, NOW - n * DAY_MS) for n in (3, 2)),
+        drift("moved-bad-ahead", 2, 3, NOW + DAY_MS, 1),
+    ]
+
+
+def trained(job: str, dataset: str, number: int, **ended: Any) -> Fed:
+    data = {"dataset": f"{dataset}@sha256:{sha(f'{dataset}-{number}')}"}
+    spec = {"name": "x", "user": "u", "pool": job, "gang": {"ranks": 1}, "runtime": {"command": ["a"]}, "data": data}
+    about = {"job_id": job, "spec": spec, "spec_sha256": "0" * 64, "submission_id": job, "submitted_at_ms": NOW - 40 * DAY_MS}
+    since_ms = NOW - 39 * DAY_MS
+    return [
+        (topics.CONTROL, JobAdmitted.model_validate(about)),
+        status(job, job, "SUCCEEDED" if ended else "RUNNING", since_ms, running_at_ms=since_ms, **ended),
+    ]
+
+
+def dataset_drift_of_training() -> Fed:
+    return [
+        *(published("taught", n, NOW - n * DAY_MS) for n in (4, 3, 2)),
+        drift("taught", 3, 4, NOW - 3 * DAY_MS, 0),
+        drift("taught", 2, 3, NOW - 2 * DAY_MS, 0),
+        drift("taught", 2, 4, NOW - 2 * DAY_MS, 3, predecessor=False),
+        *(published("taught-lost", n, NOW - n * DAY_MS) for n in (3, 2)),
+        drift("taught-lost", 2, 3, NOW - 2 * DAY_MS, 0, lost=1),
+        *trained("taught-bad-lost", "taught-lost", 3),
+        *trained("taught-bad", "taught", 4),
+        *trained("taught-ok", "taught", 3),
+        *trained("taught-newest", "taught", 2),
+        *trained("taught-ended", "taught", 4, finished_at_ms=NOW - 3 * DAY_MS),
+    ]
+
+
+def dataset_stale() -> Fed:
+    return [
+        *(event for name in ("old-bad", "old-unused") for n in (50, 35) for event in [published(name, n, NOW - n * DAY_MS)]),
+        *(published("old-ok", n, NOW - n * DAY_MS) for n in (50, 9)),
+        published("old-once", 50, NOW - 50 * DAY_MS),
+        *(each for name in ("old-bad", "old-ok", "old-once") for each in trained(f"j-{name}", name, 50)),
+    ]
 
 
 # Of each rule: what is fed, with which word its cases begin, and which are bad. `queue-lag` is about the clock on the wall: see below.
@@ -274,7 +407,27 @@ CASES: dict[str, tuple[Callable[[], Fed], str, set[str]]] = {
     "mfu-low": (mfu_low, "mfu-", {"pool=mfu-bad job_id=mfu-bad", "pool=mfu-percent job_id=mfu-percent"}),
     "loader-throughput": (loader_throughput, "load-", {"pool=load-bad job_id=load-bad"}),
     "failure-rate-shard": (failure_rate_shard, "shard-", {"shard=shard-bad"}),
+    "dataset-drift": (
+        dataset_drift,
+        "moved-",
+        {
+            f"dataset=moved-bad version=moved-bad@sha256:{sha('moved-bad-2')} fields=json.c0, json.c1",
+            f"dataset=moved-bad-since version=moved-bad-since@sha256:{sha('moved-bad-since-2')} fields=json.c0, json.c1",
+            f"dataset=moved-bad-ahead version=moved-bad-ahead@sha256:{sha('moved-bad-ahead-2')} fields=json.c0",
+            f"dataset=moved-bad-lost version=moved-bad-lost@sha256:{sha('moved-bad-lost-2')} fields=json.c0",
+        },
+    ),
+    "dataset-drift-of-training": (
+        dataset_drift_of_training,
+        "taught-",
+        {
+            f"pool=taught-bad job_id=taught-bad dataset=taught version=taught@sha256:{sha('taught-2')}",
+            f"pool=taught-bad-lost job_id=taught-bad-lost dataset=taught-lost version=taught-lost@sha256:{sha('taught-lost-2')}",
+        },
+    ),
+    "dataset-stale": (dataset_stale, "old-", {"dataset=old-bad"}),
     "checkpoint-overdue": (checkpoint_overdue, "due-", {f"pool={j} job_id={j}" for j in ("due-bad", "due-bad-usual", "due-bad-policy")}),
+    "uploads-slow": (uploads_slow, "pace-", {f"pool={job} job_id={job}" for job in ("pace-bad", "pace-bad-quick")}),
     "checkpoint-failures": (checkpoint_failures, "saves-", {"pool=saves-bad"}),
     "store-errors": (store_errors, "store-", {"pool=store-bad", "pool=store-bad-2"}),
     "urgent-job-waits": (urgent_job_waits, "wait-", {f"pool={job} job_id={job}" for job in ("wait-bad", "wait-bad-then")}),
@@ -306,6 +459,40 @@ def test_a_rule_finds_what_is_bad_and_nothing_beside_it(tables: Tables, name: st
     held = {fired.key for fired in open_at(tables, rule, NOW) if any(v.startswith(word) for v in fired.labels.values())}
     assert held == bad, answer(rule, tables.ask, NOW)
     assert not bad & {fired.key for fired in open_at(tables, rule, NOW - 60 * DAY_MS)}, "nothing of it had happened then"
+
+
+def test_a_job_whose_devices_wait_is_told_what_to_try(tables: Tables) -> None:
+    began = NOW - 8 * MINUTE_MS
+
+    def share(of: float) -> Callable[[int], float]:
+        return lambda ms: of * (ms - began) / 1000
+
+    fed = [
+        *beats(range(1, 8), pool="try-data", job="try-data", used={"d0": 40.0}, waited_s=share(0.3), stalled_s=share(0.2)),
+        *beats(range(1, 8), pool="try-saves", job="try-saves", used={"d0": 40.0}, waited_s=share(0.02), stalled_s=share(0.2)),
+        *beats(range(1, 8), pool="try-batch", job="try-batch", used={"d0": 40.0}),
+        # Its second rank is told of later; what that one waited for before is not of these minutes.
+        *beats(
+            range(1, 8),
+            pool="try-later",
+            job="try-later",
+            used=lambda ms: {"d0": 40.0} | ({"d1": 40.0} if ms >= NOW - 4 * MINUTE_MS else {}),
+            waited_s=500.0,
+            stalled_s=300.0,
+        ),
+    ]
+    # On another node each minute: of none is known for long enough what its ranks waited for.
+    moving = [beat(f"try-{n}", NOW - n * MINUTE_MS, pool="try-unknown", job="try-unknown", used={"d0": 40.0}) for n in range(6, 0, -1)]
+    tables.put(topics.HEARTBEATS, [*(event for _, event in fed), *moving], NOW - 20 * DAY_MS)
+    found = open_at(tables, SQL_RULES["device-utilization-low"], NOW)
+    texts = {dict(f.labels)["job_id"]: f.summary for f in found if dict(f.labels)["job_id"].startswith("try-")}
+    assert all("never above 40 %" in text for text in texts.values()), texts
+    assert "30 % of their time for data" in texts["try-data"] and "its loader" in texts["try-data"]
+    assert "saves hold its ranks up for 20 %" in texts["try-saves"]
+    assert "what its ranks wait for is not known" in texts["try-unknown"]
+    assert "every_steps" not in texts["try-saves"], "its policy may not have it"
+    assert "neither for data nor for saves" in texts["try-later"]
+    assert "neither for data nor for saves" in texts["try-batch"] and "larger batches" in texts["try-batch"]
 
 
 def open_at(tables: Tables, rule: SqlRule, at_ms: int) -> list[AlertFired]:

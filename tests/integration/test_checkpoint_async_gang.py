@@ -131,7 +131,8 @@ class Gang:
 
     def run(self, scenario: Any, of: tuple[int, ...] = (0, 1)) -> list[dict[str, Any]]:
         FolderObjectStore(self.folder)
-        context = mp.get_context("spawn")
+        context = mp.get_context("forkserver")  # torch is imported once for all tests
+        context.set_forkserver_preload([__name__])
         self._processes = [context.Process(target=_run, args=(scenario, rank, self._server.port, self.folder)) for rank in range(2)]
         for process in self._processes:
             process.start()

@@ -27,7 +27,7 @@ from trainhouse.workers.launcher import (
 )
 from trainhouse.workers.launcher.processes import read_process
 
-COLD = {"PYTHONOPTIMIZE": "1"}
+COLD = {"PYTHONNOUSERSITE": "1"}
 
 
 @pytest.fixture

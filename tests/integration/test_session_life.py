@@ -32,8 +32,11 @@ whole = torch.nn.Linear(2, 2)
 session._boundary.work.watch(whole)
 torch.compile(whole, backend="eager", fullgraph=True)(torch.ones(2))  # raises where our hooks would break the graph
 
-bad = int(sys.argv[1])
+bad, committed = map(int, sys.argv[1:])
+spool = os.path.join(os.environ["TRAINHOUSE_RANK_DIR"], "spool.jsonl")
 for step in session.steps(100_000):
+    while session.rank == 0 and step == bad - 1 and open(spool).read().count('"CheckpointCompleted"') < committed:
+        time.sleep(0.05)  # however long a busy machine uploads
     with session.data_wait():
         time.sleep(0.15 if session.rank else 0.01)
     loss = wrapped(torch.randn(8, 4)).square().mean()
@@ -42,9 +45,10 @@ for step in session.steps(100_000):
 """
 
 
-def start(runs: Runs, bad_step: int, epoch: int = 0, restore_at_most: int | None = None, **spec: object) -> JobRun:
+def start(runs: Runs, bad_step: int, epoch: int = 0, restore_at_most: int | None = None, committed: int = 0, **spec: object) -> JobRun:
+    """`committed`: saves that are committed before the step before `bad_step`."""
     environment = {} if restore_at_most is None else {ports.RESTORE_AT_MOST: str(restore_at_most)}
-    return runs.start(SCRIPT, (str(bad_step),), epoch, environment=environment, **spec)
+    return runs.start(SCRIPT, (str(bad_step), str(committed)), epoch, environment=environment, **spec)
 
 
 def told(run: JobRun, rank: int) -> dict[str, Any]:
@@ -84,7 +88,7 @@ def test_a_stopped_rank_falls_silent_while_its_peers_pulse_goes_on(runs: Runs) -
 
 def test_a_loss_that_is_no_number_ends_all_ranks_and_the_next_attempt_goes_on_before_it(runs: Runs) -> None:
     every = {"every_steps": 3, "keep_last": 1}
-    run = start(runs, bad_step=7, checkpoint=every)
+    run = start(runs, bad_step=7, committed=2, checkpoint=every)
     assert [run.exit_of(r).exit_code for r in (0, 1)] == [EXIT_DIVERGED, EXIT_DIVERGED], run.stderr(0) + run.stderr(1)
     for rank in (0, 1):
         (found,) = [line[2] for line in run.lines(rank) if line[0] == "e" and line[1] == "LossDiverged"]

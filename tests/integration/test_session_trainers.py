@@ -95,14 +95,14 @@ def saved(run: JobRun) -> list[int]:
 def test_a_killed_rank_is_restarted_to_the_same_weights(runs: Runs, script: str, metric: str, ranks: int) -> None:
     policy: dict[str, Any] = {"environment": TORCHRUN, "ranks": ranks, "checkpoint": {"every_steps": 3}}
     whole = runs.start(script, (NEVER,), name="whole", **policy)
-    assert [whole.exit_of(rank).exit_code for rank in range(ranks)] == [0] * ranks, whole.stderr()
+    assert [whole.exit_of(rank, 400.0).exit_code for rank in range(ranks)] == [0] * ranks, whole.stderr()
     first = runs.start(script, ("17",), **policy)
-    until(lambda: first.exit_of(ranks - 1).signal == signal.SIGKILL)
+    until(lambda: first.exit_of(ranks - 1, 400.0).signal == signal.SIGKILL)
     first.end()
     reached = max(step for step, _ in points(first, metric))
     assert 3 <= max(saved(first)) <= reached and reached in (16, 17), "the rank that is left may finish the step"
     second = runs.start(script, (NEVER,), epoch=1, **policy)
-    assert [second.exit_of(rank).exit_code for rank in range(ranks)] == [0] * ranks, second.stderr()
+    assert [second.exit_of(rank, 400.0).exit_code for rank in range(ranks)] == [0] * ranks, second.stderr()
     assert second.weights() == whole.weights()
     (restored,) = second.events("CheckpointRestored")
     step = restored[2]["step"]  # type: ignore[index, call-overload]

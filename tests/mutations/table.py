@@ -27,7 +27,7 @@ CHAIN = ("test_checkpointing_save_restore.py", "test_checkpointing_resize.py", "
 RETENTION, LEASE = ("test_checkpointing_retention.py",), ("test_lease_rule.py",)
 REFERENCES = ("test_checkpointing_references.py",)
 ENDS = ("test_core_lost.py", "test_core_making_way.py", "test_core_hangs.py", "test_core_verdicts.py")
-TOMBSTONES, CODEC, SIGNING = ("test_tombstones.py",), ("test_events_codec.py", "test_events_depth.py"), ("test_local_signing.py",)
+TOMBSTONES, CODEC, SIGNING = ("test_tombstones.py",), ("test_events_codec.py", "test_events_depth.py"), ("test_events_signing.py",)
 GROWTH, ROWS = ("test_elastic_growth.py",), ("test_projection_rows.py", "test_projection_telemetry.py")
 
 MUTATIONS = (
@@ -91,7 +91,9 @@ MUTATIONS = (
         "job.tally.rollbacks <= rule.rollbacks:",
         ENDS,
     ),
-    Mutation(CORE + "cycle.elastic", "running.ranks + shape.step > shape.ranks:", "running.ranks + shape.step >= shape.ranks:", GROWTH),
+    Mutation(
+        CORE + "cycle.elastic", "shape.sizes(running.ranks + 1, shape.ranks):", "shape.sizes(running.ranks + 1, shape.ranks - 1):", GROWTH
+    ),
     Mutation(CORE + "cycle.elastic", "or job.job_id in book.claims:", "or False:", (*GROWTH, "test_cluster_laws.py")),
     Mutation(CORE + "cycle.elastic", "now_ms - running.started_ms >= milliseconds", "now_ms - running.started_ms > milliseconds", GROWTH),
     # The chain of checkpoints.
@@ -170,7 +172,7 @@ MUTATIONS = (
     Mutation(EVENTS + "tombstones.rule", "        self.keys.pop(record.key, None)\n        old", "        old", TOMBSTONES),
     Mutation(EVENTS + "tombstones.rule", "return event.state.final or record.key", "return True or record.key", TOMBSTONES),
     # Tables.
-    Mutation(TABLES + "ingest.builders.json_columns", 'if mark >= data["end"]:', 'if mark > data["end"] + 1:', ROWS),
+    Mutation(TABLES + "ingest.builders.json_columns", 'if mark >= data["end"]:', 'if mark > data["start"]:', ROWS),
     Mutation(
         TABLES + "ingest.builders.json_columns",
         "return int(np.searchsorted(at, mark))",

@@ -29,12 +29,16 @@ def settings_of(server: StoreServer, **changes: Any) -> StoreSettings:
     return StoreSettings(**(given | {"access_key": server.access_key, "secret_key": server.secret_key} | changes))
 
 
-def allocation(job_id: str, epoch: int = 1, project: str = "lm", resume_from: str | None = None) -> GangAllocated:
-    """An allocation of one attempt."""
+def allocation(
+    job_id: str, epoch: int = 1, project: str = "lm", resume_from: str | None = None, dataset: str | None = None
+) -> GangAllocated:
+    """An allocation of one attempt; `dataset`: the version that its spec names."""
     told = json.loads(SAMPLE.read_text())
     told = told.get("data", told)
     told |= {"job_id": job_id, "epoch": epoch}
     told["spec"] |= {"project": project, "resume_from": resume_from}
+    if dataset is not None:
+        told["spec"]["data"] = {"dataset": dataset}
     return GangAllocated.model_validate(told)
 
 

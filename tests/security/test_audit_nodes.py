@@ -26,6 +26,7 @@ from trainhouse.events import (
     NodeKeyed,
     NodePlacement,
     OperationReplied,
+    ProfileRanks,
     RequestedBy,
     encode,
     envelope_of,
@@ -76,7 +77,7 @@ class Node:
     accesses: list[NodeAccess] = field(default_factory=list)
     done: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def ask(self, request: DumpStacks | ExecuteCommand, refusal: str = "", asker: Asker = ANA) -> list[NodeAccess]:
+    def ask(self, request: DumpStacks | ExecuteCommand | ProfileRanks, refusal: str = "", asker: Asker = ANA) -> list[NodeAccess]:
         """What the audit is told, until every rank has its answer."""
         before = len(self.accesses)
         self.operations.ask(request, self.state, NOW_MS, refusal, asker)
@@ -158,6 +159,15 @@ def test_stacks_are_told_once_and_their_end_for_each_rank(node: Node) -> None:
     fields = {"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": NOW_MS + 60_000}
     began, *ends = node.ask(DumpStacks.model_validate(fields))
     assert began.action == "DumpStacks" and began.ranks == (0, 1) and sorted(e.ranks[0] for e in ends) == [0, 1]
+
+
+def test_a_profile_of_ranks_of_which_one_is_here_is_granted_for_that_one(node: Node) -> None:
+    fields = {"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": NOW_MS + 60_000, "ranks": (0, 9), "steps": 5}
+    began, ended = node.ask(ProfileRanks.model_validate(fields))
+    assert (began.outcome, began.ranks) == (Outcome.GRANTED, (0,)) and (ended.outcome, ended.ranks) == (Outcome.ENDED, (0,))
+    assert sorted(r.rank for r in node.replies if r.done) == [0, 9]
+    (refused,) = node.ask(ProfileRanks.model_validate(fields | {"ranks": (9,)}))
+    assert refused.outcome is Outcome.REFUSED and refused.ranks == (9,)
 
 
 def test_stacks_of_a_job_with_secrets_are_masked_or_not_shown(node: Node) -> None:

@@ -25,7 +25,7 @@ from trainhouse.workers.confinement.layers import examine
 from trainhouse.workers.launcher import Launcher, attempt_alive, store_walls
 from trainhouse.workers.launcher.processes import read_process
 
-COLD = {"PYTHONOPTIMIZE": "1"}
+COLD = {"PYTHONNOUSERSITE": "1"}
 FILL = """
 import os
 from datetime import timedelta

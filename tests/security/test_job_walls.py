@@ -25,7 +25,7 @@ from trainhouse.workers.confinement.layers import examine
 from trainhouse.workers.launcher import Launcher, attempt_alive
 from trainhouse.workers.launcher.processes import read_process
 
-COLD = {"PYTHONOPTIMIZE": "1"}
+COLD = {"PYTHONNOUSERSITE": "1"}
 WAYS = ("warm", "cold")
 
 # What each attack is told: a folder of the platform's with secrets, another job's, the pid of the agent.

@@ -228,6 +228,30 @@ def test_a_rotated_value_is_seen_and_what_it_replaced_stays_covered(store: Secre
     assert out == b"*** *** ***\n"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has attempts with a uid of their own")
+def test_a_value_is_the_ranks_own_before_it_takes_the_place_of_another(
+    store: SecretStore, files: SecretFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocation = gang("vision", "HUB_TOKEN")
+    given = files.hand_out(allocation)
+    assert given.folder is not None
+    for path in (given.folder, given.folder / "HUB_TOKEN"):
+        os.chown(path, 54_321, 54_321)
+    store.put(SecretRecord(NAME, b"another-value"))
+    given_away: list[bytes] = []
+    chown = os.chown
+
+    def watched(path: Path, uid: int, gid: int) -> None:
+        given_away.append((folder / "HUB_TOKEN").read_bytes())
+        chown(path, uid, gid)
+
+    folder = given.folder
+    monkeypatch.setattr(os, "chown", watched)
+    assert files.refresh([allocation]) == 1
+    assert given_away == [VALUE], "a rank that read it meanwhile would be refused"
+    assert (folder / "HUB_TOKEN").read_bytes() == b"another-value" and (folder / "HUB_TOKEN").stat().st_uid == 54_321
+
+
 def test_a_refresh_that_fails_leaves_what_was_there(store: SecretStore, files: SecretFiles) -> None:
     given = files.hand_out(gang("vision", "HUB_TOKEN"))
     store.remove(NAME)

@@ -26,7 +26,7 @@ from trainhouse.workers.secretstore.references import parse_reference
 from trainhouse.workers.secretstore.store import SecretStore
 
 FIRST, SECOND = "first-value-8471", "second-value-9362"
-COLD = {"PYTHONOPTIMIZE": "1"}
+COLD = {"PYTHONNOUSERSITE": "1"}
 SCRIPT = """
 import base64, json, os, resource, signal, sys, time
 folder = os.environ["TRAINHOUSE_SECRETS_DIR"]

@@ -139,7 +139,7 @@ def test_a_clock_that_is_off_costs_a_warning_not_the_save(
         saved(attempt.store(), str(told.job_id), 1, 3.0)
         assert restored(attempt.store(), str(told.job_id), 2) == 3.0
         monkeypatch.undo()
-        assert "this machine's clock is not the store's" in capsys.readouterr().out
+        assert "this machine's clock is not the store's" in "".join(capsys.readouterr())
         leases.close()
 
 

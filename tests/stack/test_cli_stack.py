@@ -184,14 +184,47 @@ def test_tags_and_jobs_that_began_from_a_checkpoint_keep_it(stack: LiveStack) ->
     assert child.code == 0, child.err
     kept = [(commits[0], "paper"), (commits[1], f"used-by:{child.lines[0]}")]
     assert [(row["commit"], row["name"]) for row in stack.run("checkpoint", "tags", job, "--json").objects()] == kept
+    listed = [row["tags"] for row in map(json.loads, stack.ok("checkpoints", job, "--json").splitlines())]
+    assert listed[:2] == [["paper"], [kept[1][1]]], listed
     for checkpoint, name in ((one, "paper"), (two, f"used-by:{child.lines[0]}")):
         refused = stack.run("checkpoint", "delete", checkpoint)
         assert refused.code == 3 and f"trainhouse checkpoint untag {job} {name}" in refused.err, refused.err
     assert [row["damaged"] for row in stack.run("checkpoint", "verify", job, "--json").objects()] == [[] for _ in commits]
     stack.ok("checkpoint", "untag", job, "paper")
-    stack.ok("checkpoint", "delete", one)
+    for _ in range(2):
+        assert "is deleted" in stack.ok("checkpoint", "delete", one), "again, as after one that was cut off"
     assert stack.run("checkpoint", "verify", one).code == 66
+
+    def states() -> list[str]:
+        return [row["state"] for row in map(json.loads, stack.ok("checkpoints", job, "--json").splitlines())]
+
+    until(lambda: states() == ["DELETED"] + ["COMPLETED"] * (len(commits) - 1))
+    assert "DELETED" in stack.ok("checkpoints", job) and "deleted by" in stack.ok("events", job)
     assert stack.ok("checkpoint", "verify", two).count("sound") == 1
+
+
+BEST = """\
+import torch
+from trainhouse.workers import Session
+
+session = Session.start()
+model = torch.nn.Linear(1, 1)
+session.track(model=model)
+for step in session.steps(6):
+    session.save_if_best("validation/loss", [3.0, 1.0, 2.0][step % 3])
+"""
+
+
+def test_the_best_checkpoint_of_a_job_has_a_tag(stack: LiveStack, tmp_path: Path) -> None:
+    (tmp_path / "best.py").write_text(BEST)
+    done = stack.run("submit", "--wait", "--", "python", "best.py", cwd=tmp_path)
+    assert done.code == 0, done.out
+    job = done.lines[0]
+    ((commit, name),) = [(row["commit"], row["name"]) for row in stack.run("checkpoint", "tags", job, "--json").objects()]
+    steps = {row["commit"]: row["step"] for row in map(json.loads, stack.ok("checkpoints", job, "--json").splitlines())}
+    assert (steps[commit], name) == (2, "best")
+    refused = stack.run("checkpoint", "delete", f"{job}@{commit}")
+    assert refused.code == 3 and f"trainhouse checkpoint untag {job} best" in refused.err, refused.err
 
 
 def test_replay_verifies_what_the_scheduler_decided(stack: LiveStack) -> None:

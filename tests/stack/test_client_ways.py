@@ -120,6 +120,8 @@ def test_metrics_are_one_table_over_both_ways(ways: Ways, trained: str) -> None:
     assert [next(p["greatest"] for p in curve) for curve in curves] == [1.0, 1.0]
     last = [{m["metric"]: m["value"] for m in client.last_metrics(trained)} for client in (ways.kafka, ways.gateway)]
     assert last[0] == last[1] == {"loss": 0.05, "odd": 1.0}
+    some = [client.last_metrics(trained, ["odd", "mfu"]) for client in (ways.kafka, ways.gateway)]
+    assert [[m["metric"] for m in rows] for rows in some] == [["odd"], ["odd"]]
 
 
 def known(status: JobStatus) -> JobStatus:

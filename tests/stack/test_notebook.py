@@ -87,7 +87,8 @@ class Kernel(NotebookClient):  # type: ignore[misc]
 
 def text_of(cell: Any) -> str:
     """What a cell printed, and what its last line gave."""
-    return "".join(o.get("text", "") or o.get("data", {}).get("text/plain", "") for o in cell.outputs if o.output_type != "display_data")
+    said = [o for o in cell.outputs if o.output_type != "display_data" and o.get("name") != "stderr"]
+    return "".join(o.get("text", "") or o.get("data", {}).get("text/plain", "") for o in said)
 
 
 def settings_of(stack: LiveStack, way: str) -> dict[str, str]:

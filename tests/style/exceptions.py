@@ -14,6 +14,7 @@ LIBRARY_HOOKS: Final = (
     "check_action",  # textual
     "_repr_html_",  # IPython
     "log_*",  # lightning: a logger's
+    "readinto",  # io.RawIOBase
     "save_dir",  # lightning: a logger's
 )
 LIBRARY_DECORATORS: Final = (
@@ -61,6 +62,7 @@ UNUSED: Final[dict[str, str]] = {
     "iterate": "Faust calls it",
     "loads_key": "Faust calls it",
     "loads_value": "Faust calls it",
+    "save_if_best": "training programs call it (docs/howto/training-program.md)",
 }
 
 # By (path, name).

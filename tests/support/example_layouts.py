@@ -26,6 +26,8 @@ from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.events.model.parallelism import Parallelism, PipelineSchedule
+from trainhouse.events.model.spec import Divergence
+from trainhouse.events.model.training import Training
 from trainhouse.workers.examples import gpt
 from trainhouse.workers.examples.laid_out import LaidOut, inner
 from trainhouse.workers.examples.model import ByteGPT
@@ -82,8 +84,18 @@ class Trained:
     """One run of the example. `losses`: by step; `state`: hashes of weights and moments as they were restored."""
 
     def __init__(
-        self, layout: Parallelism, ranks: int, store: Any = None, job: str = "j", epoch: int = 1, at_most: int | None = None
+        self,
+        layout: Parallelism,
+        ranks: int,
+        store: Any = None,
+        job: str = "j",
+        epoch: int = 1,
+        at_most: int | None = None,
+        training: Training | None = None,
     ) -> None:
+        self._training = training
+        self.alone: Any = None
+        """Group of this process by itself, for a layout of one rank beside other processes."""
         self._layout, self._ranks, self._store = layout, ranks, store
         self._job, self._epoch, self._at_most = job, epoch, at_most
 
@@ -95,7 +107,7 @@ class Trained:
             flags = flags_of(self._layout, self._ranks)
             model = gpt.train(session, flags, text)
             held_out = windows_at(text.held_out, torch.arange(0, 70 * flags.context, flags.context), flags.context)
-            evaluated = gpt.evaluate(model, held_out, session, flags.batch)
+            evaluated = gpt.evaluate(model, held_out, session, gpt.share_of(session, flags))
             assert len(model.weights_hash()) == 64
             session.close()
             points = [json.loads(line) for line in context.spool.read_text().splitlines()]  # type: ignore[union-attr]
@@ -121,6 +133,10 @@ class Trained:
             session.close()
         return found
 
+    def session(self) -> Session:
+        """A session of this run, without the example."""
+        return self._session(self._context(Path(tempfile.mkdtemp()) / "spool.jsonl"))
+
     def _context(self, spool: Path) -> Context:
         job = {} if self._store is None else {"job_id": self._job, "epoch": self._epoch}
         rank = dist.get_rank() if self._layout.ranks > 1 else 0
@@ -131,6 +147,8 @@ class Trained:
             spool=spool,
             backend="gloo",
             parallelism=self._layout,
+            training=self._training,
+            divergence=Divergence(),
             **job,  # type: ignore[arg-type]
         )
 
@@ -141,16 +159,16 @@ class Trained:
         if self._store is not None:
             shares = context.layout.data_shares
             settings = CheckpointerSettings(self._job, self._epoch, self._epoch - 1, "spec", SEED, self._at_most, data_shares=shares)
-            checkpointer = Checkpointer(settings, self._store, gang.control)
+            checkpointer = Checkpointer(settings, self._store, gang.control or self.alone)
             checkpointer.claim()
             saver = CommitSaver(checkpointer, RetentionPolicy(), None)
         return Session(context, gang, open_sink(context), saver)
 
 
-def losses_alone(ranks: int) -> list[float]:
+def losses_alone(ranks: int, training: Training | None = None) -> list[float]:
     """Losses of one rank with the whole batch, and its held-out bits a byte."""
     torch.set_num_threads(1)
-    alone = Trained(Parallelism(), ranks).run(corpus())
+    alone = Trained(Parallelism(), ranks, training=training).run(corpus())
     return [alone[step] for step in range(STEPS + 1)]
 
 

@@ -22,6 +22,7 @@ from trainhouse.scheduler.core.state.transitions import render_markdown
 # Blocks that no test runs, by page: each has its reason beside it. Whoever adds one changes the number here.
 NOT_RUN = {
     "README.md": 2,
+    "docs/howto/datasets.md": 1,
     "docs/internals/checkpoints.md": 1,
     "docs/operate/many-machines.md": 2,
     "docs/operate/one-machine.md": 1,
@@ -126,7 +127,7 @@ def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
 
 IMPERATIVES = re.compile(
     "Add|Allow|Approve|Build|Cancel|Change|Close|Compare|Copy|Create|Declare|Delete|Emulate|Empty|End|Explain|Export|Find|Forget|Give|Import|Keep|Let|List|"
-    "Make|Move|Open|Place|Print|Prove|Put|Re-run|Read|Record|Remove|Repair|Report|Revoke|Run|Send|Show|Start|Stop|Submit|Sweep|Tag|Take|Use|Write"
+    "Make|Move|Open|Place|Print|Prove|Publish|Put|Re-run|Read|Record|Remove|Repair|Report|Revoke|Run|Send|Show|Start|Stop|Submit|Sweep|Tag|Take|Use|Write"
 )
 
 

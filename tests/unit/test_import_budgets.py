@@ -55,6 +55,9 @@ MODULES = {
     "trainhouse.deploy.local.supervision.supervisor": Budget(240),
     "trainhouse.deploy.local.supervision.tether": Budget(100),
     "trainhouse.cli.main": Budget(170),
+    "trainhouse.checkpointing.uploading.upload_process": Budget(680, frozenset({"boto3", "pydantic"})),
+    "trainhouse.checkpointing.peer_memory.holder_server": Budget(130),
+    "trainhouse.workers.data.order": Budget(221, frozenset({"numpy"})),
     "trainhouse.deploy.local.stack": Budget(750, EVENTS | {"cryptography", "rich"}),
 }
 

@@ -6,8 +6,11 @@ job = connect().submit(command=["python", "train.py"], gang=2)
 print(job.wait().state, job.metrics("loss").to_pandas())
 """
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from trainhouse.client.backend_choice import way_of
 from trainhouse.client.backend_protocol import Happening, Line, Submitted, WayIn
@@ -30,6 +33,9 @@ from trainhouse.client.sql import SqlEndpoint, Table
 
 if TYPE_CHECKING:
     from trainhouse.client.async_client import AsyncClient, AsyncJob
+
+if not structlog.is_configured():  # unconfigured, it prints warnings among what the program itself prints
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 __all__ = [
     "AsyncClient",

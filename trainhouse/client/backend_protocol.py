@@ -130,7 +130,7 @@ class WayIn(Protocol):
         """Changes what is named, and waits until it counts; None: all was so. Raises ChangeRefusedError, NoReplyError."""
         ...
 
-    def review(self, job_id: JobId, action: ReviewAction, reason: str, timeout_s: float) -> None:
+    def review(self, job_id: JobId, action: ReviewAction, reason: str, max_bad: float | None, timeout_s: float) -> None:
         """Sends a job to review, or ends its review, and waits until that counts. Raises ChangeRefusedError, NoReplyError."""
         ...
 
@@ -174,12 +174,16 @@ class WayIn(Protocol):
         """Checkpoints of a job, oldest first."""
         ...
 
+    def checkpoint_tags(self, job_id: str) -> list[Row]:
+        """Commit and name of each tag of a job's checkpoints, and of each `used-by:JOB`; commit None where it cannot be read."""
+        ...
+
     def metrics(self, job_id: str, names: Sequence[str]) -> "pyarrow.Table":
         """Every point of these metrics (none named: of all), as `metrics_table` says; in order of metric, rank and step."""
         ...
 
-    def last_metrics(self, job_id: str) -> list[Row]:
-        """The newest value of each metric: metric, step, value."""
+    def last_metrics(self, job_id: str, names: Sequence[str]) -> list[Row]:
+        """The newest value of each of these metrics (none named: of all): metric, step, value."""
         ...
 
     def curve(self, job_id: str, metric: str, points: int) -> list[Row]:

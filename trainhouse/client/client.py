@@ -110,12 +110,16 @@ class TrainhouseClient:
         """
         return self.way.change(JobId.parse(job_id), priority, limits, timeout_s)
 
-    def review(self, job_id: str, action: "ReviewAction | str", *, reason: str = "", timeout_s: float = 30.0) -> None:
+    def review(
+        self, job_id: str, action: "ReviewAction | str", *, reason: str = "", max_bad: float | None = None, timeout_s: float = 30.0
+    ) -> None:
         """Sends a job to review (`send`), or ends its review (`go_on`, `cancel`). Blocks until that counts.
+
+        `max_bad`: share of bad samples that a job which goes on allows from then on.
 
         Raises ChangeRefusedError, NoReplyError.
         """
-        self.way.review(JobId.parse(job_id), ReviewAction(action), reason, timeout_s)
+        self.way.review(JobId.parse(job_id), ReviewAction(action), reason, max_bad, timeout_s)
 
     def watch(self, job: "Job | Submitted | str", *, timeout_s: float | None = None) -> Iterator[JobStatus | None]:
         """Yields each new status until a final one, and None about twice a second between. Ends early after `timeout_s`."""
@@ -162,13 +166,17 @@ class TrainhouseClient:
         """Checkpoints of a job, oldest first. Blocks."""
         return self.way.checkpoints(job_id)
 
+    def checkpoint_tags(self, job_id: str) -> list[Row]:
+        """Names that keep checkpoints of a job, with their commits: tags, and `used-by:JOB`. Blocks; raises NotReachableError."""
+        return self.way.checkpoint_tags(job_id)
+
     def metrics(self, job_id: str, names: Sequence[str] = ()) -> "pyarrow.Table":
         """Every point of these metrics, or of all: metric, step, rank, attempt, epoch, time, value. Blocks."""
         return self.way.metrics(job_id, names)
 
-    def last_metrics(self, job_id: str) -> list[Row]:
-        """The newest value of each metric: metric, step, value. Blocks."""
-        return self.way.last_metrics(job_id)
+    def last_metrics(self, job_id: str, names: Sequence[str] = ()) -> list[Row]:
+        """The newest value of each of these metrics, or of all: metric, step, value. Blocks."""
+        return self.way.last_metrics(job_id, names)
 
     def curve(self, job_id: str, metric: str, points: int = 200) -> list[Row]:
         """A metric of rank 0 in buckets of steps that keep its extremes: step, least, greatest, mean. Blocks."""

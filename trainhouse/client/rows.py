@@ -125,11 +125,12 @@ def metrics_query(job: str, names: Sequence[str]) -> str:
     return f"SELECT {POINT} FROM step_metrics WHERE job_id = {literal(job)}{named} ORDER BY metric, epoch, rank, step, time"
 
 
-def last_metrics_query(job: str) -> str:
-    """The newest value of each metric, of the lowest rank that has it."""
+def last_metrics_query(job: str, names: Sequence[str] = ()) -> str:
+    """The newest value of each metric, or of these, of the lowest rank that has it."""
+    named = f" AND metric IN ({', '.join(map(literal, names))})" if names else ""
     return (
         "SELECT metric, argMax((s.step, s.value), (s.epoch, s.step, -toInt64(s.rank))) AS newest, newest.1 AS step, newest.2 AS value "
-        f"FROM step_metrics AS s WHERE job_id = {literal(job)} GROUP BY metric ORDER BY metric"
+        f"FROM step_metrics AS s WHERE job_id = {literal(job)}{named} GROUP BY metric ORDER BY metric"
     )
 
 
@@ -144,8 +145,9 @@ GROUP BY intDiv(s.step - span.1, greatest(1, intDiv(span.2 - span.1, {points:UIn
 
 def checkpoints_query(job: str) -> str:
     """Checkpoints, oldest first."""
-    times = ", ".join(f"toUnixTimestamp64Milli({n}) AS {n}_ms" for n in ("completed_at", "pruned_at"))
+    times = ", ".join(f"toUnixTimestamp64Milli({n}) AS {n}_ms" for n in ("completed_at", "pruned_at", "deleted_at"))
     plain = "job_id, commit, step, attempt, epoch, state, uri, bytes_total, bytes_new, stage_s, upload_s, world_size, restores"
+    plain += ", memory_nodes, deleted_by"
     return f"SELECT {plain}, {times} FROM checkpoints WHERE job_id = {literal(job)} ORDER BY commit"
 
 

@@ -20,6 +20,7 @@ from trainhouse.gateway.auth.authentication import needs
 from trainhouse.gateway.auth.roles import Role
 from trainhouse.gateway.background import Following
 from trainhouse.gateway.context import Gateway
+from trainhouse.gateway.datasets import drift_routes, version_routes
 from trainhouse.gateway.document import describe
 from trainhouse.gateway.limits.rate_limits import RateHeaders
 from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
@@ -40,6 +41,7 @@ from trainhouse.gateway.routes import (
     job_timeline,
     jobs,
     lineage,
+    profiles,
     project_access,
     query,
     rank_output,
@@ -61,6 +63,7 @@ ROUTES = (
     rank_output,
     curves,
     job_parts,
+    profiles,
     streams,
     compare,
     lineage,
@@ -68,6 +71,8 @@ ROUTES = (
     fleet,
     usage,
     project_access,
+    version_routes,
+    drift_routes,
     slo,
     query,
     audit,

@@ -23,6 +23,7 @@ from trainhouse.projections.settings import ClickHouseSettings, ProjectorSetting
 from trainhouse.reference.markdown import code, prose, table
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.workers.agent.settings import AgentSettings, GatewayAddress
+from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.fleet.emulation import FleetSettings
 from trainhouse.workers.secretstore.settings import VaultSettings
 
@@ -33,6 +34,7 @@ GROUPS: tuple[type[TomlSection], ...] = (
     ProjectorSettings,
     StreamSettings,
     AgentSettings,
+    DataSettings,
     GatewaySettings,
     ClientGatewaySettings,
     GatewayAddress,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainhouse.events import DumpStacks, ExecuteCommand, GangAllocated, NodeAccess
+from trainhouse.events import DumpStacks, GangAllocated, NodeAccess, OperationRequest, ProfileRanks
 from trainhouse.events.model.node_audit import Outcome
 from trainhouse.events.runtime.counts import MINUTE_MS, TOGETHER, PerMinute, within
 from trainhouse.events.security.masked_commands import masked_command
@@ -100,9 +100,7 @@ class NodeAudit:
         return NodeAccess.model_validate(fields | about)
 
 
-def about_operation(
-    request: DumpStacks | ExecuteCommand, allocation: GangAllocated | None, ranks: Iterable[int], text: str
-) -> dict[str, Any]:
+def about_operation(request: OperationRequest, allocation: GangAllocated | None, ranks: Iterable[int], text: str) -> dict[str, Any]:
     """Returns the targets of an operation, as the audit takes them."""
     asked = tuple(ranks)[:MAX_RANKS]
     place = f"{request.job_id}/{request.node_id}" + (f"/{asked[0]}" if len(asked) == 1 else "")
@@ -120,10 +118,12 @@ def about_secrets(allocation: GangAllocated, names: Mapping[str, str]) -> tuple[
     return Asker(spec.user, f"a job of project {spec.project} names them"), job | cut_text(text)
 
 
-def command_text(request: DumpStacks | ExecuteCommand, known: Iterable[str] | None) -> str:
+def command_text(request: OperationRequest, known: Iterable[str] | None) -> str:
     """The command, masked; `known`: the job's secrets, None where they could not be read."""
     if isinstance(request, DumpStacks):
         return ""
+    if isinstance(request, ProfileRanks):
+        return f"{request.steps} steps"
     if known is None:
         return WITHHELD
     masker = Masker(known)

@@ -123,21 +123,32 @@ class Agent:
         self._adopt()
         self._p.listener.start()
         self._p.notices.start()
+        if self._p.holder is not None:
+            self._p.holder.start()
         while not self._over():
             self._turn()
+        self._end_operations()
         if not self._p.outbox.flush(5.0):
             log.warning("not everything is with the brokers; the next start sends the rest", records=len(self._p.outbox))
         self._p.shipper.save(self._clock_ms())
         self._p.state_file.save(self.state)
         self._p.notices.close()
         self._p.listener.close()
-        self._p.operations.close()
         self._p.prober.close()
         self._p.own_states.close()
+        if self._p.holder is not None:
+            self._p.holder.close()
         if self._p.starter.leases is not None:
             self._p.starter.leases.close()
         self._p.workers.shutdown(wait=False, cancel_futures=True)
         self._p.starter.launcher.close()
+
+    def _end_operations(self) -> None:
+        """Ends them while the ends of their answers still get to the brokers."""
+        self._p.operations.close()
+        for message in self._take(0.0):
+            if isinstance(message, OperationReplied | NodeAccess):
+                self._on_message(message)
 
     def _turn(self) -> None:
         for message in self._take(self._patience_s()):

@@ -17,6 +17,7 @@ from trainhouse.workers.agent.launch.cleanup import Cleaner
 from trainhouse.workers.agent.launch.launching import RankStarter
 from trainhouse.workers.agent.node.notice_sources import NoticeWatch
 from trainhouse.workers.agent.node.registration import NodeFacts, Pulse
+from trainhouse.workers.agent.peer_memory.holder_keeper import HolderKeeper
 from trainhouse.workers.agent.probe.prober import Prober
 from trainhouse.workers.agent.rank_operations import Operations
 from trainhouse.workers.agent.ship.outbox import Outbox
@@ -57,3 +58,4 @@ class Parts:
     workers: ThreadPoolExecutor
     poll_interval_s: float
     secrets_refresh_s: float = 30.0
+    holder: HolderKeeper | None = None

@@ -16,9 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from trainhouse.events import (
     CheckpointRequested,
-    DumpStacks,
     Event,
-    ExecuteCommand,
     GangAllocated,
     GangReleased,
     InvalidEvent,
@@ -27,6 +25,7 @@ from trainhouse.events import (
     NodeLost,
     NodeOrders,
     NodeProbeAsked,
+    OperationRequest,
     PoolCreated,
     decode,
 )
@@ -66,7 +65,7 @@ class Moved:
 class OperationAsked:
     """A person asks something of this node. `refusal`: why it may not, where it may not."""
 
-    request: DumpStacks | ExecuteCommand
+    request: OperationRequest
     refusal: str = ""
     asker: Asker = UNKNOWN
 
@@ -259,7 +258,7 @@ class Follower:
             isinstance(event, NodeKeyed) and self._own_key.on_node_keyed(event)
         ):
             self._emit(Command(event))
-        elif isinstance(event, DumpStacks | ExecuteCommand) and event.node_id == self._node_id:
+        elif isinstance(event, OperationRequest) and event.node_id == self._node_id:
             signature = signature_of(headers)
             judged = self._permission.judged(envelope, message.value() or b"", signature, time.time_ns() // 1_000_000)
             if refusal := judged.refusal:

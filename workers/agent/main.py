@@ -16,6 +16,8 @@ import structlog
 from confluent_kafka import Producer
 
 from trainhouse.checkpointing.errors import ObjectMissingError
+from trainhouse.checkpointing.peer_memory.holder_choice import Place
+from trainhouse.checkpointing.peer_memory.holder_records import HolderRecords, rack_of
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.events.bus.kafka import EventProducer, producer_config
@@ -48,6 +50,8 @@ from trainhouse.workers.agent.node.isolation_file import IsolationReporter
 from trainhouse.workers.agent.node.metadata import MetadataService
 from trainhouse.workers.agent.node.notice_sources import NoticeFile, NoticeSource, NoticeWatch
 from trainhouse.workers.agent.node.registration import NodeFacts, Pulse, new_identity, read_boot_id, this_machine
+from trainhouse.workers.agent.peer_memory.holder_desk import HolderDesk
+from trainhouse.workers.agent.peer_memory.holder_keeper import HolderKeeper, HolderSettings
 from trainhouse.workers.agent.probe.prober import ProbePlan, Prober
 from trainhouse.workers.agent.rank_operations import Operations
 from trainhouse.workers.agent.settings import NODE_KEY, AgentSettings, GatewayAddress
@@ -66,6 +70,8 @@ MAX_INBOX = 10_000
 HEARTBEAT_TIMEOUT_MS = 5_000
 OWN_STATES_DEADLINE_S = 10.0
 FETCH_BYTES = 8 * 1024 * 1024
+RECORDS_DEADLINE_S = 5.0
+GIB = 2**30
 log = structlog.get_logger(__name__)
 
 
@@ -111,8 +117,11 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     state_file = StateFile(folder)
     agents: list[Agent] = []
     reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms, lambda report: agents[0].waited(report))
-    leases = StoreLeases(store)
-    cpus, memory_bytes = this_machine()
+    cpus, machine_bytes = this_machine()
+    place, records, budget_bytes = own_place(settings), holder_records(settings, store), peer_memory_bytes(settings, machine_bytes)
+    memory_bytes = machine_bytes - budget_bytes
+    leases = StoreLeases(store, HolderDesk(place, records))
+    holding = HolderSettings(settings.address, settings.peer_memory_port, budget_bytes)
     confiner = confiner_of(settings, store, devices, memory_bytes)
     isolation = IsolationReporter(folder, node_id, confiner.report)
     emit = bounded(inbox, lambda: bool(agents) and agents[0].in_loop())
@@ -151,9 +160,31 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         workers=ThreadPoolExecutor(LAUNCH_THREADS, thread_name_prefix="launch"),
         poll_interval_s=settings.poll_interval_s,
         secrets_refresh_s=settings.secrets_refresh_s,
+        holder=HolderKeeper(place, records, holding) if budget_bytes else None,
     )
     agents.append(Agent(state_file.load(identity), parts, now_ms))
     return agents[0], inbox
+
+
+def own_place(settings: AgentSettings) -> Place:
+    """Place of this node among the holders of chunks."""
+    return Place(str(settings.node_id), rack_of(settings.labels.get("rack", "")))
+
+
+def holder_records(settings: AgentSettings, store: StoreSettings) -> HolderRecords:
+    """Records of the pool's holders."""
+    return HolderRecords(S3ObjectStore(store.model_copy(update={"deadline_s": RECORDS_DEADLINE_S})), settings.pool)
+
+
+def peer_memory_bytes(settings: AgentSettings, machine_bytes: int) -> int:
+    """Returns the bytes of memory for other nodes' checkpoints. Raises InvalidSettingError."""
+    wanted_bytes = round(settings.peer_memory_gib * GIB)
+    if wanted_bytes > machine_bytes // 2:
+        raise InvalidSettingError(
+            f"TRAINHOUSE_AGENT_PEER_MEMORY_GIB is {settings.peer_memory_gib:g}, and this machine has {machine_bytes / GIB:.1f} GiB: "
+            "give other nodes' checkpoints at most half of it"
+        )
+    return wanted_bytes
 
 
 def _outbox(kafka: KafkaSettings, node_id: NodeId, signing: SigningKey | None) -> Outbox:

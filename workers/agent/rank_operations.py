@@ -1,8 +1,8 @@
-"""Operations on running ranks for a person: their Python stacks now, or a command beside one of them.
+"""Operations on running ranks for a person: their Python stacks now, a command beside one of them, or a profile of their steps.
 
 Holds: every rank that was asked for gets an answer that ends, and the audit is told of what was asked and how it ended; secrets are
 masked in output; a command and its children end with its timeout. The number at once, and the output of each, are bounded.
-Never: touches a rank's own process beyond reading its stack.
+Never: touches a rank's own process beyond reading its stack, and asking its session.
 """
 
 import codecs
@@ -18,9 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainhouse.events import DumpStacks, ExecuteCommand, OperationReplied
+from trainhouse.events import DumpStacks, ExecuteCommand, OperationReplied, OperationRequest, ProfileRanks
 from trainhouse.workers.agent.accesses import EXEC, UNKNOWN, Access, Asker, NodeAudit, about_operation, command_text
 from trainhouse.workers.agent.core import AgentState, LocalAttempt
+from trainhouse.workers.agent.debug.profiles import Profiles
 from trainhouse.workers.agent.debug.stacks import shown_stack
 from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.attempt_dirs import key_of
@@ -51,18 +52,20 @@ class Operations:
         self._audit = audit
         self._starter = starter
         self._emit = emit
+        self._profiles = Profiles()
         self._workers = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="operation")
         self._waiting = 0
 
-    def ask(self, request: DumpStacks | ExecuteCommand, state: AgentState, now_ms: int, refusal: str = "", asker: Asker = UNKNOWN) -> None:
+    def ask(self, request: OperationRequest, state: AgentState, now_ms: int, refusal: str = "", asker: Asker = UNKNOWN) -> None:
         """Begins to answer, unless the request is void by now; says `refusal` where there is one. Returns at once."""
         attempts = [a for a in state.attempts.values() if a.key.job_id == request.job_id and a.has_processes]
         attempt = max(attempts, key=lambda a: a.key, default=None)
         here = tuple(attempt.placement.ranks) if attempt else ()
-        asked = (request.rank,) if isinstance(request, ExecuteCommand) else here
+        asked = here if isinstance(request, DumpStacks) else request.ranks if isinstance(request, ProfileRanks) else (request.rank,)
         void = f"it came after its end, {request.expires_at_ms} ms since 1970" if request.expires_at_ms <= now_ms else ""
-        absent = "" if asked and set(asked) <= set(here) else "no such rank of the job runs on this node now"
-        access = self._accessed(request, attempt, asked, asker, refusal or void or absent, judged=bool(refusal))
+        acted_on = tuple(rank for rank in asked if rank in here)
+        absent = "" if acted_on else "no such rank of the job runs on this node now"
+        access = self._accessed(request, attempt, acted_on or asked, asker, refusal or void or absent, judged=bool(refusal))
         if void:
             return
         if refusal:
@@ -74,15 +77,19 @@ class Operations:
                 answer = OperationReply(request, attempt, rank, self._emit, access)
                 self._run(answer, lambda answer=answer: self._stack(answer))  # type: ignore[misc]
             return
+        if isinstance(request, ProfileRanks):
+            answers = {rank: OperationReply(request, attempt, rank, self._emit, access if rank in here else None) for rank in asked}
+            self._profile(request, attempt, answers)
+            return
         answer = OperationReply(request, attempt, request.rank, self._emit, access)
         if attempt is None or absent:
-            answer.end(f"rank {request.rank} of job {request.job_id} does not run on this node now\n", exit_code=None)
+            answer.end(_not_here(request, request.rank), exit_code=None)
         else:
             self._run(answer, lambda: self._execute(request, attempt, answer))
 
     def _accessed(
         self,
-        request: DumpStacks | ExecuteCommand,
+        request: OperationRequest,
         attempt: LocalAttempt | None,
         ranks: tuple[int, ...],
         asker: Asker,
@@ -101,6 +108,7 @@ class Operations:
         return None
 
     def close(self) -> None:
+        self._profiles.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, answer: "OperationReply", work: Callable[[], None]) -> None:
@@ -127,6 +135,21 @@ class Operations:
             return
         allocation = answer.attempt.allocation
         answer.end(shown_stack(process.pid, lambda: self._starter.secrets.known(allocation)), exit_code=None)
+
+    def _profile(self, request: ProfileRanks, attempt: LocalAttempt | None, answers: "dict[int, OperationReply]") -> None:
+        here = attempt.placement.ranks if attempt is not None else ()
+        for rank in [rank for rank in answers if rank not in here]:
+            text = _not_here(request, rank)
+            answers.pop(rank).end(text, exit_code=None, why=text.strip())
+        if attempt is None or not answers:
+            return
+        allocation = attempt.allocation
+        known = lambda: self._starter.secrets.known(allocation)  # noqa: E731
+        try:
+            self._profiles.begin(request, paths_of(self._starter.agent_dir, attempt.key), answers, known)
+        except OSError as error:
+            for answer in answers.values():
+                answer.end(f"{error}\n", exit_code=None, why=f"not done: {type(error).__name__}")
 
     def _execute(self, request: ExecuteCommand, attempt: LocalAttempt, answer: "OperationReply") -> None:
         allocation = attempt.allocation
@@ -158,11 +181,15 @@ class Operations:
         return None
 
 
+def _not_here(request: OperationRequest, rank: int) -> str:
+    return f"rank {rank} of job {request.job_id} does not run on this node now\n"
+
+
 @dataclass
 class OperationReply:
     """The answer for one rank, part by part."""
 
-    request: DumpStacks | ExecuteCommand
+    request: OperationRequest
     attempt: LocalAttempt | None
     rank: int
     emit: Emit

@@ -96,7 +96,16 @@ class AgentSettings(TomlSection):
     )
     keep_attempts: int = Field(50, ge=0, description="folders of finished attempts that stay")
     keep_attempts_bytes: int = Field(2048 * MIB, ge=0, description="most bytes of those folders")
-    operations_keys: Path | None = Field(None, description="file of public keys whose requests for stacks and commands count, one a line")
+    peer_memory_gib: float = Field(
+        0.0,
+        ge=0,
+        le=65536,
+        description="GiB of main memory in which this node holds the newest checkpoints of other nodes' jobs; jobs here get so much less",
+    )
+    peer_memory_port: int = Field(0, ge=0, le=65535, description="port at which other nodes reach them; 0: any that is free")
+    operations_keys: Path | None = Field(
+        None, description="file of public keys whose requests for stacks, profiles and commands count, one a line"
+    )
     require_signed: bool = Field(
         False, description="true: requests that none of those keys signed are refused; false: only signed ones are checked"
     )

@@ -3,7 +3,8 @@
     python -m trainhouse.workers.examples.gpt --steps 500
 
 The layout is the spec's `parallelism` (see `laid_out`); under torchrun TRAINHOUSE_PARALLELISM='{"dp": 2, "tp": 2}' gives it. A pipeline
-takes `--microbatches` of each batch, as many as it has ranks by default.
+takes `--microbatches` of each batch, as many as it has ranks by default. How a step is computed is the spec's `training`;
+`--batch` is the size of a micro-batch.
 
 Every flag can be given as a hyperparameter of the job too. At the end it evaluates on files that training never saw, beside the entropy
 of a byte-bigram model, and prints a hash of the weights.
@@ -61,37 +62,47 @@ def rate(step: int, steps: int) -> float:
 def evaluate(model: LaidOut, windows: Tensor, session: Session, batch: int) -> float:
     """Bits a byte on the held-out windows, each data rank its share, in batches of one size."""
     mine = windows[session.data_rank :: session.data_size]
-    total = torch.zeros(2, dtype=torch.float64)
-    with torch.no_grad():
-        for first in range(0, -(-len(windows) // session.data_size), batch):
-            part = mine[first : first + batch]
-            filled = torch.cat([part, windows[:1].expand(batch - len(part), -1)]).to(session.device)
-            logits = model.logits(filled)
-            if logits is not None and len(part):
-                loss = cross_entropy(logits[: len(part)], filled[: len(part), 1:])
-                total += torch.tensor([loss.item() * len(part), len(part)], dtype=torch.float64)
-    nats, count = model.sum(total).tolist()
-    return float(nats / count / math.log(2))
+    parts = [mine[first : first + batch] for first in range(0, -(-len(windows) // session.data_size), batch)]
+
+    def measure(part: Tensor) -> dict[str, float]:
+        filled = torch.cat([part, windows[:1].expand(batch - len(part), -1)]).to(session.device)
+        logits = model.logits(filled)
+        if logits is None or not len(part):
+            return {}
+        loss = cross_entropy(logits[: len(part)], filled[: len(part), 1:])
+        return {"bits_per_byte": loss.item() / math.log(2), "samples": len(part)}
+
+    return session.validate(parts, measure)["bits_per_byte"]
+
+
+def share_of(session: Session, flags: argparse.Namespace) -> int:
+    """Windows that a data rank takes in one step: micro-batches of `--batch`, unless the spec says how large they are."""
+    return (session.training.micro_batch or int(flags.batch)) * (session.training.accumulation or 1)
 
 
 def train(session: Session, flags: argparse.Namespace, corpus: Corpus) -> LaidOut:
     """Train to the last step, from where the newest checkpoint is."""
-    model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), flags.microbatches, flags.batch)
+    share = share_of(session, flags)
+    model = LaidOut(session, ByteGPT(flags.width, flags.layers, flags.heads, flags.context), flags.microbatches, share)
     mixed = {"foreach": False} if session.parallelism.tp > 1 else {}  # foreach takes no parameters of different meshes
     optimizer = torch.optim.AdamW(model.parameters(), lr=flags.lr, betas=(0.9, 0.98), weight_decay=0.01, **mixed)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, flags.steps))
-    loader = Windows(corpus.train, flags.context, flags.batch, session.seed, session.data_rank, session.data_size)
+    loader = Windows(corpus.train, flags.context, share, session.seed, session.data_rank, session.data_size)
     session.track(model=model.tracked, optimizer=optimizer, schedule=schedule, loader=loader)
     began, seen = time.perf_counter(), 0
-    tokens_per_step = flags.batch * flags.context * session.data_size
+    tokens_per_step = share * flags.context * session.data_size
     every = flags.checkpoint_every or None
-    for _ in session.steps(flags.steps, save_every_steps=every, tokens_per_step=tokens_per_step, count_flops=True):  # nothing is compiled
+    for _ in session.steps(
+        flags.steps,
+        save_every_steps=every,
+        tokens_per_step=tokens_per_step,
+        count_flops=not session.training.compile,
+        microbatches=model.microbatches,
+    ):
         with session.data_wait():
             windows = next(loader).to(session.device)
-        optimizer.zero_grad()
         loss = model.step(windows)
-        model.clip(1.0)
-        optimizer.step()
+        session.optimizer_step(optimizer, clip_norm=1.0)
         seen += len(windows) * session.data_size
         samples_per_s = seen / (time.perf_counter() - began)
         session.log(loss=loss.item(), learning_rate=schedule.get_last_lr()[0], samples_per_s=samples_per_s)
@@ -112,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
         starts = torch.arange(0, len(corpus.held_out) - flags.context - 1, flags.context)
         starts = starts[:: max(1, len(starts) // flags.eval_windows)]
         windows = windows_at(corpus.held_out, starts, flags.context)
-        held_out = evaluate(model, windows, session, flags.batch)
+        held_out = evaluate(model, windows, session, share_of(session, flags))
         weights = model.weights_hash()
         if session.rank == 0:
             bigram = bits_per_byte(corpus.train, windows)

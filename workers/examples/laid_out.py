@@ -12,7 +12,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle, get_schedule_class
@@ -39,10 +38,10 @@ class LaidOut:
     """This rank's part of the model. `parts`: the modules to track and to optimize, one or several pipeline stages."""
 
     def __init__(self, session: Session, model: ByteGPT, microbatches: int, batch: int) -> None:
-        self.layout, self._device = session.parallelism, session.device
+        self.layout, self._device, self._session = session.parallelism, session.device, session
         self._mesh = session.mesh if session.world_size > 1 else None
         stages = stages_of(self.layout)
-        microbatches = microbatches or self.layout.pp
+        self.microbatches = microbatches = microbatches or _microbatches(self.layout.pp, session.training.accumulation or 1)
         check(self.layout, model, stages, batch, microbatches)
         mine = range(stages)[session.parallelism.place_of(session.rank)["pp"] :: self.layout.pp]
         whole = model.to(session.device)
@@ -51,17 +50,23 @@ class LaidOut:
         self._pipeline = self._scheduled(list(mine), stages, microbatches) if stages > 1 else None
 
     def step(self, windows: Tensor) -> Tensor:
-        """Adds the gradients of `(batch, context + 1)` windows, and returns the mean loss over all data ranks."""
+        """Adds the gradients of `(batch, context + 1)` windows, and returns the mean loss over all data ranks.
+
+        A pipeline takes the micro-batches of accumulation as its own.
+        """
         text, targets = windows[:, :-1], windows[:, 1:]
         if self._pipeline is None:
-            loss = cross_entropy(self.parts[0](text), targets)
-            loss.backward()  # type: ignore[no-untyped-call]
-            return self._mean(loss.detach())
+            found = []
+            for part in self._session.accumulate(windows.chunk(self._session.training.accumulation or 1)):
+                loss = cross_entropy(self.parts[0](part[:, :-1]), part[:, 1:])
+                self._session.backward(loss)
+                found.append(loss.detach())
+            return self._mean(torch.stack(found).mean())
         losses: list[Tensor] = []
         first = [text] if self._is_first else []
         last: dict[str, Any] = {"target": targets, "losses": losses} if self._is_last else {}
         self._pipeline.step(*first, **last, return_outputs=False)
-        return self._mean(torch.stack(losses).mean().detach() if losses else None)
+        return self._mean(torch.stack(losses).mean().detach() / self._session.scaler.get_scale() if losses else None)
 
     def logits(self, windows: Tensor) -> Tensor | None:
         """Logits of as many windows as a batch of training has; None on ranks without the last stage."""
@@ -79,21 +84,6 @@ class LaidOut:
         if self._mesh is not None:
             dist.all_reduce(values)
         return values
-
-    def clip(self, most: float) -> None:
-        """Scales all gradients so that their norm, over all ranks that hold a part, is at most so much."""
-        groups: dict[DeviceMesh | None, list[nn.Parameter]] = {}
-        for parameter in self.parameters():
-            if parameter.grad is not None:
-                groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
-        square = torch.zeros((), device=self._device)
-        for parameters in groups.values():
-            norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-            square += (norm.full_tensor() if isinstance(norm, DTensor) else norm) ** 2
-        if self._mesh is not None and self.layout.pp > 1:
-            dist.all_reduce(square, group=self._mesh.get_group("pp"))
-        for parameters in groups.values():  # tensors of one mesh at a time
-            nn.utils.clip_grads_with_norm_(parameters, most, square.sqrt())
 
     @property
     def tracked(self) -> nn.Module | list[nn.Module]:
@@ -125,10 +115,11 @@ class LaidOut:
     def _wrapped(self, part: ByteGPT) -> nn.Module:
         layout, mesh = self.layout, self._mesh
         if mesh is None:
-            return part
+            return self._session.prepare(part, blocks=part.blocks.values())
         if layout.tp > 1:
             for block in part.blocks.values():
                 parallelize_module(block, mesh["tp"], TENSOR_PARALLEL)
+        self._session.prepare(part, blocks=part.blocks.values())
         if layout.replica_ranks == 1:
             return DistributedDataParallel(part, process_group=mesh.get_group("dp"))
         if layout.data_size > 1:
@@ -143,8 +134,12 @@ class LaidOut:
         group = self._mesh.get_group("pp")
         made = [PipelineStage(part, n, stages, self._device, group=group) for part, n in zip(self.parts, numbers, strict=True)]
         kind = get_schedule_class(schedule_of(self.layout))
+
+        def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
+            return self._session.scaler.scale(cross_entropy(logits, targets))
+
         pipeline: PipelineScheduleSingle | PipelineScheduleMulti
-        pipeline = kind(made if issubclass(kind, PipelineScheduleMulti) else made[0], microbatches, loss_fn=cross_entropy)
+        pipeline = kind(made if issubclass(kind, PipelineScheduleMulti) else made[0], microbatches, loss_fn=loss_of)
         return pipeline
 
 
@@ -162,6 +157,11 @@ def schedule_of(layout: Parallelism) -> PipelineSchedule:
 def stages_of(layout: Parallelism) -> int:
     """Stages of the whole pipeline; 1: none."""
     return layout.pp * (STAGES_A_RANK if layout.pp > 1 and schedule_of(layout) is PipelineSchedule.INTERLEAVED else 1)
+
+
+def _microbatches(ranks: int, accumulation: int) -> int:
+    """Parts of a batch that keep all ranks of a pipeline at work, the micro-batches of accumulation or parts of these."""
+    return accumulation if accumulation >= ranks else accumulation * ranks
 
 
 def check(layout: Parallelism, model: ByteGPT, stages: int, batch: int, microbatches: int) -> None:

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 
 from trainhouse.events import (
     CheckpointRequested,
-    DumpStacks,
     Event,
-    ExecuteCommand,
     GangAllocated,
     GangReleased,
     NodeDesiredState,
     NodeLost,
     NodeOrders,
     NodeProbeAsked,
+    OperationRequest,
     Order,
     PoolCreated,
     RankExited,
@@ -114,7 +113,7 @@ class Fleet:
         if isinstance(event, PoolCreated):
             self._located(event)
             return
-        if isinstance(event, DumpStacks | ExecuteCommand):
+        if isinstance(event, OperationRequest):
             if event.node_id in self.nodes:
                 self.nodes[event.node_id].operation(event, now_ms)
             return

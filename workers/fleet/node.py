@@ -6,7 +6,7 @@ new boot id and finds its old attempts' folders without their processes.
 
 import signal
 
-from trainhouse.events import DumpStacks, Event, ExecuteCommand, NodeDesiredState, NodeOrders, OperationReplied
+from trainhouse.events import DumpStacks, Event, NodeDesiredState, NodeOrders, OperationReplied, OperationRequest, ProfileRanks
 from trainhouse.workers.agent.core import (
     AskCheckpoint,
     AttemptKey,
@@ -167,14 +167,15 @@ class EmulatedNode:
         self.agent.on_input(command, now_ms)
         self._world.changed(self)
 
-    def operation(self, request: DumpStacks | ExecuteCommand, now_ms: int) -> None:
+    def operation(self, request: OperationRequest, now_ms: int) -> None:
         """A person asks something of a rank: there is no process to ask, and the answer says so."""
         if self.agent is None or self.cut or request.expires_at_ms <= now_ms:
             return
         running = [a for a in self.agent.state.attempts.values() if a.key.job_id == request.job_id and a.has_processes]
         found = max(running, key=lambda a: a.key, default=None)
         here = found.placement.ranks if found is not None else range(0)
-        for rank in here if isinstance(request, DumpStacks) else [request.rank]:
+        asked = here if isinstance(request, DumpStacks) else request.ranks if isinstance(request, ProfileRanks) else [request.rank]
+        for rank in asked:
             known = found is not None and rank in here
             text = NO_PROCESS if known else f"rank {rank} of job {request.job_id} does not run on this node now\n"
             attempt = found.allocation.attempt if found is not None else None

@@ -27,6 +27,10 @@ RECORDER = "flight_recorder_"
 NUMBERED = "attempt-"  # and the number of the attempt, one less than its epoch
 STORE_LEASE = "TRAINHOUSE_S3_LEASE"  # AttemptPaths.store_socket: where the store's requests are signed; ranks have no key of it
 PARALLELISM = "TRAINHOUSE_PARALLELISM"  # optional: the layout at this number of ranks, as JSON: {"dp": 2, "fsdp": 1, "tp": 2, "pp": 1}
+TRAINING = "TRAINHOUSE_TRAINING"  # optional: the spec's `training` as JSON: {"precision": "bf16", "clip_norm": 1.0}
+DATASET = "TRAINHOUSE_DATASET"  # optional: the version of a dataset that the job reads, NAME@sha256:…
+PROJECT = "TRAINHOUSE_PROJECT"  # optional, outside of Trainhouse: the project in which that version was published
+ACCEPTED_BAD = "TRAINHOUSE_ACCEPTED_BAD"  # optional: bad samples with which a person let the job go on
 RESTORE_AT_MOST = "TRAINHOUSE_RESTORE_AT_MOST"  # optional: begin from no newer commit of the job's chain than this one
 
 
@@ -59,6 +63,11 @@ class RankPaths:
     def spool(self) -> Path:
         """Metrics, progress and checkpoint events; see `workers/spool.py`."""
         return self.own / "spool.jsonl"
+
+    @property
+    def trace_status(self) -> Path:
+        """State of the profile that was asked of the rank, replaced atomically by its session."""
+        return self.own / "profile.json"
 
     @property
     def pid(self) -> Path:
@@ -107,6 +116,11 @@ class AttemptPaths:
     def request(self) -> Path:
         """The agent's request to the session: `{"id", "kind": "checkpoint", "reason", "deadline_ms", "then_stop"}`, replaced atomically."""
         return self.folder / "request.json"
+
+    @property
+    def profile(self) -> Path:
+        """The agent's request for a profile: `{"id", "ranks", "steps", "deadline_steady_s"}`; there only while one is under way."""
+        return self.folder / "profile.json"
 
     @property
     def store_socket(self) -> Path:

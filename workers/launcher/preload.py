@@ -3,6 +3,7 @@
 Holds: imports only; no device is opened, no client made. (Measured: after these, a first DDP step with AdamW imports nothing more.)
 """
 
+import gc
 import importlib
 
 MODULES = (
@@ -27,5 +28,10 @@ MODULES = (
 
 def preload() -> None:
     """Import them all; raises what an import raises. Seconds."""
-    for name in MODULES:
-        importlib.import_module(name)
+    # What a module defines stays: looks for cycles among it are a sixth of the time.
+    gc.disable()
+    try:
+        for name in MODULES:
+            importlib.import_module(name)
+    finally:
+        gc.enable()

@@ -7,18 +7,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from trainhouse.events import JobSpec
+from trainhouse.events.model.base import Model
 from trainhouse.events.model.parallelism import Parallelism
-from trainhouse.events.model.spec import CheckpointPolicy, CodeArchive, Divergence, Scalar
+from trainhouse.events.model.spec import CheckpointPolicy, CodeArchive, DataReference, Divergence, Scalar
+from trainhouse.events.model.training import Training
 from trainhouse.events.wire.validation_messages import explain_validation
+from trainhouse.workers.data.settings import DEFAULT_MAX_BAD
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.spool import DEFAULT_LIMIT_BYTES
 
+M = TypeVar("M", bound=Model)
 LOCAL_RUN_VARIABLE = "TRAINHOUSE_RUN_DIR"
 
 
@@ -27,7 +32,8 @@ class Context:
     """One rank's place. `job_id` is None outside of Trainhouse; then nothing is saved and metrics go to `spool`, if anywhere.
 
     `alike`: all ranks do the same work, there are no roles. `restore_at_most`: begin from no newer commit than this one. `rank_folders`:
-    by rank; those of ranks on other machines are not there. `parallelism`: as the spec says, None where it says nothing.
+    by rank; those of ranks on other machines are not there. `parallelism`, `training`: as the spec says, None where it says nothing.
+    `accepted_bad`: bad samples with which a person let the job go on.
     """
 
     rank: int = 0
@@ -43,10 +49,14 @@ class Context:
     divergence: Divergence | None = None
     alike: bool = True
     resume_from: str | None = None
+    data: DataReference | None = None
+    project: str = "default"
     code: CodeArchive | None = None
     restore_at_most: int | None = None
+    accepted_bad: int = 0
     backend: str | None = None
     parallelism: Parallelism | None = None
+    training: Training | None = None
     request: Path | None = None
     rank_folders: tuple[Path, ...] = ()
     secrets_dir: Path | None = None
@@ -63,8 +73,11 @@ class Context:
             world_size=int(environ.get("WORLD_SIZE", "1")),
             local_rank=int(environ.get("LOCAL_RANK", "0")),
             backend=environ.get(ports.BACKEND),
-            parallelism=_parallelism(environ.get(ports.PARALLELISM)),
+            parallelism=_setting(Parallelism, environ, ports.PARALLELISM),
+            training=_setting(Training, environ, ports.TRAINING),
             spool_limit_bytes=int(environ.get(ports.SPOOL_LIMIT_BYTES, DEFAULT_LIMIT_BYTES)),
+            data=_dataset(environ),
+            project=environ.get(ports.PROJECT, "default"),
             step_figures=environ.get("TRAINHOUSE_STEP_FIGURES", "1") not in ("0", "false", "no"),
         )
         if ports.JOB_ID not in environ:
@@ -82,15 +95,24 @@ class Context:
             policy=spec.checkpoint,
             divergence=spec.divergence,
             parallelism=spec.parallelism,
+            training=spec.training,
             alike=len(spec.gang.roles) < 2,
             resume_from=spec.resume_from,
+            data=spec.data,
+            project=spec.project,
             code=spec.code,
             restore_at_most=_number(environ.get(ports.RESTORE_AT_MOST)),
+            accepted_bad=_number(environ.get(ports.ACCEPTED_BAD)) or 0,
             request=attempt.request,
             rank_folders=tuple(attempt.rank(r).folder for r in range(alone.world_size)),
             secrets_dir=Path(environ[ports.SECRETS_DIR]) if ports.SECRETS_DIR in environ else None,
             spool=RankPaths(Path(environ[ports.RANK_DIR])).spool,
         )
+
+    @property
+    def max_bad(self) -> float:
+        """Share of the places of each pass that may stay empty."""
+        return DEFAULT_MAX_BAD if self.data is None or self.data.max_bad is None else self.data.max_bad
 
     @property
     def layout(self) -> Parallelism:
@@ -101,13 +123,31 @@ class Context:
         except ValueError as error:
             raise InvalidUseError(f"parallelism: {asked.sizes_text}, but {error}; start as many ranks as the layout has") from error
 
+    @property
+    def essentials(self) -> Training:
+        """Settings by which steps are computed, at this number of ranks. Raises InvalidUseError."""
+        try:
+            return (self.training or Training()).at(self.layout.data_size)
+        except ValueError as error:
+            raise InvalidUseError(f"training: {error}; start a number of ranks that keeps it") from error
 
-def _parallelism(text: str | None) -> Parallelism | None:
-    """The layout that the launcher or, outside of Trainhouse, a user set. Raises InvalidUseError."""
+
+def _setting(kind: type[M], environ: Mapping[str, str], name: str) -> M | None:
+    """A part of the spec that the launcher or, outside of Trainhouse, a user set as JSON. Raises InvalidUseError."""
+    text = environ.get(name)
     try:
-        return Parallelism.model_validate_json(text) if text else None
+        return kind.model_validate_json(text) if text else None
     except ValidationError as error:
-        raise InvalidUseError(f"{ports.PARALLELISM}={text!r}: {explain_validation(error, Parallelism)}") from error
+        raise InvalidUseError(f"{name}={text!r}: {explain_validation(error, kind)}") from error
+
+
+def _dataset(environ: Mapping[str, str]) -> DataReference | None:
+    """The version of a dataset that a user named for a program outside of Trainhouse. Raises InvalidUseError."""
+    name = environ.get(ports.DATASET)
+    try:
+        return DataReference(dataset=name) if name else None
+    except ValidationError as error:
+        raise InvalidUseError(f"{ports.DATASET}={name!r}: {explain_validation(error, DataReference)}") from error
 
 
 def _number(text: str | None) -> int | None:

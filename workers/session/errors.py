@@ -9,9 +9,12 @@ EXIT_STOPPED = 75
 EXIT_DIVERGED = 76
 """Exit code of a rank that stopped because the loss was no number any more, or exploded: see LossDiverged for what is known."""
 
+EXIT_BAD_DATA = 77
+"""Exit code of a rank that saved and stopped because too many samples are bad: see TooManyBadSamples; the job is NEEDS_REVIEW then."""
+
 
 class SessionError(Exception):
-    """Base of all errors of a session."""
+    """Base of the errors of a session's use; data have `InvalidDataError`, which a dataset raises without a session, too."""
 
 
 class InvalidUseError(SessionError):

@@ -4,6 +4,7 @@ Holds: every group has the session's timeout; those of a mesh have torch's own w
 group but for a mesh. A group that the script made itself is used as it is.
 """
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -23,6 +24,7 @@ class Gang:
 
     def __init__(self, context: Context, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.device = _device(context)
+        self._rank = context.rank
         self._control: dist.ProcessGroup | None = None
         self._mine = False
         self._mesh: DeviceMesh | None = None
@@ -69,6 +71,20 @@ class Gang:
         numbers = torch.tensor(wishes.numbers(), dtype=torch.float64)
         dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self._control)
         return Wishes.of(numbers.tolist())
+
+    def add(self, numbers: Sequence[float]) -> list[float]:
+        """The sums over all ranks. Blocks until all have called it."""
+        values = torch.tensor(numbers, dtype=torch.float64)
+        if self._control is not None:
+            dist.all_reduce(values, dist.ReduceOp.SUM, group=self._control)
+        return list(values.tolist())
+
+    def first(self, is_one: bool) -> int | None:
+        """The lowest rank that is one, None if none is. Blocks until all have called it."""
+        lowest = torch.tensor(float(self._rank) if is_one else math.inf, dtype=torch.float64)
+        if self._control is not None:
+            dist.all_reduce(lowest, dist.ReduceOp.MIN, group=self._control)
+        return None if math.isinf(lowest.item()) else int(lowest.item())
 
     def broadcast_from(self, rank: int, numbers: Sequence[float]) -> list[float]:
         """Gathers this rank's `numbers` on all ranks. Blocks until all have called it."""

@@ -18,27 +18,40 @@ Once a second it tells that the rank lives, what it is at (steps, data, a save, 
 that lasts. A logged `loss` that is no finite number, or explodes as the spec's `divergence` says, ends all ranks before the next save.
 It logs its environment and system metrics by itself (`logging.auto_logging`); TRAINHOUSE_CAPTURE_ENVIRONMENT=0,
 TRAINHOUSE_SYSTEM_METRICS_S=0 stop it. It measures its steps (`measuring.step_figures`).
-Never: changes what the program computes: no random number is drawn, no gradient touched.
+Never: changes what the program computes: no random number is drawn, and no gradient is touched but where the program calls `prepare`,
+`backward` or `optimizer_step`.
 """
 
 import atexit
 import contextlib
+import itertools
 import math
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
+from trainhouse.checkpointing.chain.best_checkpoint import Score
+from trainhouse.checkpointing.lease.signed_store import open_store
+from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events import RankActivity
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.spec import Scalar
+from trainhouse.events.model.training import Training
+from trainhouse.workers.data.batches import Last, Share
+from trainhouse.workers.data.data_loader import Function, Loader, MapStyle, Reading, make_loader
+from trainhouse.workers.data.order import Blocks
+from trainhouse.workers.data.published_data import open_split
+from trainhouse.workers.data.settings import DataSettings
+from trainhouse.workers.data.sharded_dataset import ShardedDataset
+from trainhouse.workers.launcher import ports
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUseError, Stopped
@@ -48,13 +61,17 @@ from trainhouse.workers.session.measuring.step_figures import Amounts
 from trainhouse.workers.session.process import randomness, recorder
 from trainhouse.workers.session.process.exit_guard import wait_until_let_go
 from trainhouse.workers.session.process_groups import DEFAULT_TIMEOUT_S, Gang
-from trainhouse.workers.session.saving.checkpoint_saver import Saver, open_saver, start_helper
+from trainhouse.workers.session.saving.checkpoint_saver import Saver, direction_of, open_saver, start_helper
 from trainhouse.workers.session.saving.tracked_state import Modules, Optimizers, Stateful, Statefuls, Tracked
 from trainhouse.workers.session.steps.boundary import Boundary
 from trainhouse.workers.session.steps.liveness import Pulse
 from trainhouse.workers.session.steps.progress import Progress
+from trainhouse.workers.session.training import evaluation
+from trainhouse.workers.session.training.essentials import Essentials
 
 ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
+T = TypeVar("T")
+M = TypeVar("M", bound=torch.nn.Module)
 _STEPLESS = frozenset({RankActivity.BUSY, RankActivity.SAVING, RankActivity.WAITING_FOR_DATA})
 
 
@@ -70,9 +87,12 @@ class Session:
         self._progress = pulse.progress if pulse is not None else Progress(context.rank, sink.progress, sink.life)
         self._fresh = self._progress.fresh
         self._boundary = Boundary(context, gang, saver, self._progress, sink)
+        self._essentials = Essentials(context.essentials, gang.device, context.layout.pp > 1)
+        self._boundary.poor_norm = self._essentials.poor_norm
         self._pulse = pulse or Pulse(self._progress)
         self._pulse.look = lambda now: self._boundary.untracked.look(self._step, now)
         self._tracking_ns = 0
+        self._best_of: tuple[str, str] | None = None
         self._own_log = OwnLog(context, sink, self._training_step, os.environ, lambda: self._tracking_ns)
         self._pid = os.getpid()
         self._step = 0
@@ -96,6 +116,8 @@ class Session:
         context = context or Context.from_env(os.environ)
         layout = context.layout
         helper = start_helper(context)  # before there is a thread or a device: it is a fork then
+        if context.essentials.deterministic:
+            randomness.be_deterministic()
         randomness.seed_all(context.seed, layout.data_rank(context.rank))
         sink = open_sink(context)
         pulse = Pulse(Progress(context.rank, sink.progress, sink.life))
@@ -147,7 +169,9 @@ class Session:
         """
         if self._boundary.tracked:
             raise InvalidUseError("track was called before; name everything in one call")
-        self._boundary.track(Tracked(model, optimizer, schedule, loader, scaler, ema, extra or {}))
+        own = self._essentials.scaler
+        self._boundary.track(Tracked(model, optimizer, schedule, loader, scaler or (own if own.is_enabled() else None), ema, extra or {}))
+        self._essentials.track(self._boundary.tracked.models)
         self._step = self._saver.restore(self._boundary.tracked)
         return self._step
 
@@ -160,6 +184,7 @@ class Session:
         samples_per_step: float | None = None,
         peak_tflops: float | None = None,
         count_flops: bool = False,
+        microbatches: int | None = None,
     ) -> Iterator[int]:
         """Yield the number of each step that is still to do: from the restored one up to `total` (None: for ever).
 
@@ -167,21 +192,172 @@ class Session:
         for the metrics `tokens_per_s` and `samples_per_s`. `peak_tflops` of this rank's device, for `mfu`, where it has no published one.
         `count_flops`: count the FLOPs of a few steps, for `step/flops` and `mfu`. Not with a `torch.compile`d function in the step: there
         it would run uncompiled, with `fullgraph=True` raise an error; flex_attention may run out of memory.
+        `microbatches`: of a pipeline's step, for `pipeline/bubble`; those of `training.accumulation` where it is not given.
         Between steps it saves when due, answers the agent, and reports. Ends with Stopped (a SystemExit) when this rank is to leave.
         """
         boundary = self._boundary
         if save_every_steps is not None:
             boundary.policy = boundary.policy.model_copy(update={"every_steps": save_every_steps, "every_s": None})
             boundary.untracked.asked_anew(boundary.policy)
-        boundary.begin(self._step, total, _amounts(tokens_per_step, samples_per_step, peak_tflops, count_flops))
+        boundary.begin(
+            self._step, total, _amounts(tokens_per_step, samples_per_step, peak_tflops, count_flops, self._microbatches(microbatches))
+        )
         try:
             while total is None or self._step < total:
                 yield self._step
+                self._essentials.check_used()
                 self._step += 1
                 boundary.passed(self._step)
             boundary.end(self._step)
         finally:
             boundary.left()
+
+    def _microbatches(self, given: int | None) -> int | None:
+        """Microbatches of a pipeline's step; None: unknown, or no pipeline."""
+        accumulation = self.training.accumulation or 1
+        return accumulation if given is None and self.parallelism.pp > 1 and accumulation > 1 else given
+
+    @property
+    def training(self) -> Training:
+        """The spec's `training`; `accumulation` is that at this number of ranks. Outside of Trainhouse: TRAINHOUSE_TRAINING, as JSON."""
+        return self._essentials.settings
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler:
+        """The scaler of fp16, in checkpoints by itself; else a disabled one. For losses that `backward` does not get (a pipeline's)."""
+        return self._essentials.scaler
+
+    def prepare(self, model: M, *, blocks: Iterable[torch.nn.Module] = ()) -> M:
+        """Set the spec's precision, activation checkpointing and compilation of a model, in place; returns it.
+
+        Call it before the model is wrapped (`DistributedDataParallel`, `fully_shard`, `PipelineStage`), after `parallelize_module`.
+        `blocks`: its layers, such as `model.layers`, each computed again and compiled by itself. Names of parameters stay.
+        Raises InvalidUseError.
+        """
+        self._essentials.prepare(model, blocks)
+        return model
+
+    def accumulate(self, micro_batches: Iterable[T]) -> Iterator[T]:
+        """Yield the micro-batches of one step, as many as `training.accumulation` says, off an iterator (`session.loader`, `iter(loader)`)
+        or a collection of exactly so many.
+
+        Gradients of the tracked model are reduced over ranks in the last one alone. Waits for the next one count as waits for data. Raises
+        InvalidUseError, also for a loader that would begin anew each step.
+        """
+        count = self.training.accumulation or 1
+        if not isinstance(micro_batches, Iterator) and _length(micro_batches) != count:
+            raise InvalidUseError(
+                f"accumulate: {_described(micro_batches)} begins anew in each step, and a step takes training.accumulation = {count}; give "
+                f"session.loader, an iterator that is made once before the loop, as iter(loader), or exactly {count} micro-batches"
+            )
+        source = iter(micro_batches)
+        for number in range(count):
+            with self.data_wait():
+                found = list(itertools.islice(source, 1))
+            if not found:
+                raise InvalidUseError(f"accumulate: it has {number} micro-batches, and a step takes training.accumulation = {count}")
+            with self._essentials.micro_batch(last=number == count - 1):
+                yield found[0]
+
+    def backward(self, loss: torch.Tensor, *, share: float | None = None) -> None:
+        """Add the gradients of a micro-batch's mean loss, scaled as fp16 needs it. `share`: its part of the step, where they differ."""
+        self._essentials.backward(loss, share)
+
+    def optimizer_step(self, *optimizers: torch.optim.Optimizer, clip_norm: float | None = None) -> torch.Tensor | None:
+        """Clip by the norm of all gradients over all ranks, let the optimizers take their step, and clear the gradients. Collective.
+
+        `optimizers`: all of the step in one call. Returns the norm before that, a 0-d tensor on the rank's device; None where nothing is
+        clipped or scaled. One that is not finite counts as divergence; under fp16 all ranks skip the step instead. `clip_norm`: where the
+        spec has none. Raises InvalidUseError.
+        """
+        if not optimizers:
+            raise InvalidUseError("optimizer_step(): give all optimizers of the step in one call, as optimizer_step(optimizer)")
+        stages = self.mesh.get_group("pp") if self.parallelism.pp > 1 else None
+        return self._essentials.optimizer_step(optimizers, clip_norm, stages)
+
+    def validate(self, batches: Iterable[T], measure: Callable[[T], Mapping[str, Any]], *, limit_s: float = 3600.0) -> dict[str, float]:
+        """Means of what `measure` returns for each of finite batches, over all ranks, logged as `validation/NAME`. Collective.
+
+        The tracked models are in eval mode and without gradients meanwhile, and no step is expected for `limit_s`. `samples` in what is
+        measured is the batch's weight and no metric. Sharded models need as many batches on each rank. Raises InvalidUseError.
+        """
+        if isinstance(batches, Loader):
+            raise InvalidUseError(
+                "validate: a session.loader never ends; give a finite DataLoader, or itertools.islice(loader, N) for N batches of each rank"
+            )
+        with self.busy("validation", limit_s=limit_s):
+            found = evaluation.means(self._boundary.tracked.models, batches, measure, self._gang.control)
+        if self.rank == 0:
+            self.log(**{f"validation/{name}": value for name, value in found.items()})
+        return found
+
+    def loader(
+        self,
+        dataset: MapStyle | str,
+        *,
+        batch: int | None = None,
+        seed: int | None = None,
+        workers: int = 0,
+        decode: Function | None = None,
+        collate: Function | None = None,
+        shuffle: bool | Blocks = True,
+        last: Last = None,
+        max_bad: float | None = None,
+    ) -> Loader:
+        """Make an endless loader of this rank's share of each batch of a map-style dataset: torch's, Hugging Face's, a list, a `Mixture`;
+        or of a split, by its name, of the version that the spec's `data.dataset` names.
+
+        `batch`: samples of one micro-batch of all data ranks (of the whole step where nothing is accumulated); follows from
+        `training.global_batch` where that is given. The order follows from `seed` alone (by default the job's); `session.track(loader=…)`
+        saves how far the gang has come, and any number of ranks, `workers` and layout goes on exactly there. A pass runs over into the next
+        one; `last`: "drop" or "pad" the batch that it does not fill. `decode` gets each sample, in the worker process; `collate` the list
+        of a batch. Waiting for it counts as `data_wait`. `max_bad`: share of the places of each pass over a published split that may
+        stay empty on all ranks together, as samples cannot be read or decoded; by default the spec's `data.max_bad`, else 0.001. Raises
+        InvalidDataError, InvalidUseError.
+        """
+        if isinstance(dataset, str):
+            dataset = self._published(dataset)
+        share = Share(self._samples_at_once(batch, last), self.data_rank, self.data_size)
+        share_bad = max_bad if max_bad is not None else self._context.max_bad
+        job = self._context
+        reading = Reading(workers, decode, collate, self.device.type == "cuda", share_bad, job.accepted_bad, job.job_id or "")
+        made = make_loader(dataset, share, self.seed if seed is None else seed, shuffle, last, reading, self.data_wait)
+        made.reports = self._boundary.bad_samples
+        return made
+
+    def _published(self, split: str) -> ShardedDataset:
+        """One split of the job's version. Reads its manifest."""
+        data = self._context.data
+        if data is None or data.dataset is None:
+            raise InvalidUseError(
+                f"loader({split!r}): the job's spec names no version of a dataset; give data: {{dataset: NAME@sha256:…}} there, "
+                f"{ports.DATASET} and {ports.PROJECT} to a program outside of Trainhouse, or a map-style dataset instead of a split's name"
+            )
+        one_node = all(folder.exists() for folder in self._context.rank_folders)
+        return open_split(data.dataset, self._context.project, split, open_store(StoreSettings()), DataSettings(), whole=one_node)
+
+    def _samples_at_once(self, batch: int | None, last: Last) -> int:
+        """Samples that all data ranks take together off a loader at once. A pipeline's schedule splits the whole step by itself."""
+        training = self.training
+        if training.global_batch is None or training.micro_batch is None:
+            if batch is None:
+                raise InvalidUseError(
+                    "loader: give batch, the samples of one micro-batch of all data ranks; training.global_batch is not set"
+                )
+            return batch
+        count = 1 if self.parallelism.pp > 1 else training.accumulation or 1
+        at_once = training.global_batch // count
+        if batch not in (None, at_once):
+            raise InvalidUseError(
+                f"loader(batch={batch}): a step takes {count} of these off it, {count * (batch or 0)} samples, beside "
+                f"training.global_batch = {training.global_batch}; leave batch out, or give {at_once}"
+            )
+        if last is not None and training.micro_batches != 1:
+            raise InvalidUseError(
+                f"loader(last={last!r}): under training.global_batch the samples of a step would depend on the number of ranks, as micro-"
+                f"batches and not steps would end with the pass; leave it out"
+            )
+        return at_once
 
     def log(self, **metrics: Any) -> None:
         """Record metrics of the current step: numbers, or tensors of one element. Microseconds; survives a SIGKILL right after it."""
@@ -224,6 +400,23 @@ class Session:
         """Save when the current step ends, on all ranks: each must call it in the same step. Training waits for a copy in memory only."""
         self._boundary.asked_by_program = True
 
+    def save_if_best(self, metric: str, value: float, *, mode: Literal["min", "max"] | None = None) -> bool:
+        """Save when the current step ends if this value is the best of the job so far; that checkpoint has the tag `best`. Collective.
+
+        Rank 0's value counts, on all ranks; one that is not finite is never the best. `mode`: by default the spec's `checkpoint.mode` where
+        `checkpoint.metric` is this metric, else `min`. Returns whether it is saved. Raises InvalidUseError for another metric than before.
+        """
+        policy = self._boundary.policy
+        best = mode or (direction_of(policy) if policy.metric == metric else "min")
+        if self._best_of not in (None, (metric, best)):
+            raise InvalidUseError(f"save_if_best({metric!r}, mode={best!r}): a job has one best checkpoint, and it is by {self._best_of}")
+        self._best_of = (metric, best)
+        score = Score(metric, float(value), best)
+        (is_best,) = self._gang.broadcast_from(0, [float(self.rank == 0 and self._saver.is_best(score))])
+        if is_best:
+            self._boundary.asked_by_program, self._boundary.score = True, score
+        return bool(is_best)
+
     def close(self) -> None:
         """Write the last progress and tell no more; happens by itself at the end of the program. In a forked child it does nothing."""
         if self._closed or os.getpid() != self._pid:
@@ -233,7 +426,8 @@ class Session:
         quiet = all([self._own_log.stop(), self._pulse.stop()])
         self._boundary.left()
         self._boundary.report()
-        if quiet:  # otherwise its thread may still write, and the end of the process closes the file
+        stored = self._boundary.trace.close(self._boundary.last_wait_s)
+        if quiet and stored:  # otherwise a thread may still write, and the end of the process closes the file
             self._sink.close()
 
     def _training_step(self) -> int | None:
@@ -328,11 +522,27 @@ class Session:
         return self._step
 
 
-def _amounts(tokens_per_step: float | None, samples_per_step: float | None, peak_tflops: float | None, count_flops: bool) -> Amounts:
+def _length(items: Iterable[Any]) -> int | None:
+    """Number of items; None where it is unknown, also of a DataLoader over an iterable dataset, whose `len` raises."""
+    try:
+        return len(items) if isinstance(items, Sized) else None
+    except TypeError:
+        return None
+
+
+def _described(items: Iterable[Any]) -> str:
+    length = _length(items)
+    return f"a {type(items).__name__}" + ("" if length is None else f" of {length}")
+
+
+def _amounts(
+    tokens_per_step: float | None, samples_per_step: float | None, peak_tflops: float | None, count_flops: bool, microbatches: int | None
+) -> Amounts:
     """Raises InvalidUseError."""
     given = {"tokens_per_step": tokens_per_step, "samples_per_step": samples_per_step, "peak_tflops": peak_tflops}
+    given["microbatches"] = microbatches
     for name, value in given.items():
         if value is not None and not 0 < value < math.inf:
             raise InvalidUseError(f"steps({name}={value}): give a number above 0")
     per_step = {"tokens": tokens_per_step, "samples": samples_per_step}
-    return Amounts({unit: float(amount) for unit, amount in per_step.items() if amount is not None}, peak_tflops, count_flops)
+    return Amounts({unit: float(amount) for unit, amount in per_step.items() if amount is not None}, peak_tflops, count_flops, microbatches)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainhouse.checkpointing.interval import IntervalBounds, Measured, advise
+from trainhouse.checkpointing.interval import IntervalBounds, Measured, advised_interval_s
 from trainhouse.events.model.spec import CheckpointPolicy
 
 AGREE_EVERY_S = 0.25
@@ -24,7 +24,7 @@ def interval_s(policy: CheckpointPolicy, measured: Measured) -> float:
     """Seconds between saves by the clock; beside `every_steps` the longest. Without `every_*`: Young/Daly within its bounds."""
     if policy.every_s is None and policy.every_steps is not None:
         return policy.max_interval_s
-    return advise(measured, IntervalBounds(policy.min_interval_s, policy.max_interval_s, policy.every_s)).interval_s
+    return advised_interval_s(measured, IntervalBounds(policy.min_interval_s, policy.max_interval_s, policy.every_s))
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Wishes:
 
     `stride`: steps until the next agreement. `proved`: it has seen a sound loss since the newest checkpoint; `doubted`: the first one since
     was none. `diverged`: the rank whose loss diverged, the first of them. `work_ms`: what a step takes on this rank by itself; the fastest
-    rank's. `uploading`: it does not know yet how the save under way ended.
+    rank's. `uploading`: it does not know yet how the save under way ended. `bad`: samples of it are bad that the others have to count.
     """
 
     save: bool = False
@@ -44,17 +44,18 @@ class Wishes:
     diverged: int | None = None
     work_ms: float | None = None
     uploading: bool = False
+    bad: bool = False
 
     def numbers(self) -> tuple[float, ...]:
-        plain = (self.save, self.stop, self.stride, self.proved, self.doubted, self.uploading)
+        plain = (self.save, self.stop, self.stride, self.proved, self.doubted, self.uploading, self.bad)
         return *map(float, plain), _negative(self.diverged), _negative(self.work_ms)
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> "Wishes":
-        save, stop, stride, proved, doubted, uploading, diverged, work = numbers
+        save, stop, stride, proved, doubted, uploading, bad, diverged, work = numbers
         first = None if math.isinf(diverged) else -int(diverged)
         fastest = None if math.isinf(work) else -work
-        return cls(save > 0, stop > 0, int(stride), proved > 0, doubted > 0, first, fastest, uploading > 0)
+        return cls(save > 0, stop > 0, int(stride), proved > 0, doubted > 0, first, fastest, uploading > 0, bad > 0)
 
 
 def _negative(number: float | None) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 from trainhouse.checkpointing.state import rng
 from trainhouse.events.model.parallelism import Parallelism
+from trainhouse.events.model.training import Training
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUseError
@@ -37,6 +38,7 @@ class FollowedLoop:
     """The loop of one `fit` or `train`, seen from the session."""
 
     def __init__(self, session: Session, settings: LoopSettings) -> None:
+        check_training(session.training)
         self.session = session
         self.randomness: dict[str, Any] | None = None
         self.finished = False
@@ -128,6 +130,17 @@ def check_layout(layout: Parallelism, trainer: str, tensor_parallel: bool = Fals
         raise InvalidUseError(
             f"parallelism: {', '.join(unused)}, but {trainer} trains each rank as a replica or a shard of one; lay the ranks out by dp and "
             "fsdp alone, or train by a loop of your own, as workers/examples/gpt.py does"
+        )
+
+
+def check_training(training: Training) -> None:
+    """Refuses settings that a trainer would not carry out: it has its own for all but determinism. Raises InvalidUseError."""
+    asked = sorted(training.model_copy(update={"deterministic": False, "accumulation": None}).model_dump(exclude_defaults=True))
+    asked += ["accumulation"] if training.global_batch is None and (training.accumulation or 1) > 1 else []
+    if asked:
+        raise InvalidUseError(
+            f"training.{asked[0]}: the trainer computes its steps by its own settings; give it there (TrainingArguments, Trainer(...)), "
+            "and leave it out of the spec"
         )
 
 

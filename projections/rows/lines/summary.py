@@ -9,6 +9,7 @@ from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped, Laun
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.checkpoint import (
     CheckpointCompleted,
+    CheckpointDeleted,
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
@@ -161,6 +162,11 @@ def _(event: CheckpointRestored) -> str:
 @_line.register
 def _(event: CheckpointPruned) -> str:
     return f"checkpoints {', '.join(map(str, event.commits))} removed by retention"
+
+
+@_line.register
+def _(event: CheckpointDeleted) -> str:
+    return f"checkpoint {event.commit} of step {event.step} deleted by {event.user}"
 
 
 @_line.register

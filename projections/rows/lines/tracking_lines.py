@@ -6,6 +6,7 @@ Holds: pure; never raises for a valid event.
 from functools import singledispatch
 
 from trainhouse.events.model.base import Event
+from trainhouse.events.model.dataset_drift import DatasetDriftMeasured
 from trainhouse.events.model.tracking import (
     ArtifactLogged,
     EnvironmentCaptured,
@@ -13,6 +14,7 @@ from trainhouse.events.model.tracking import (
     InputsLogged,
     ParametersLogged,
     TagsChanged,
+    TraceRecorded,
     TrackedRunBegun,
     TrackedRunChanged,
 )
@@ -55,6 +57,11 @@ def _(event: ArtifactLogged) -> str:
 
 
 @tracking_line.register
+def _(event: TraceRecorded) -> str:
+    return f"rank {event.rank} profiled for {event.steps} steps from step {event.first_step}: {event.path}, {event.size_bytes} bytes"
+
+
+@tracking_line.register
 def _(event: InputsLogged) -> str:
     return f"reads {', '.join(d.name for d in event.datasets[:SHOWN])}"
 
@@ -69,6 +76,14 @@ def _(event: EnvironmentCaptured) -> str:
 @tracking_line.register
 def _(event: ExperimentChanged) -> str:
     return f"experiment {event.name} {'made' if event.created else 'changed'} by {event.user}"
+
+
+@tracking_line.register
+def _(event: DatasetDriftMeasured) -> str:
+    shown = ", ".join(field.field for field in event.fields[: min(SHOWN, event.fields_drifted)])
+    against = "its predecessor" if event.predecessor else event.against_sha256[:12]
+    drifted = f"{event.fields_drifted} of {event.fields_compared} fields drifted"
+    return f"{event.dataset}@sha256:{event.sha256[:12]} against {against}: {drifted}{f': {shown}' if shown else ''}"
 
 
 def _some(pairs: dict[str, str]) -> str:

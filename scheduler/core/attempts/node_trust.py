@@ -10,9 +10,10 @@ from typing import Final
 from trainhouse.events import FailureBlamed, FailureCategory, NodeRestricted, Restriction
 from trainhouse.events.model.decisions import TrustChanged
 from trainhouse.events.model.evidence import MAX_BLAMES, NodeBlame, Probe, Trust
+from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.phases import Allotment
 from trainhouse.scheduler.core.state.draft import Draft
-from trainhouse.scheduler.core.state.records import TRAINHOUSE, Job, Node
+from trainhouse.scheduler.core.state.records import Job, Node
 
 HOUR_MS: Final = 3_600_000
 MAX_SUMMARY_CHARS: Final = 256

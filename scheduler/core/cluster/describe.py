@@ -22,7 +22,7 @@ def _block(shape: Shape, block: Block) -> str:
     if shape.milli < WHOLE:
         text = f"{shape.milli}/1000 of one device"
     elif shape.min_ranks and shape.min_ranks < shape.ranks:
-        text = f"{shape.min_ranks} to {shape.ranks} devices" + (f" in steps of {shape.step}" if shape.step > 1 else "")
+        text = f"{shape.min_ranks} to {shape.ranks} devices" + _steps(shape)
     else:
         text = f"{block.ranks} device{'' if block.ranks == 1 else 's'}"
     if block.types:
@@ -33,6 +33,12 @@ def _block(shape: Shape, block: Block) -> str:
     if each:
         text += f" with {' and '.join(each)} each"
     return f"{text} ({block.role})" if block.role else text
+
+
+def _steps(shape: Shape) -> str:
+    if shape.batch:
+        return f" in sizes that divide {shape.batch}"
+    return f" in steps of {shape.step}" if shape.step > 1 else ""
 
 
 def devices(count: int) -> str:

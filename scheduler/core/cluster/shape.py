@@ -3,7 +3,9 @@
 Holds: equal needs are equal shapes with equal hashes; a placement's parts are in rank order, and name each node once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import lcm
 
 WHOLE = 1000
@@ -31,7 +33,8 @@ class Shape:
 
     `require` and `prefer` name a topology level ("nvlink", "node", "rack", "pod"; "" for none): all ranks in one domain of it.
     `milli` < WHOLE: one rank on a share of a device. `min_ranks` < `ranks`: elastic; blocks then have one block only. `replica`: so many
-    ranks hold one replica of the model, and the size of the gang changes by whole ones.
+    ranks hold one replica of the model, and the size of the gang changes by whole ones. `batch` > 0: each size divides it, so that the gang
+    keeps its global batch.
     """
 
     pool: str
@@ -44,6 +47,7 @@ class Shape:
     spot: bool = True
     min_ranks: int = 0
     replica: int = 1
+    batch: int = 0
     _hash: int = field(init=False, compare=False, repr=False)
     ranks: int = field(init=False, compare=False, repr=False)
     """The whole gang; of an elastic one, the most that it takes."""
@@ -52,7 +56,7 @@ class Shape:
     elastic: bool = field(init=False, compare=False, repr=False)
     """Whether its size may change."""
     step: int = field(init=False, compare=False, repr=False)
-    """Ranks by which its size changes: whole groups, and whole replicas."""
+    """Ranks by which its size changes: whole groups, and whole replicas. With `batch` a size is a multiple of it, but not every one is."""
     hosted: bool = field(init=False, compare=False, repr=False)
     """Whether it asks for cpus or memory of its nodes."""
 
@@ -68,6 +72,7 @@ class Shape:
             self.spot,
             self.min_ranks,
             self.replica,
+            self.batch,
         )
         ranks = sum(b.ranks for b in self.blocks)
         object.__setattr__(self, "_hash", hash(key))
@@ -79,6 +84,11 @@ class Shape:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def sizes(self, least: int, most: int) -> Sequence[int]:
+        """Numbers of ranks that an elastic gang may have, from `least` to `most`, ascending."""
+        first = -(-least // self.step) * self.step
+        return _divisors(self.batch, first, most, self.step) if self.batch else range(first, most + 1, self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,11 @@ class Part:
     @property
     def ranks(self) -> int:
         return self.devices.bit_count()
+
+
+@lru_cache(maxsize=4096)
+def _divisors(number: int, first: int, most: int, step: int) -> tuple[int, ...]:
+    return tuple(size for size in range(first, most + 1, step) if number % size == 0)
 
 
 Placement = tuple[Part, ...]

@@ -46,7 +46,7 @@ def plan_elastic(book: Book, pool: str, now_ms: int) -> list[Action]:
 
 def _may_grow(book: Book, running: Running, pool: str, now_ms: int) -> bool:
     job, shape = running.job, running.job.shape
-    if shape.pool != pool or not shape.elastic or running.ranks + shape.step > shape.ranks:
+    if shape.pool != pool or not shape.elastic or not shape.sizes(running.ranks + 1, shape.ranks):
         return False
     if running.leaving_ms is not None or running.finishing or not job.preemptible or job.job_id in book.claims:
         return False
@@ -84,8 +84,8 @@ def _grown(book: Book, pool: str, running: Running, now_ms: int) -> Placement | 
     for job_id in sorted(book.reservations):
         avoid |= book.reservations[job_id].nodes
     most = shape.ranks
-    while most >= running.ranks + shape.step:
-        placement = trial.largest(shape, running.ranks + shape.step, most, avoid)
+    while sizes := shape.sizes(running.ranks + 1, most):
+        placement = trial.largest(shape, sizes[0], most, avoid)
         if placement is None or not _worth(book, pool, running, placement, now_ms):
             return None
         if not _over_quota(book, pool, running, placement):

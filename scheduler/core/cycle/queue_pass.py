@@ -292,5 +292,5 @@ def _sizes(shape: Shape, free: int) -> tuple[int, ...]:
     """Numbers of ranks to try, the most first: whole groups and replicas of the model."""
     if not shape.elastic:
         return (shape.ranks,)
-    between = max(shape.min_ranks, min(shape.ranks, free) // shape.step * shape.step)
-    return tuple(dict.fromkeys((shape.ranks, between, shape.min_ranks)))
+    between = shape.sizes(shape.min_ranks, min(shape.ranks, free))[-1:]
+    return tuple(dict.fromkeys((shape.ranks, *between, shape.min_ranks)))

@@ -41,17 +41,18 @@ class Trial:
         return place(self.cluster, shape, self.packing, ranks=ranks, avoid=avoid, only=only)
 
     def largest(self, shape: Shape, least: int, most: int, avoid: int = 0, only: int | None = None) -> Placement | None:
-        """The most ranks of an elastic gang that fit, in whole steps of its size, at least `least`; None: not even that.
+        """The most ranks of an elastic gang that fit, of the sizes that it may have, at least `least`, which is one; None: not even that.
 
         Found by bisection: where so many fit, fewer do (if a packing rule breaks that, the answer is still a valid one).
         """
         found = self.place(shape, least, avoid, only)
         if found is None:
             return None
-        low, high = 0, max(0, most - least) // shape.step
+        sizes = shape.sizes(least, most)
+        low, high = 0, max(0, len(sizes) - 1)
         while low < high:
             middle = (low + high + 1) // 2
-            placement = self.place(shape, least + middle * shape.step, avoid, only)
+            placement = self.place(shape, sizes[middle], avoid, only)
             if placement is None:
                 high = middle - 1
             else:

@@ -162,6 +162,7 @@ def order_of(job: Job) -> GangAllocated:
         master_address=a.master_address,
         master_port=a.master_port,
         restore_at_most=a.restore_at_most,
+        accepted_bad=a.accepted_bad,
     )
 
 

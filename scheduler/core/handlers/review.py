@@ -8,6 +8,7 @@ Never: frees a device; starts a job.
 from typing import Final
 
 from trainhouse.events import Envelope, Event, JobRejected, JobReviewed, ReviewAction, ReviewJob
+from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.phases import Cancelled, Checkpointing, Pending, StopCause, StopKind, Stopping, UnderReview
 from trainhouse.events.model.pool import ClaimDropped, StartUnreserved
 from trainhouse.events.wire.topics import DEAD_LETTERS
@@ -18,8 +19,8 @@ from trainhouse.scheduler.core.state.records import Job
 from trainhouse.scheduler.core.state.state import ScheduleState
 from trainhouse.scheduler.core.state.transitions import state_of
 
-PLATFORM: Final = "trainhouse"
-"""Whose a review is that follows an input which could not be handled."""
+BAD_SAMPLES_SINCE: Final = 15
+"""Level from which bad samples of a review are counted, a review may change their limit, and reports of shards are taken."""
 _MAX_REASON_CHARS: Final = 1024
 _DONE: Final = {
     ReviewAction.SEND: "sent to review",
@@ -33,7 +34,7 @@ def on_review(draft: Draft, envelope: Envelope) -> None:
     event = envelope.event
     assert isinstance(event, ReviewJob)
     job = draft.live(event.job_id)
-    refused = _why_not(job, event)
+    refused = _why_not(job, event) or _why_not_max_bad(draft, job, event)
     if job is None or refused:
         _refuse(draft, envelope, event, refused)
         return
@@ -46,12 +47,13 @@ def on_review(draft: Draft, envelope: Envelope) -> None:
             user=event.user,
             reason=event.reason,
             at_ms=draft.now_ms,
+            max_bad=event.max_bad,
         )
     )
     reason = _review_reason(event)
     match event.action:
         case ReviewAction.SEND:
-            _send(draft, job, reason)
+            send(draft, job, reason)
         case ReviewAction.GO_ON:
             assert isinstance(job.phase, UnderReview)
             draft.move(job.job_id, Pending(not_before_ms=job.phase.not_before_ms), reason)
@@ -62,12 +64,12 @@ def on_review(draft: Draft, envelope: Envelope) -> None:
 def after_failure(state: ScheduleState, event: Event, reason: str) -> ReviewJob | None:
     """The review of a job that an unmanageable input is about; None where it says nothing of the job as it is now."""
     job = state.jobs.get(str(getattr(event, "job_id", None) or ""))
-    if job is None or _leaves_for(job) is not None or isinstance(job.phase, Stopping | UnderReview):
+    if job is None or leaves_for(job) is not None or isinstance(job.phase, Stopping | UnderReview):
         return None
     if not _of_now(job, getattr(event, "epoch", None), getattr(event, "node_id", None)):
         return None
     text = f"{event.event_type} about it could not be handled, and is in {DEAD_LETTERS}: {reason}"[:_MAX_REASON_CHARS]
-    return ReviewJob(job_id=job.job_id, action=ReviewAction.SEND, user=PLATFORM, reason=text)
+    return ReviewJob(job_id=job.job_id, action=ReviewAction.SEND, user=TRAINHOUSE, reason=text)
 
 
 def _of_now(job: Job, epoch: int | None, node_id: str | None) -> bool:
@@ -76,7 +78,8 @@ def _of_now(job: Job, epoch: int | None, node_id: str | None) -> bool:
     return epoch in (None, job.epoch) and (node_id is None or any(p.node_id == node_id for p in gang))
 
 
-def _send(draft: Draft, job: Job, reason: str) -> None:
+def send(draft: Draft, job: Job, reason: str) -> None:
+    """Sends a live job to review; a gang that makes way for another leaves for the review instead."""
     cause = StopCause(kind=StopKind.REVIEW, reason=reason)
     phase = job.phase
     if isinstance(phase, Pending):
@@ -93,7 +96,7 @@ def _send(draft: Draft, job: Job, reason: str) -> None:
         ask_to_leave(draft, job, cause, unhurried_ms(draft, job))
 
 
-def _leaves_for(job: Job) -> StopKind | None:
+def leaves_for(job: Job) -> StopKind | None:
     """Returns the kind of stop for which its gang is being released, where the job then ends or goes to a review; else None."""
     phase = job.phase
     if not isinstance(phase, Checkpointing | Stopping) or phase.cause.kind.makes_way:
@@ -109,14 +112,27 @@ def _why_not(job: Job | None, event: ReviewJob) -> str:
     if event.action is not ReviewAction.SEND:
         if isinstance(job.phase, UnderReview):
             return ""
-        if _leaves_for(job) is StopKind.REVIEW:
+        if leaves_for(job) is StopKind.REVIEW:
             return f"it is {state} and still leaves its devices; ask again when it is NEEDS_REVIEW"
         instead = "; `trainhouse cancel` ends it" if event.action is ReviewAction.CANCEL else ""
         return f"it is {state}, not NEEDS_REVIEW{instead}"
-    if isinstance(job.phase, UnderReview) or _leaves_for(job) is StopKind.REVIEW:
+    if isinstance(job.phase, UnderReview) or leaves_for(job) is StopKind.REVIEW:
         return "it was sent to review already"
-    if _leaves_for(job) is not None:
+    if leaves_for(job) is not None:
         return f"its attempt is ending ({job.reason.partition(chr(10))[0][:200]}); ask again when it waits or runs"
+    return ""
+
+
+def _why_not_max_bad(draft: Draft, job: Job | None, event: ReviewJob) -> str:
+    """Returns the reason for which a job gets no other limit of bad samples; empty if it does, or none is named."""
+    if event.max_bad is None or job is None:
+        return ""
+    if draft.level < BAD_SAMPLES_SINCE:
+        return "an update is not finished; run `trainhouse upgrade finish --reason TEXT`, or leave max_bad out"
+    if event.action is not ReviewAction.GO_ON:
+        return "max_bad goes with go_on; leave it out"
+    if job.spec.data is None or job.spec.data.dataset is None:
+        return "it reads no published dataset, so that max_bad says nothing; leave it out"
     return ""
 
 

@@ -20,22 +20,33 @@ from trainhouse.events import (
     CancelJob,
     ChangeJob,
     ChangeProject,
+    DatasetVersionDeprecated,
+    DatasetVersionPublished,
+    DeprecateDataset,
     Event,
     EventId,
     JobAdmitted,
     JobId,
     JobRejected,
+    JobSpec,
     JobSubmitted,
     MovePool,
     PoolCreated,
     ProjectApplied,
+    PublishDataset,
+    QuarantineShard,
+    ReleaseShard,
     ReviewJob,
     SecretDeclared,
     SecretRemoved,
+    ShardQuarantined,
+    ShardReleased,
 )
+from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.resume_ref import parse_resume_from
 from trainhouse.events.model.routing import (
     ControlGrown,
+    DatasetNoted,
     EventSeen,
     JobDirected,
     JobsSettled,
@@ -51,6 +62,19 @@ from trainhouse.events.wire.envelope import Envelope, rfc3339
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.intake.bucket import take
+from trainhouse.scheduler.core.intake.datasets import (
+    deprecated_by,
+    published_by,
+    quarantined_by,
+    released_by,
+    resolved,
+    why_not_deprecated,
+    why_not_published,
+    why_not_quarantined,
+    why_not_released,
+    why_not_tagged,
+    why_not_usable,
+)
 from trainhouse.scheduler.core.intake.directory_effects import directory_effects
 from trainhouse.scheduler.core.intake.directory_fold import fold_directory, one_of
 from trainhouse.scheduler.core.intake.directory_state import (
@@ -93,6 +117,14 @@ _TAKEN = (
     | PoolCreated
     | ChangeProject
     | ProjectApplied
+    | PublishDataset
+    | DeprecateDataset
+    | DatasetVersionPublished
+    | DatasetVersionDeprecated
+    | QuarantineShard
+    | ReleaseShard
+    | ShardQuarantined
+    | ShardReleased
     | SecretDeclared
     | SecretRemoved
     | ControlGrown
@@ -102,10 +134,14 @@ _TAKEN = (
 SETTLES_SINCE: Final = 4
 # The level from which requests to move pools are passed on.
 MOVES_SINCE: Final = 5
+# The level from which versions of datasets are known, and specs may name them.
+DATASETS_SINCE: Final = 10
+# The level from which shards are quarantined.
+QUARANTINES_SINCE: Final = 11
 # Fields of a spec's checkpoint policy with the level from which a spec may name them: programs of before read no such spec.
-CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7}
-# The level from which a spec may say how a model is laid out over its ranks.
-LAYOUTS_SINCE: Final = 8
+CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_memory": 9}
+# The same of a spec's own fields.
+SPEC_FIELDS_SINCE: Final = {"parallelism": 8, "training": 9, "data.dataset": DATASETS_SINCE, "data.max_bad": QUARANTINES_SINCE}
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
@@ -119,11 +155,19 @@ class DirectoryMachine(Leveled):
     """
 
     name = "directory"
-    decide_version = 8
-    fold_version = 8
+    decide_version = 9
+    fold_version = 11
     lowest_level = 3
     formats = DIRECTORY_FORMATS
-    since: Mapping[str, int] = {JobsSettled.event_type: SETTLES_SINCE, ControlGrown.event_type: SETTLES_SINCE}
+    since: Mapping[str, int] = {
+        JobsSettled.event_type: SETTLES_SINCE,
+        ControlGrown.event_type: SETTLES_SINCE,
+        DatasetVersionPublished.event_type: DATASETS_SINCE,
+        DatasetVersionDeprecated.event_type: DATASETS_SINCE,
+        DatasetNoted.event_type: DATASETS_SINCE,
+        ShardQuarantined.event_type: QUARANTINES_SINCE,
+        ShardReleased.event_type: QUARANTINES_SINCE,
+    }
     passing: tuple[type[Event], ...] = ()
 
     def __init__(self, control_partitions: int = 1024, index: SettledJobs | None = None, settle_at: int = SETTLE_AT) -> None:
@@ -242,6 +286,14 @@ class _Turn:
                 self.project_asked(envelope, event)
             case ProjectApplied():
                 self.project_applied(event)
+            case PublishDataset() | DeprecateDataset():
+                self.dataset_asked(envelope, event)
+            case DatasetVersionPublished() | DatasetVersionDeprecated():
+                self.dataset_decided(event)
+            case QuarantineShard() | ReleaseShard():
+                self.shard_asked(envelope, event)
+            case ShardQuarantined() | ShardReleased():
+                self.shard_decided(event)
             case SecretDeclared() | SecretRemoved():
                 self.secret(envelope, event)
             case CancelJob() | ChangeJob():
@@ -319,9 +371,9 @@ class _Turn:
                 return f"job {event.job_id} exists with another spec; these fields differ: {', '.join(fields)}. Submit it under a new id"
             return ""
         later = [name for name, since in CHECKPOINT_FIELDS_SINCE.items() if self.level < since]
-        too_new = [f"checkpoint.{name}" for name in later if getattr(spec.checkpoint, name) is not None]
-        if self.level < LAYOUTS_SINCE and spec.parallelism is not None:
-            too_new.append("parallelism")
+        written = spec.checkpoint.model_dump() if later else {}  # without what is as it was before
+        too_new = [f"checkpoint.{name}" for name in later if name in written]
+        too_new += [name for name, since in SPEC_FIELDS_SINCE.items() if self.level < since and _field(spec, name) is not None]
         if too_new:
             return (
                 f"spec.{too_new[0]}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
@@ -342,7 +394,7 @@ class _Turn:
             if project is not None and not (state.pool_of(source) and state.belongs(source, project)):
                 return f"resume_from: project {project} has no job {source}"
         rule = rule_of(state.projects, spec.project)
-        return why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
+        return why_not_usable(state.datasets, spec) or why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
 
     def too_many(self, rule: ProjectApplied | None) -> str:
         """Returns the reason for which a project may submit no more just now; empty if it may."""
@@ -362,16 +414,17 @@ class _Turn:
         )
 
     def admit(self, envelope: Envelope, event: JobSubmitted) -> None:
-        spec = event.spec
+        # Ranks and tables get a version by its hash; fingerprint and spec_sha256 are the submission's, by which clients know their job.
+        spec = resolved(self.state.datasets, event.spec)
         admission = JobAdmitted(
             job_id=event.job_id,
             spec=spec,
-            spec_sha256=spec.sha256(),
+            spec_sha256=event.spec.sha256(),
             submission_id=envelope.id,
             submitted_at_ms=envelope.time_ms if envelope.time_ms is not None else self.now_ms,
         )
         partition = self.state.pools[spec.pool]
-        self.emit(JobDirected(pool=spec.pool, partition=partition, fingerprint=fingerprint(spec).hex(), admission=admission))
+        self.emit(JobDirected(pool=spec.pool, partition=partition, fingerprint=fingerprint(event.spec).hex(), admission=admission))
         for digest in self.state.held_of.get(event.job_id, ()):
             held = self.state.held[digest]
             if held.project not in (None, spec.project):
@@ -424,6 +477,9 @@ class _Turn:
         if pool is None or not self.state.belongs(event.job_id, envelope.project):
             reason = f"job {event.job_id} cannot be reviewed: there is no such job; check the id"
             self.reject(envelope.id, event.job_id, reason, envelope.project)
+        elif event.max_bad is not None and self.level < QUARANTINES_SINCE:
+            why = "an update is not finished; run `trainhouse upgrade finish --reason TEXT`, or leave max_bad out"
+            self.reject(envelope.id, event.job_id, f"job {event.job_id} cannot be reviewed: {why}", envelope.project)
         else:
             self.forward(envelope.id, pool, event)
 
@@ -475,6 +531,79 @@ class _Turn:
         known = self.state.projects.get(event.project.name)
         if known is None or known.version < event.version:
             self.emit(ProjectNoted(applied=event))
+
+    def dataset_asked(self, envelope: Envelope, event: PublishDataset | DeprecateDataset) -> None:
+        """A version to publish or to deprecate, decided by this partition alone."""
+        datasets = self.state.datasets
+        if self.level < DATASETS_SINCE:
+            why = "an update is not finished; run `trainhouse upgrade finish --reason TEXT`, then ask again"
+            self.reject(envelope.id, None, f"dataset {event.subject()}: {why}")
+        elif isinstance(event, DeprecateDataset):
+            facts = datasets.get(event.dataset, event.sha256)
+            if (refused := why_not_deprecated(datasets, event)) or facts is None:
+                self.reject(envelope.id, None, refused)
+            else:
+                self.emit(deprecated_by(event, facts.deprecated or event.reason, self.now_ms, resent=facts.deprecated is not None))
+        elif refused := why_not_published(datasets, event):
+            self.reject(envelope.id, None, refused)
+        else:
+            untagged = why_not_tagged(datasets, event)
+            semver = None if untagged else event.semver
+            known, resent = datasets.get(event.version.dataset, event.version.sha256), not datasets.is_news(event.version, semver)
+            self.emit(published_by(event, semver, self.now_ms, known, resent))
+            if untagged:
+                self.reject(envelope.id, None, untagged)
+
+    def require_level(self, event: Event) -> None:
+        """Raises UnexpectedInput below the level that an event of another partition needs."""
+        since = DirectoryMachine.since[event.event_type]
+        if self.level < since:
+            raise UnexpectedInput(f"{event.event_type}: the directory must be at level {since} before it; it is at {self.level}")
+
+    def dataset_decided(self, event: DatasetVersionPublished | DatasetVersionDeprecated) -> None:
+        """A version as the partition that decides about its dataset has said; what is known already changes nothing."""
+        datasets = self.state.datasets
+        self.require_level(event)
+        if isinstance(event, DatasetVersionDeprecated):
+            facts = datasets.get(event.dataset, event.sha256)
+            if facts is not None and facts.deprecated is None:
+                self.emit(DatasetNoted(deprecated=event))
+        elif datasets.is_news(event.version, event.semver) or (
+            event.quarantine is not None and event.quarantine.number > datasets.shard_changes(event.version.dataset, event.version.sha256)
+        ):
+            self.emit(DatasetNoted(published=event))
+
+    def shard_asked(self, envelope: Envelope, event: QuarantineShard | ReleaseShard) -> None:
+        """A shard to quarantine or to release, decided by this partition alone.
+
+        One that is in quarantine already is sent again to partitions that may have missed it. What the platform asks for itself nobody
+        waits for: its refusal is no record.
+        """
+        datasets = self.state.datasets
+        number = datasets.shard_changes(event.dataset, event.sha256) + 1
+        if self.level < QUARANTINES_SINCE:
+            refused = f"dataset {event.subject()}: an update is not finished; run `trainhouse upgrade finish --reason TEXT`, then ask again"
+        elif isinstance(event, ReleaseShard):
+            refused = why_not_released(datasets, event)
+        else:
+            refused = why_not_quarantined(datasets, event)
+        if refused:
+            if event.user != TRAINHOUSE:
+                self.reject(envelope.id, None, refused)
+        elif isinstance(event, ReleaseShard):
+            self.emit(released_by(event, number, self.now_ms))
+        else:
+            facts = datasets.get(event.dataset, event.sha256)
+            known = facts is not None and event.shard in facts.quarantined
+            self.emit(quarantined_by(event, number, self.now_ms, resent=known))
+
+    def shard_decided(self, event: ShardQuarantined | ShardReleased) -> None:
+        """A shard as the partition that decides about its dataset has said; what is no newer than what is known changes nothing."""
+        self.require_level(event)
+        facts = self.state.datasets.get(event.dataset, event.sha256)
+        if facts is not None and event.number > facts.shard_changes:
+            quarantined = isinstance(event, ShardQuarantined)
+            self.emit(DatasetNoted(quarantined=event) if quarantined else DatasetNoted(released=event))
 
     def grown(self, event: ControlGrown) -> None:
         """Pools may be given more partitions; the schedulers of those learn the limits of all projects."""
@@ -534,6 +663,14 @@ class _Turn:
             self.reject(envelope.id, None, f"secret {name}: {MAX_SECRETS} are declared already; remove one")
         elif known != event.grants:
             self.emit(event)
+
+
+def _field(spec: JobSpec, path: str) -> object:
+    """The value at a dotted path; None where a part of it is absent."""
+    value: object = spec
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def event_digest(envelope: Envelope) -> str:

@@ -1,13 +1,24 @@
 """Effects of a record of the directory: admitted jobs, requests and pools to the schedulers, refusals to the requester.
 
 Holds: each goes to the partition number of its pool; a project goes to every partition of admission, then to all who read, and its
-limits to every scheduler; a refusal is keyed by the id of the event that was refused.
+limits to every scheduler; so does a version of a dataset, without limits; a refusal is keyed by the id of the event that was refused.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from trainhouse.events import Event, JobRejected, JobState, JobStatus, PoolCreated, ProjectApplied
+from trainhouse.events import (
+    DatasetVersionDeprecated,
+    DatasetVersionPublished,
+    Event,
+    JobRejected,
+    JobState,
+    JobStatus,
+    PoolCreated,
+    ProjectApplied,
+    ShardQuarantined,
+    ShardReleased,
+)
 from trainhouse.events.model.routing import JobDirected, LimitsForwarded, RequestForwarded
 from trainhouse.events.wire import topics
 from trainhouse.scheduler.core.intake.directory_fold import request_of
@@ -30,12 +41,35 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
                 for partition in range(d.admission_partitions):
                     yield Effect(topics.ADMISSION, name, d, event_id, partition)
                 yield Effect(topics.PROJECTS, name, d, event_id)
+            case DatasetVersionPublished():
+                tag = f":{d.semver}" if d.semver is not None else ""
+                shards = f":shards-{d.quarantine.number}" if d.quarantine is not None else ""
+                yield from _of_dataset(d, f"dataset:{d.version.dataset}:{d.version.sha256}:published{tag}{shards}")
+            case DatasetVersionDeprecated():
+                yield from _of_dataset(d, f"dataset:{d.dataset}:{d.sha256}:deprecated")
+            case ShardQuarantined():
+                yield from _of_dataset(d, f"shard:{d.dataset}:{d.sha256}:{d.shard}:quarantined:{d.number}")
+            case ShardReleased():
+                yield from _of_dataset(d, f"shard:{d.dataset}:{d.sha256}:{d.shard}:released:{d.number}")
             case LimitsForwarded():
                 event_id = f"limits:{_in_id(d.limited.project)}:{d.limited.version}"
                 for partition in range(d.first_partition, d.control_partitions):
                     yield Effect(topics.CONTROL, str(partition), d.limited, f"{event_id}:{partition}", partition)
             case JobRejected():
                 yield Effect(topics.STATUS, d.submission_id, refusal(d), f"{d.submission_id[:480]}:rejected")
+
+
+def _of_dataset(
+    decided: DatasetVersionPublished | DatasetVersionDeprecated | ShardQuarantined | ShardReleased, event_id: str
+) -> Iterator[Effect]:
+    """To every partition of admission, then to all who read: a job that names a version which was read there comes after it.
+
+    What is sent again is for partitions that missed it; readers keep it as it was first.
+    """
+    for partition in range(decided.admission_partitions):
+        yield Effect(topics.ADMISSION, decided.subject(), decided, event_id, partition)
+    if isinstance(decided, ShardReleased) or not decided.resent:
+        yield Effect(topics.DATASETS, decided.subject(), decided, event_id)
 
 
 def _in_id(project: str) -> str:

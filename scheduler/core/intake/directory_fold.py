@@ -9,6 +9,8 @@ from trainhouse.events import (
     CancelJob,
     ChangeJob,
     CordonNode,
+    DatasetVersionDeprecated,
+    DatasetVersionPublished,
     DrainNode,
     Event,
     ForgetNodeKey,
@@ -20,10 +22,13 @@ from trainhouse.events import (
     ReviewJob,
     SecretDeclared,
     SecretRemoved,
+    ShardQuarantined,
+    ShardReleased,
     UncordonNode,
 )
 from trainhouse.events.model.routing import (
     ControlGrown,
+    DatasetNoted,
     EventSeen,
     JobDirected,
     JobsSettled,
@@ -75,6 +80,19 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
             state.put_project(decision)
         case ProjectNoted():
             state.put_project(decision.applied)
+        case DatasetVersionPublished():
+            state.datasets.put(decision.version, decision.semver)
+            if decision.quarantine is not None:
+                version, quarantine = decision.version, decision.quarantine
+                state.datasets.set_quarantine(version.dataset, version.sha256, quarantine.shards, quarantine.number)
+        case DatasetVersionDeprecated():
+            state.datasets.deprecate(decision.dataset, decision.sha256, decision.reason)
+        case ShardQuarantined() | ShardReleased():
+            state.datasets.change_shard(decision)
+        case DatasetNoted():
+            noted = decision.published or decision.deprecated or decision.quarantined or decision.released
+            if noted is not None:
+                fold_directory(state, now_ms, noted)
         case ControlGrown():
             state.control_partitions = decision.partitions
         case RequestHeld():

@@ -16,6 +16,7 @@ from trainhouse.events.model.bounds import read_stored
 from trainhouse.events.model.secret_names import SecretName
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.intake.bucket import Bucket
+from trainhouse.scheduler.core.intake.datasets import Datasets
 from trainhouse.scheduler.core.intake.fingerprint import entry_of, same_project, value_of
 from trainhouse.scheduler.core.intake.origins import Origins
 from trainhouse.scheduler.core.intake.request_ids import AskedIds
@@ -77,6 +78,7 @@ class DirectoryState:
     origins: Origins = field(default_factory=Origins)
     asked: AskedIds = field(default_factory=AskedIds)
     control_partitions: int | None = None
+    datasets: Datasets = field(default_factory=Datasets)
 
     def fork(self) -> "DirectoryState":
         """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
@@ -97,6 +99,7 @@ class DirectoryState:
             self.origins.fork(),
             self.asked.fork(),
             self.control_partitions,
+            self.datasets.fork(),
         )
 
     def job(self, job_id: str) -> bytes | None:
@@ -201,6 +204,7 @@ def capture_directory(state: DirectoryState) -> Callable[[], bytes]:
     kept = DirectoryState(state.partition, dict(state.pools), dict(state.jobs), dict(state.held), seen=dict(state.seen))
     kept.projects, kept.buckets, kept.secrets, kept.settled = dict(state.projects), dict(state.buckets), dict(state.secrets), state.settled
     kept.control_partitions = state.control_partitions
+    kept.datasets = state.datasets.fork()
     kept.origins, kept.asked = state.origins.copy(), state.asked.copy()
     return lambda: _written(kept)
 
@@ -216,6 +220,7 @@ def _written(state: DirectoryState) -> bytes:
             "held": [_held_json(digest, held) for digest, held in state.held.items()],
             "seen": [d.hex() for d in state.seen],
             **({"secrets": [[n.project, n.name, grants] for n, grants in sorted(state.secrets.items())]} if state.secrets else {}),
+            **({"datasets": datasets} if (datasets := state.datasets.dump()) else {}),
             **({"control_partitions": state.control_partitions} if state.control_partitions is not None else {}),
         }
         | _projects_json(state)
@@ -244,6 +249,7 @@ def load_directory(data: bytes, index: SettledJobs, fetch: Fetch) -> DirectorySt
     state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
     state.control_partitions = raw.get("control_partitions")
     state.secrets = {SecretName(project, name): tuple(grants) for project, name, grants in raw.get("secrets", ())}
+    state.datasets = Datasets.load(raw.get("datasets", {}))
     state.origins = Origins.load(raw.get("origins", []))
     state.asked = AskedIds.load(raw.get("asked", []))
     return state

@@ -12,6 +12,7 @@ from typing import get_args
 from trainhouse.events import (
     ChangeProject,
     DeadLetter,
+    DeprecateDataset,
     Envelope,
     EventId,
     InvalidEvent,
@@ -20,6 +21,9 @@ from trainhouse.events import (
     JobStatus,
     JobSubmitted,
     PoolCreated,
+    PublishDataset,
+    QuarantineShard,
+    ReleaseShard,
     SecretDeclared,
     SecretRemoved,
     envelope_of,
@@ -38,7 +42,7 @@ from trainhouse.scheduler.core.protocol.publication import Outgoing, set_aside
 
 SOURCE = "trainhouse/intake"
 # A client waits for an answer under the event's id, though it is about no job.
-_ANSWERED = frozenset({ChangeProject.event_type, *(cls.event_type for cls in get_args(PoolRequest))})
+_ANSWERED = frozenset(cls.event_type for cls in (ChangeProject, PublishDataset, DeprecateDataset, ReleaseShard, *get_args(PoolRequest)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
         raise InvalidEvent(f"{envelope.type} does not belong on {arrived.topic}; send one of {allowed}", **_hints(envelope))
     sent = envelope  # with its id as it was sent: a refusal puts the project before it
     envelope = vouched(envelope, arrived.project)
-    if isinstance(envelope.event, ChangeProject):
+    if isinstance(envelope.event, ChangeProject | PublishDataset | DeprecateDataset | QuarantineShard | ReleaseShard):
         # How many partitions must know of it is intake's to say.
         envelope = replace(envelope, event=envelope.event.model_copy(update={"admission_partitions": admission_partitions}))
     time_ms = envelope.time_ms if envelope.time_ms is not None else min(max(arrived.timestamp_ms, 0), LATEST_MS) or now_ms

@@ -12,7 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
-from trainhouse.events import Envelope, Event, EventId, InvalidEvent, envelope_of
+from trainhouse.events import (
+    DatasetVersionDeprecated,
+    DatasetVersionPublished,
+    Envelope,
+    Event,
+    EventId,
+    InvalidEvent,
+    ShardQuarantined,
+    ShardReleased,
+    envelope_of,
+)
 from trainhouse.events.model.dead_letter import MAX_KEPT_BYTES
 from trainhouse.events.model.handover import MovePool, PoolPart, RedirectedInput
 from trainhouse.events.model.upgrade import LevelRaised, UpgradeFinished
@@ -28,6 +38,7 @@ from trainhouse.scheduler.core.protocol.machine import Machine
 
 S = TypeVar("S")
 SOURCE: Final = "trainhouse/owner"
+_FromElsewhere = PoolPart | DatasetVersionPublished | DatasetVersionDeprecated | ShardQuarantined | ShardReleased
 # What an input that another partition passed on is larger by.
 MOST_WRAPPED_BYTES: Final = 4096
 # How far the journal time of the partition that a pool comes from may be ahead of this one's clock.
@@ -151,11 +162,21 @@ class Proposer(Generic[S]):
         record = self._record(folded, folded.now_ms, (), (decision,), published_up_to)
         return self._written(folded, replace(record, fold_version=finished.level))
 
-    def _raised_for(self, folded: Folded[S], part: PoolPart, level: int, published_up_to: int) -> Written:
-        """A pool comes from a partition whose update is finished, and it is finished for all; here the level was not raised yet."""
-        reason = f"pool {part.pool} comes from partition {part.from_partition}, where the update to level {level} is finished"
-        finished = UpgradeFinished(journal=self.machine.name, level=level, reason=reason, user="trainhouse", at_ms=part.at_ms)
-        return self.raised(folded, finished, published_up_to)
+    def _raised_for(self, folded: Folded[S], batch: Sequence[Pending], published_up_to: int) -> Written | None:
+        """The record that raises the level for what comes from a partition where it was raised; None: nothing does, or it was here too.
+
+        An update that is finished for one partition is finished for all.
+        """
+        for event in map(_event_of, batch):
+            if not isinstance(event, _FromElsewhere):
+                continue
+            level = min(self.machine.since.get(event.event_type, 0), self.machine.fold_version)
+            if self.level(folded) < level:
+                about, at_ms = _from_elsewhere(event)
+                reason = f"{about}, where the update to level {level} is finished"
+                finished = UpgradeFinished(journal=self.machine.name, level=level, reason=reason, user="trainhouse", at_ms=at_ms)
+                return self.raised(folded, finished, published_up_to)
+        return None
 
     def claim(self, folded: Folded[S], published_up_to: int) -> Written:
         """An empty record that says who owns the partition. Time stands still in it, and the machine never sees it."""
@@ -191,8 +212,8 @@ class Proposer(Generic[S]):
             batch, marks, tick = batch[:1], (), False
         batch = _to_next_move(batch)
         parts = [e for p in batch if isinstance(e := _event_of(p), PoolPart)]
-        if parts and self.level(folded) < (level := min(self.machine.since.get(PoolPart.event_type, 0), self.machine.fold_version)):
-            return self._raised_for(folded, parts[0], level, published_up_to)
+        if raising := self._raised_for(folded, batch, published_up_to):
+            return raising
         # One that is further ahead is no partition's time.
         now_ms = max(folded.now_ms, clock_ms, *(p.at_ms for p in parts if p.at_ms - clock_ms <= MOST_AHEAD_MS))
         while True:
@@ -300,6 +321,21 @@ def _first_event(redirected: RedirectedInput) -> Event | None:
 
 def _event_of(item: Pending) -> Event | None:
     return item.item.envelope.event if item.item.envelope is not None else None
+
+
+def _from_elsewhere(event: _FromElsewhere) -> tuple[str, int]:
+    """Origin of an event of another partition, as a reason names it, and its time."""
+    match event:
+        case PoolPart():
+            return f"pool {event.pool} comes from partition {event.from_partition}", event.at_ms
+        case DatasetVersionPublished():
+            return f"{event.version.name} was published by a partition", event.published_at_ms
+        case DatasetVersionDeprecated():
+            return f"{event.dataset}@sha256:{event.sha256} was deprecated by a partition", event.deprecated_at_ms
+        case ShardQuarantined():
+            return f"shard {event.shard} of {event.dataset} was quarantined by a partition", event.quarantined_at_ms
+        case ShardReleased():
+            return f"shard {event.shard} of {event.dataset} was released by a partition", event.released_at_ms
 
 
 def _error_reason(what: str, error: Exception) -> str:

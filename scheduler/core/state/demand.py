@@ -30,6 +30,7 @@ def shape_of(spec: JobSpec, prefer: str = "", isolated: bool = False) -> Shape:
         spot=spec.placement.spot,
         min_ranks=gang.min_ranks if gang.min_ranks is not None and gang.min_ranks < gang.ranks else 0,
         replica=spec.parallelism.replica_ranks if spec.parallelism is not None else 1,
+        batch=spec.ranks_of_batch if gang.least_ranks < gang.ranks else 0,
     )
 
 

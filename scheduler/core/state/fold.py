@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainhouse.events import Event, FailureBlamed, GangAllocated, JobReviewed, JobStatus, PoolCreated, ProjectLimited
+from trainhouse.events import Event, FailureBlamed, GangAllocated, JobReviewed, JobStatus, PoolCreated, ProjectLimited, ReviewAction
+from trainhouse.events.model.bad_shard import BadShardNoted
 from trainhouse.events.model.decisions import (
     CheckpointNoted,
     EvidenceFound,
@@ -151,6 +152,7 @@ def _requeued(state: ScheduleState, now_ms: int, d: JobRequeued) -> None:
     if d.restore_at_most is not None:
         fields["commits"] = tuple(c for c in state.job(d.job_id).commits if c <= d.restore_at_most)
     expected_ms = state.book.estimates.expected(kin_of(state.job(d.job_id).spec), d.tally.ran_ms)
+    fields["bad_shards"] = ()
     _change(state, now_ms, d.job_id, **fields, allotment=None, running_at_ms=None, waits_since_ms=now_ms, expected_ms=expected_ms)
 
 
@@ -167,6 +169,7 @@ def _allocated(state: ScheduleState, now_ms: int, d: GangAllocated) -> None:
         master_port=d.master_port,
         allocated_at_ms=now_ms,
         restore_at_most=d.restore_at_most,
+        accepted_bad=d.accepted_bad,
     )
     # Its holds come first: what the book says of a running job is where its devices are.
     for part in d.placements:
@@ -185,7 +188,7 @@ def _allocated(state: ScheduleState, now_ms: int, d: GangAllocated) -> None:
     state.drop_claim(d.job_id)
     state.drop_reservation(d.job_id)
     ran_on = tuple(sorted({*state.job(d.job_id).ran_on, *(p.node_id for p in d.placements)}))
-    begun = {"epoch": d.epoch, "allotment": allotment, "allocated_at_ms": now_ms, "ran_on": ran_on}
+    begun = {"epoch": d.epoch, "allotment": allotment, "allocated_at_ms": now_ms, "ran_on": ran_on, "bad_samples": None}
     _change(state, now_ms, d.job_id, phase=Scheduled(), reason="", **begun)
 
 
@@ -233,6 +236,27 @@ def _evidence(state: ScheduleState, now_ms: int, d: EvidenceFound) -> None:
 def _blamed(state: ScheduleState, now_ms: int, d: FailureBlamed) -> None:
     failure = JobFailure(at_ms=d.at_ms, category=d.category, fingerprint=d.fingerprint, node_id=d.node_id, mine=d.mine, hang=d.hang)
     _change(state, now_ms, d.job_id, past=(*state.job(d.job_id).past, failure)[-MAX_PAST:])
+
+
+def _bad_shard(state: ScheduleState, now_ms: int, d: BadShardNoted) -> None:
+    job = state.job(d.report.job_id)
+    _change(state, now_ms, job.job_id, bad_shards=(*job.bad_shards, d.report.shard))
+
+
+def _reviewed(state: ScheduleState, now_ms: int, d: JobReviewed) -> None:
+    """Letting a job go on accepts the bad samples for which it was sent to review, not those of an earlier one.
+
+    Another limit replaces the spec's, so that each order of a gang carries it.
+    """
+    job = state.job(d.job_id)
+    if d.action is ReviewAction.SEND:
+        if job.bad_samples != d.bad_samples:
+            _change(state, now_ms, d.job_id, bad_samples=d.bad_samples)
+    elif d.action is ReviewAction.GO_ON and job.bad_samples is not None:
+        _change(state, now_ms, d.job_id, bad_samples=None, accepted_bad=job.bad_samples)
+    if d.max_bad is not None and job.spec.data is not None:
+        data = job.spec.data.model_copy(update={"max_bad": d.max_bad})
+        _change(state, now_ms, d.job_id, spec=job.spec.model_copy(update={"data": data}))
 
 
 def _policy(state: ScheduleState, now_ms: int, d: PolicyApplied) -> None:
@@ -308,6 +332,8 @@ _STEPS: dict[type[Event], Callable[[ScheduleState, int, Any], None]] = {
     CheckpointNoted: _checkpoint,
     EvidenceFound: _evidence,
     FailureBlamed: _blamed,
+    BadShardNoted: _bad_shard,
+    JobReviewed: _reviewed,
     PolicyApplied: _policy,
     ProjectLimited: _limited,
     ChangeRefused: _refused,

@@ -4,7 +4,6 @@ Holds: equal histories give equal records; tuples are sorted where order means n
 """
 
 from enum import StrEnum
-from typing import Final
 
 from pydantic import Field
 
@@ -23,14 +22,12 @@ from trainhouse.events import (
     PoolName,
     Restriction,
 )
+from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.decisions import Hold
 from trainhouse.events.model.evidence import JobFailure, Trust
+from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.node import AttemptRef, NodeIsolation
 from trainhouse.events.model.phases import Allotment, Pending, Phase, Progress, Tally
-from trainhouse.events.model.spec import is_absent, is_no
-
-TRAINHOUSE: Final = "trainhouse"
-"""By whom a node is restricted where no person asked for it."""
 
 
 class Job(Model):
@@ -42,6 +39,8 @@ class Job(Model):
     away from `avoid_nodes` if it can, and begins from no newer commit than `restore_at_most`. `ran_on`: all nodes that its
     attempts were given, by name; they report checkpoints also when the attempt is over. `status_seq`: the highest number that a status of
     it may have; statuses without a record of their own are numbered from `live_seq` + 1 on (see `status`), None: there are none.
+    `bad_shards`: those that its present attempt could not read. `bad_samples`: so many sent it to review; `accepted_bad`: so many were
+    accepted by letting it go on.
     """
 
     job_id: JobId
@@ -75,6 +74,14 @@ class Job(Model):
     avoid_nodes: tuple[NodeId, ...] = ()
     restore_at_most: int | None = None
     ran_on: tuple[NodeId, ...] = ()
+    bad_shards: tuple[str, ...] = Field((), exclude_if=is_absent)
+    bad_samples: int | None = Field(None, exclude_if=is_absent)
+    accepted_bad: int | None = Field(None, exclude_if=is_absent)
+
+    @property
+    def quarantined(self) -> tuple[str, ...]:
+        """Shards of its version that were in quarantine when it was admitted."""
+        return () if self.spec.data is None else self.spec.data.quarantined
 
     @property
     def pool(self) -> PoolName:

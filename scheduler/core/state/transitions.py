@@ -27,7 +27,7 @@ _RETRY = "the attempt failed or its node was lost; a retry, with attempt + 1"
 _CANCEL = "cancelled"
 _EXITED = "every rank exited with code 0"
 _END = "a failure, and no retry is left; or the limit of run time"
-_REVIEW = "a person sent it to review, or its input could not be handled; its gang is released"
+_REVIEW = "a person sent it to review, too many of its samples are bad, or its input could not be handled; its gang is released"
 _WAY = "its gang is released: for another job, a move, another size, or a node that is drained"
 
 TRANSITIONS: Final[tuple[tuple[JobState, JobState, str], ...]] = (

@@ -18,7 +18,7 @@ from trainhouse.events.bus.kafka import committed
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import CONTROL
+from trainhouse.events.wire.topics import CONTROL, DATASETS
 from trainhouse.scheduler.core.errors import FencedError, LogUnavailableError
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.cancellation import apart
@@ -127,7 +127,9 @@ class KafkaPublisher:
         """Returns when all is acked, or the transaction is committed."""
         try:
             if self._transactional_id is None:
-                await self._send_all(batch)
+                # A version is announced once every partition of admission has it: a job that names it then comes after.
+                await self._send_all([out for out in batch if out.topic != DATASETS])
+                await self._send_all([out for out in batch if out.topic == DATASETS])
                 return
             await self._send_in_turn([out for out in batch if out.topic == CONTROL])
             await self._producer.begin_transaction()

@@ -6,7 +6,6 @@ Run as `checkpoint_stall.py RANK PORT FOLDER SAVES`; rank 0 prints one JSON line
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import time
@@ -19,31 +18,22 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from tests.bench.scripts.sharded_state import joined
 from tests.support.fakes.folder_store import FolderObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
-WIDTH, LAYERS = 1024, 32
+LAYERS = 32
 
 
 def main() -> None:
     rank, port, folder, saves = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
     store = FolderObjectStore(folder / f"rank-{rank}")
     helper = UploadHelper(store)  # as a session does: before there is a thread
-    torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": str(rank), "WORLD_SIZE": "2"}
-    dist.init_process_group("gloo")
-    model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
-    for layer in model:
-        fully_shard(layer)
-    fully_shard(model)
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.randn(2, WIDTH)).sum().backward()
-    optimizer.step()
+    model, optimizer = joined(rank, port, LAYERS)
     answer: dict[str, Any] = {"state_mb": _bytes(model, optimizer) * 2 / 1e6, "memcpy_ms": _memcpy_ms(model, optimizer, saves)}
     answer |= _ours(helper, store, model, optimizer, saves)
     helper.close()

@@ -17,9 +17,10 @@ from tests.unit.workers.session.test_session_boundary import ask
 from trainhouse import workers
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.events.model.parallelism import Parallelism
+from trainhouse.events.model.training import Training
 from trainhouse.workers import TrainhousePlugin
 from trainhouse.workers.session import EXIT_STOPPED, InvalidUseError, Session, Stopped
-from trainhouse.workers.trainers.followed_loop import check_layout
+from trainhouse.workers.trainers.followed_loop import check_layout, check_training
 from trainhouse.workers.trainers.libraries import LIGHTNING, check
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -347,6 +348,17 @@ def test_a_layout_that_would_train_as_replicas_is_refused() -> None:
         check_layout(Parallelism(tp=2, pp=2), "Trainer")
     with pytest.raises(InvalidUseError, match=r"parallelism: pp = 2, but Trainer"):
         check_layout(Parallelism(tp=2, pp=2), "Trainer", tensor_parallel=True)
+
+
+def test_training_settings_that_the_trainer_would_not_carry_out_are_refused() -> None:
+    check_training(Training(deterministic=True).at(2))
+    for asked, name in (
+        ({"precision": "bf16"}, "precision"),
+        ({"accumulation": 2}, "accumulation"),
+        ({"global_batch": 2, "micro_batch": 1}, "global"),
+    ):
+        with pytest.raises(InvalidUseError, match=f"training.{name}.*by its own settings; give it there"):
+            check_training(Training.model_validate(asked).at(1))
 
 
 def test_checkpoints_of_lightnings_own_are_left_and_said_once(whole: FollowedRuns, capfd: Any) -> None:

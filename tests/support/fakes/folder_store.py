@@ -91,3 +91,10 @@ class FolderObjectStore:
         part = self._objects / f".{uuid.uuid4().hex}"
         part.write_bytes(body)
         return part
+
+
+class UnreadableStore(FolderObjectStore):
+    """A store that no other process can open."""
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        raise LookupError("no such store here")

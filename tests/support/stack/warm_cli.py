@@ -149,6 +149,8 @@ def _become(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    import gc
+
     # What most commands use when they do something, beside what makes their list.
     import confluent_kafka.admin  # noqa: F401
     import httpx  # noqa: F401
@@ -160,5 +162,8 @@ if __name__ == "__main__":
     from trainhouse.cli.main import build, main
 
     build()
+    # Looks for cycles, the last one at a command's end included, would copy each page of what was imported.
+    gc.collect()
+    gc.freeze()
     _serve(sys.argv[1])
     main()

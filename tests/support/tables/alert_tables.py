@@ -96,12 +96,14 @@ def beat(
     job: str = "",
     step: int | None = 10,
     waited_s: float = 0.0,
+    stalled_s: float = 0.0,
     spool_bytes: int = 0,
 ) -> NodeHeartbeat:
     """A node's heartbeat: `used` is the utilization of its devices, all of which the job's ranks hold."""
     devices = dict(used or {})
     ranks = [
-        {"rank": n, "device_id": d, "pid": 1, "state": "RUNNING", "step": step, "data_wait_s": waited_s} for n, d in enumerate(devices)
+        {"rank": n, "device_id": d, "pid": 1, "state": "RUNNING", "step": step, "data_wait_s": waited_s, "save_stall_s": stalled_s}
+        for n, d in enumerate(devices)
     ]
     part = [{"job_id": job, "attempt": 1, "epoch": 1, "ranks": ranks}] if job else []
     return NodeHeartbeat.model_validate(

@@ -11,7 +11,7 @@ import torch
 from tests.support.core_world import spec as spec_of
 from tests.unit.workers.agent.test_agent_parts import gang
 from tests.unit.workers.session.test_session_boundary import SavedInMemory, lines, session_of
-from trainhouse.checkpointing.interval import IntervalBounds, Measured, advise
+from trainhouse.checkpointing.interval import IntervalBounds, Measured, advised_interval_s
 from trainhouse.events.model.ids import Epoch
 from trainhouse.events.model.spec import CheckpointPolicy, JobSpec
 from trainhouse.projections.rows.lines.summary import summarize
@@ -27,7 +27,7 @@ DEAR = Measured(save_cost_s=1e5)
 
 def test_the_default_is_ten_minutes() -> None:
     assert interval_s(CheckpointPolicy(), DEAR) == 600
-    assert advise(DEAR, IntervalBounds()).interval_s == 600
+    assert advised_interval_s(DEAR, IntervalBounds()) == 600
 
 
 def test_it_counts_for_a_policy_of_steps_too() -> None:

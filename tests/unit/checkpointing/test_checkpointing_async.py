@@ -18,7 +18,7 @@ import psutil
 import pytest
 import torch
 
-from tests.support.fakes.folder_store import FolderObjectStore
+from tests.support.fakes.folder_store import FolderObjectStore, UnreadableStore
 from tests.support.waiting import until
 from trainhouse.checkpointing.chain.commits import head, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
@@ -245,13 +245,6 @@ def test_a_module_in_the_working_folder_does_not_shadow_the_librarys(
         saving.train()
         at.save(saving.state, {}, step, float(step))
     assert saving.saved_steps() == [2, 3, 4, 5, 6], "one death costs one save"
-
-
-class UnreadableStore(FolderObjectStore):
-    """A store that no other process can open."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        raise LookupError("no such store here")
 
 
 def test_processes_that_end_at_once_are_given_up_and_this_one_uploads(

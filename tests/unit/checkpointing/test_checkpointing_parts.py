@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.profiles import examples
@@ -56,6 +56,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 @given(st.dictionaries(st.text(alphabet="ab.[]\\", max_size=3), NESTED, max_size=4))
+@example({"": {"": {True: "tensor"}, True: "tensor"}})
 @settings(max_examples=examples(60))
 def test_apart_and_together_is_the_same(shape: dict[str, Any]) -> None:
     made: list[torch.Tensor] = []

@@ -16,8 +16,18 @@ from tests.support.manifests import bare_manifest
 from tests.support.profiles import examples
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, prefix_of
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key, head, read_entry, tombstone
-from trainhouse.checkpointing.chain.manifest import LOSS, Manifest, Pruned, encode
-from trainhouse.checkpointing.chain.references import USED_BY, ReferenceReader, References, given_up, references, tag, untag, used_by_key
+from trainhouse.checkpointing.chain.manifest import LOSS, Deletion, Manifest, Pruned, encode
+from trainhouse.checkpointing.chain.references import (
+    USED_BY,
+    ReferenceReader,
+    References,
+    given_up,
+    references,
+    tag,
+    tagged,
+    untag,
+    used_by_key,
+)
 from trainhouse.checkpointing.chain.restore_candidates import Candidates
 from trainhouse.checkpointing.chain.retention import Pruner, RetentionPolicy, delete, sweep
 from trainhouse.checkpointing.errors import HeldError, InvalidStateError, NoCheckpointError, ObjectStoreRefusedError
@@ -26,6 +36,7 @@ from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 from trainhouse.events.model.resume_ref import ResumeFrom
 
 GRACE_S = 3600.0
+BY = Deletion(user="ada", at_ms=1)
 POLICY = RetentionPolicy(keep_last=1, keep_best=1)
 JOBS = ("a", "b")
 CHILDREN = ("b", "c", "d")
@@ -197,7 +208,7 @@ class World:
             self.held[key] = chosen.commit
 
     def delete(self, job: str, commit: int) -> None:
-        delete(self.objects, job, commit, ended=False)
+        delete(self.objects, job, commit, ended=False, by=BY)
 
     def sweep(self) -> None:
         sweep(self.objects, GRACE_S)
@@ -308,6 +319,31 @@ def test_a_tag_that_retention_meets_in_the_same_instant_is_kept() -> None:
         world.check(live=True)
 
 
+@pytest.mark.parametrize("before", [None, 2])
+def test_a_deletion_wins_over_a_tag_of_the_same_instant(before: int | None) -> None:
+    """A list would show one that is put back as deleted for ever."""
+    for call in range(6):
+        world = World()
+        if before is not None:
+            tag(world.objects, "a", "x", before)
+        deleted: list[Pruned] = []
+
+        def remove(world: World = world, deleted: list[Pruned] = deleted) -> None:
+            try:
+                deleted.append(delete(world.objects, "a", 1, ended=True, by=BY))
+            except HeldError:
+                pass
+
+        world.objects.before_calls({call: remove})
+        try:
+            tag(world.objects, "a", "x", 1)
+            assert not deleted
+        except NoCheckpointError:
+            assert deleted and tagged(world.objects, "a", "x") == before
+        world.objects.before_calls({})
+        assert (1 in live(world)) != bool(deleted), call
+
+
 def test_one_who_began_from_a_checkpoint_as_retention_was_killed_begins_from_it_again() -> None:
     world = World()
     world.save("a", 4)
@@ -339,7 +375,31 @@ def test_an_unreadable_reference_keeps_all_of_its_job(content: bytes) -> None:
     sweep(world.objects, GRACE_S)
     assert all(isinstance(read_entry(world.objects, "a", n), Manifest) for n in (1, 2, 3))
     with pytest.raises(HeldError, match="untag a used-by:c"):
-        delete(world.objects, "a", 1, ended=True)
+        delete(world.objects, "a", 1, ended=True, by=BY)
+
+
+@pytest.mark.parametrize("refused", ["get", "put"])
+def test_where_its_reference_is_refused_a_job_begins_from_another_all_the_same_and_is_warned(
+    refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by an agent from before references: training goes on, and retention may give the checkpoint up."""
+    world = World()
+    world.save("a", 4)
+    allowed = getattr(world.objects, refused)
+
+    def judged(key: str, *body: Body) -> object:
+        if key == used_by_key("a", "c"):
+            raise ObjectStoreRefusedError(f"{refused} is not among the rights of job c")
+        return allowed(key, *body)
+
+    monkeypatch.setattr(world.objects, refused, judged)
+    with pytest.warns(UserWarning, match=f"a@3 is not kept for as long as c needs it: {refused} is not among the rights of job c"):
+        chosen = Candidates(world.objects, "c", ResumeFrom(JobId("a"), 3)).next()
+    assert chosen is not None and chosen.commit == 3 and not references(world.objects, "a").by_commit
+    assert 3 in Pruner(world.objects, "a").prune(POLICY).commits
+    if refused == "get":
+        with pytest.raises(NoCheckpointError):
+            Candidates(world.objects, "c", ResumeFrom(JobId("a"), 3)).next()
 
 
 class CountingStore(MemoryObjectStore):
@@ -381,7 +441,9 @@ def test_a_long_reference_is_unreadable_and_not_read() -> None:
     objects = CountingStore(Clock())
     objects.put(used_by_key("a", "c"), b'{"commit":1}' + b" " * 1012)
     objects.put(used_by_key("a", "d"), b'{"commit":1}' + b" " * 1013)
-    assert references(objects, "a") == References({1: (f"{USED_BY}c",)}, (f"{USED_BY}d",))
+    found = references(objects, "a")
+    assert found == References({1: (f"{USED_BY}c",)}, (f"{USED_BY}d",))
+    assert found.rows == [{"commit": None, "name": f"{USED_BY}d"}, {"commit": 1, "name": f"{USED_BY}c"}]
     assert objects.read == [used_by_key("a", "c")]
 
 
@@ -404,16 +466,60 @@ def test_what_is_referred_to_is_not_deleted_nor_what_a_restart_begins_from() -> 
     tag(world.objects, "a", "paper", 1)
     Candidates(world.objects, "c", ResumeFrom(JobId("a"), 1)).next()
     with pytest.raises(HeldError, match=r"a@1: kept by paper, used-by:c;.*untag a paper`; `trainhouse checkpoint untag a used-by:c"):
-        delete(world.objects, "a", 1, ended=True)
+        delete(world.objects, "a", 1, ended=True, by=BY)
     with pytest.raises(HeldError, match="trainhouse cancel a"):
-        delete(world.objects, "a", 3, ended=False)
-    assert delete(world.objects, "a", 3, ended=True).commit == 3 and delete(world.objects, "a", 2, ended=True).commit == 2
-    for commit in (0, 2, 7):
+        delete(world.objects, "a", 3, ended=False, by=BY)
+    assert delete(world.objects, "a", 3, ended=True, by=BY).commit == 3 and delete(world.objects, "a", 2, ended=True, by=BY).commit == 2
+    for commit in (0, 7):
         with pytest.raises(NoCheckpointError):
-            delete(world.objects, "a", commit, ended=True)
+            delete(world.objects, "a", commit, ended=True, by=BY)
     world.wait(2)
     assert sweep(world.objects, GRACE_S).chunks == 2
     world.check()
+
+
+def test_a_deletion_that_was_cut_off_is_finished_by_the_same_command() -> None:
+    world = World()
+    first = delete(world.objects, "a", 2, ended=True, by=BY)
+    assert (first.commit, first.step, first.deletion) == (2, 2, BY)
+    again = delete(world.objects, "a", 2, ended=True, by=Deletion(user="bob", at_ms=2))
+    assert again == first, "its event is the same one"
+    world.wait(2)
+    sweep(world.objects, GRACE_S)
+    swept = delete(world.objects, "a", 2, ended=True, by=Deletion(user="bob", at_ms=3))
+    assert swept.manifest is None and swept.deletion == BY
+    # Killed right after its tombstone, which a job meanwhile needs: it is put back.
+    delete(world.objects, "a", 1, ended=True, by=BY)
+    world.objects.put(used_by_key("a", "c"), b'{"commit":1}')
+    with pytest.raises(HeldError, match="a@1: kept by used-by:c"):
+        delete(world.objects, "a", 1, ended=True, by=BY)
+    assert isinstance(read_entry(world.objects, "a", 1), Manifest)
+    assert Pruner(world.objects, "a").prune(RetentionPolicy(keep_last=9)).earlier == (), "what was deleted, retention does not report"
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_deletion_that_was_cut_off_before_it_saw_a_claim_decides_as_one_that_was_not(ended: bool) -> None:
+    world = World()
+    for value in (4, 5):
+        world.save("a", value)
+    entry = read_entry(world.objects, "a", 3)
+    assert isinstance(entry, Manifest)
+    world.objects.put(commit_key("a", 3), encode(tombstone(entry, BY)))
+    assert delete(world.objects, "a", 3, ended=False, by=BY).commit == 3, "two are newer"
+    world._attempt("a", restore_at_most=3)
+    if ended:
+        assert delete(world.objects, "a", 3, ended=True, by=BY).commit == 3 and live(world) == [1, 2, 4, 5]
+        return
+    with pytest.raises(HeldError, match="a@3: a restart"):
+        delete(world.objects, "a", 3, ended=False, by=BY)
+    assert live(world) == [1, 2, 3, 4, 5]
+
+
+def test_what_retention_removed_is_not_deleted() -> None:
+    world = World()
+    assert Pruner(world.objects, "a").prune(RetentionPolicy(keep_last=1)).commits
+    with pytest.raises(NoCheckpointError, match="a@1: retention has removed it"):
+        delete(world.objects, "a", 1, ended=True, by=BY)
 
 
 def live(world: World, job: str = "a") -> list[int]:
@@ -437,11 +543,11 @@ def test_a_deleted_checkpoint_takes_no_place_of_another(
     world.save("a", 0)
     pruner = world.trainers["a"].pruner
     pruner.prune(RetentionPolicy(keep_last=4))
-    delete(world.objects, "a", 4, ended=True)
+    delete(world.objects, "a", 4, ended=True, by=BY)
     world.save("a", then_saved)
     pruner.prune(policy)
     assert live(world) == stay
-    delete(world.objects, "a", 2, ended=False)
+    delete(world.objects, "a", 2, ended=False, by=BY)
     world.save("a", 8)
     pruner.prune(policy)
     assert live(world) == stay_later
@@ -454,10 +560,10 @@ def test_of_a_running_job_the_newest_two_that_a_restart_may_begin_from_are_not_d
     world.trainers["a"] = world._attempt("a", restore_at_most=3)
     for commit in (2, 3):
         with pytest.raises(HeldError, match=f"a@{commit}: .* the newest two .*trainhouse cancel a"):
-            delete(world.objects, "a", commit, ended=False)
-    assert delete(world.objects, "a", 4, ended=False).commit == 4, "passed over"
-    assert delete(world.objects, "a", 1, ended=False).commit == 1
-    assert delete(world.objects, "a", 3, ended=True).commit == 3
+            delete(world.objects, "a", commit, ended=False, by=BY)
+    assert delete(world.objects, "a", 4, ended=False, by=BY).commit == 4, "passed over"
+    assert delete(world.objects, "a", 1, ended=False, by=BY).commit == 1
+    assert delete(world.objects, "a", 3, ended=True, by=BY).commit == 3
 
 
 def test_a_prune_that_was_overtaken_by_a_claim_gives_up_no_restart_point() -> None:
@@ -480,7 +586,7 @@ def test_a_prune_that_was_overtaken_by_a_claim_gives_up_no_restart_point() -> No
                 if does == "prune":
                     old.prune(RetentionPolicy(keep_last=2))
                 else:
-                    delete(world.objects, "a", 3, ended=False)
+                    delete(world.objects, "a", 3, ended=False, by=BY)
             except HeldError as error:
                 assert does == "delete" and "restart" in str(error)
             world.objects.before_calls({})
@@ -518,7 +624,7 @@ def test_a_deleted_checkpoint_is_not_given_up_again() -> None:
     world = World()
     pruner = world.trainers["a"].pruner
     pruner.prune(RetentionPolicy(keep_last=3))
-    delete(world.objects, "a", 1, ended=False)
+    delete(world.objects, "a", 1, ended=False, by=BY)
     world.wait(2)
     sweep(world.objects, GRACE_S)
     world.save("a", 4)

@@ -12,9 +12,10 @@ import torch
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
-from trainhouse.checkpointing.chain.commits import commit_key, read_entry
+from trainhouse.checkpointing.chain.commits import commit_key, entries_newest_first, read_entry
 from trainhouse.checkpointing.chain.manifest import Claim, Manifest, encode
-from trainhouse.checkpointing.chain.retention import RetentionPolicy
+from trainhouse.checkpointing.chain.references import tag, untag
+from trainhouse.checkpointing.chain.retention import Pruner, RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import (
     ChainConflictError,
@@ -343,6 +344,14 @@ def test_a_stale_attempt_that_commits_a_checkpoint_is_refused() -> None:
     assert resumed(objects, 3)[1].step == report.step == new.step == 2, "the chain holds what the new attempt began from"
 
 
+def test_a_chain_is_read_back_to_its_first_entry() -> None:
+    """The first is an attempt's claim: epochs, and which attempt was where, follow from all of them."""
+    objects = MemoryObjectStore()
+    for epoch in (1, 2):
+        checkpointer(objects, epoch).claim()
+    assert [(commit, type(entry), entry.epoch) for commit, entry in entries_newest_first(objects, "j1")] == [(1, Claim, 2), (0, Claim, 1)]
+
+
 def test_an_attempt_that_wakes_up_late_may_not_even_claim() -> None:
     objects = MemoryObjectStore()
     checkpointer(objects, 2).claim()
@@ -432,7 +441,13 @@ def test_resume_from_another_job() -> None:
 
     named = ["source", "source@step:1", "source@2", "source@best"]
     assert [resume(f"a{n}", text).step for n, text in enumerate(named)] == [4, 1, 2, 2]
+    tag(objects, "source", "best", 3)
+    assert resume("tagged", "source@best").step == 3, "by what the program measured, not by the loss"
+    tag(objects, "source", "best", 2)
     flip(objects, commit_key("source", 2))
+    with pytest.raises(NoCheckpointError, match=r"source@best: no such healthy checkpoint .*commits/0000000002"):
+        resume("e-tagged", "source@best")
+    untag(objects, "source", "best")
     with pytest.raises(NoCheckpointError, match="source@2"):
         resume("e", "source@2")
     assert resume("e-best", "source@best").step == 3, "the best of those that are healthy"
@@ -461,6 +476,64 @@ def test_pruning_keeps_the_chain_dense_and_fenced() -> None:
     assert resumed(objects, 2)[1].step == 4
     with pytest.raises(StaleEpochError):
         save(at, training)
+
+
+def test_what_was_pruned_right_before_a_kill_is_reported_by_the_next_attempt() -> None:
+    objects, training, told = MemoryObjectStore(), Training(), []
+    at = checkpointer(objects, 1)
+    for _ in range(3):
+        training.train(1)
+        save(at, training)
+    assert Pruner(objects, "j1").prune(RetentionPolicy(keep_last=1)).commits == (1, 2), "and killed before its event"
+    training, at = Training(), checkpointer(objects, 2, told)
+    at.restore(training.state, training.take)
+    save(at, training)
+    assert at.prune(RetentionPolicy(keep_last=2)).commits == (), "nothing is due"
+    assert [f["commits"] for name, f in told if name == "CheckpointPruned"] == [(1, 2)]
+    at.prune(RetentionPolicy(keep_last=2))
+    save(at, training)
+    at.prune(RetentionPolicy(keep_last=2))
+    assert [f["commits"] for name, f in told if name == "CheckpointPruned"] == [(1, 2), (3,)], "once an attempt"
+
+
+def test_what_was_pruned_before_the_last_save_of_the_attempt_before_is_not_reported_again() -> None:
+    now_s = 1000.0
+    objects, training, told = MemoryObjectStore(lambda: now_s), Training(), []
+    at = checkpointer(objects, 1)
+    for _ in range(4):
+        now_s += 60
+        training.train(1)
+        save(at, training)
+        now_s += 1
+        assert Pruner(objects, "j1").prune(RetentionPolicy(keep_last=1)).earlier == (), "it may still report them itself"
+    training, at = Training(), checkpointer(objects, 2, told)
+    at.restore(training.state, training.take)
+    now_s += 60
+    save(at, training)
+    at.prune(RetentionPolicy(keep_last=2))
+    assert [f["commits"] for name, f in told if name == "CheckpointPruned"] == [(3,)]
+
+
+def test_a_first_look_that_the_store_cut_off_reports_each_commit_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, training = MemoryObjectStore(), Training()
+    at = checkpointer(objects, 1)
+    for _ in range(3):
+        training.train(1)
+        save(at, training)
+    Pruner(objects, "j1").prune(RetentionPolicy(keep_last=1))
+    checkpointer(objects, 2).restore(training.state, training.take)
+    pruner, get = Pruner(objects, "j1"), objects.get
+
+    def away(key: str) -> bytes:
+        if key == commit_key("j1", 3):
+            raise ObjectStoreUnavailableError("503 Slow Down")
+        return get(key)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(objects, "get", away)
+        with pytest.raises(ObjectStoreUnavailableError):
+            pruner.prune(RetentionPolicy(keep_last=2))
+    assert pruner.prune(RetentionPolicy(keep_last=2)).earlier == (1, 2)
 
 
 def from_at_most(objects: Any, epoch: int, at_most: int) -> tuple[Checkpointer, Training, Any]:

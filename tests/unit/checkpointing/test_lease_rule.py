@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from trainhouse.checkpointing.chain.chunks import chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import chain_prefix, commit_key
 from trainhouse.checkpointing.chain.references import used_by_key
-from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation, refusal
+from trainhouse.checkpointing.lease.access_rule import Ask, DatasetLease, Lease, Operation, refusal
 from trainhouse.checkpointing.lease.policy import policy_of
+from trainhouse.events.model.dataset_names import datasets_prefix, index_key, manifest_key, profiles_key, shard_key
 from trainhouse.workers.own_states import job_prefix, node_key, nodes_prefix, saver_key
 
 SHA = "ab" * 32
@@ -36,11 +37,21 @@ def test_what_ranks_do_is_allowed() -> None:
     assert allowed(Operation.LIST, job_prefix("mine")) and allowed(Operation.DELETE, node_key("mine", 3, "n1"))
 
 
+def test_of_the_tags_of_its_job_an_attempt_moves_the_best_one_alone() -> None:
+    best = "jobs/mine/tags/best"
+    assert allowed(Operation.PUT, best) and not allowed(Operation.DELETE, best)
+    for other in ("jobs/mine/tags/release", "jobs/mine/tags/best2", "jobs/old/tags/best", used_by_key("mine", "best")):
+        assert not any(allowed(operation, other) for operation in WRITES)
+    written = policy_of(MINE, "b")["Statement"][1]["Resource"]
+    assert [r for r in written if "/tags/" in r and "/jobs/mine/" in r] == ["arn:aws:s3:::b/jobs/mine/tags/best"]
+
+
 def test_the_job_to_resume_from_is_read_alone() -> None:
     chunk = chunk_key(SHA, chunks_prefix("old"))
     assert allowed(Operation.GET, chunk) and allowed(Operation.GET, commit_key("old", 1)) and allowed(Operation.LIST, chain_prefix("old"))
     assert not any(allowed(operation, key, upload_id="") for operation in WRITES for key in (chunk, commit_key("old", 1)))
     assert not allowed(Operation.LIST, "jobs/old/tags/") and not allowed(Operation.GET, node_key("old", 1, "n1"))
+    assert allowed(Operation.GET, "jobs/old/tags/best") and not allowed(Operation.GET, "jobs/old/tags/release")
 
 
 def test_of_the_job_to_resume_from_one_thing_is_written() -> None:
@@ -54,6 +65,14 @@ def test_of_the_job_to_resume_from_one_thing_is_written() -> None:
     assert [r for r in written if "/jobs/mine/" not in r] == [f"arn:aws:s3:::b/{key}"]
     long = "x" * 128
     assert refusal(Lease(long, 4), Ask(Operation.GET, used_by_key(long, long))) is None, "its own pruning reads it"
+
+
+def test_artifacts_of_the_job_are_added_under_their_hash_and_never_replaced() -> None:
+    key = f"artifacts/mine/{SHA}"
+    assert allowed(Operation.PUT, key, if_absent=True) and allowed(Operation.GET, key) and allowed(Operation.HEAD, key)
+    assert not any(allowed(operation, key) for operation in WRITES)
+    assert not any(allowed(Operation.PUT, other, if_absent=True) for other in (f"artifacts/old/{SHA}", "artifacts/mine/name", f"{key}/x"))
+    assert not allowed(Operation.LIST, "artifacts/mine/") and not allowed(Operation.GET, f"artifacts/old/{SHA}")
 
 
 def test_of_other_epochs_nothing_is_written_and_of_newer_ones_nothing_removed() -> None:
@@ -105,6 +124,35 @@ def test_an_operation_takes_what_is_its_own_only() -> None:
     assert not allowed(Operation.LIST, chain_prefix("mine"), start_after="jobs/mine/commits/&prefix=jobs/other")
     for upload_id in ("", "../../other", "a/b", "a&uploads", "a b", ".x"):
         assert not allowed(Operation.PUT_PART, chunk_key(SHA, chunks_prefix("mine")), upload_id=upload_id, part=1)
+
+
+def test_of_datasets_the_shards_of_the_version_are_read_that_the_spec_names() -> None:
+    shard, other = "cd" * 32, "ef" * 32
+    lease = Lease("mine", 4, dataset=DatasetLease("lm", SHA, frozenset({shard})))
+    reads = (Operation.GET, Operation.HEAD)
+    mine = {manifest_key("lm", SHA), shard_key("lm", shard), index_key("lm", shard)}
+    others = {manifest_key("lm", other), shard_key("lm", other), index_key("lm", other), shard_key("lm", SHA), manifest_key("lm", shard)}
+    others |= {f(project, sha) for f in (manifest_key, shard_key, index_key) for sha in (SHA, shard) for project in ("vision", "lm/", "LM")}
+    others |= {
+        datasets_prefix("lm"),
+        profiles_key("lm", SHA),
+        manifest_key("lm", SHA) + "/",
+        shard_key("lm", shard).replace("/cd/", "/ef/"),
+    }
+    for operation in Operation:
+        assert {key for key in mine | others if refusal(lease, Ask(operation, key)) is None} == (mine if operation in reads else set())
+        assert not any(allowed(operation, key) for key in mine), "the spec names no version"
+    unread = Lease("mine", 4, dataset=DatasetLease("lm", SHA))
+    assert refusal(unread, Ask(Operation.GET, manifest_key("lm", SHA))) is None
+    assert refusal(unread, Ask(Operation.GET, shard_key("lm", shard))) is not None
+
+
+@given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
+def test_the_datasets_of_two_projects_have_no_prefix_in_common(one: str, other: str) -> None:
+    folders = [datasets_prefix(project) for project in (one, other, "sha256-" + one, datasets_prefix(one)[9:-1])]
+    assert all(folder.count("/") == 2 and ".." not in folder.split("/") for folder in folders)
+    assert (folders[0] == folders[1]) is (one == other) and folders[2] != folders[0]
+    assert folders[3] == folders[0] or folders[0].startswith("datasets/sha256-"), "a name that looks like a hash is not taken as one"
 
 
 @given(st.text(max_size=60), st.sampled_from(list(Operation)))

@@ -1,5 +1,6 @@
 """Measured figures in `trainhouse status`: from the newest metrics, and none invented."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -30,10 +31,10 @@ class Tables:
     def __init__(self, rows: list[dict[str, Any]] | None) -> None:
         self.rows = rows
 
-    def last_metrics(self, job_id: str) -> list[dict[str, Any]]:
+    def last_metrics(self, job_id: str, names: Sequence[str]) -> list[dict[str, Any]]:
         if self.rows is None:
             raise NotReachableError("no tables")
-        return self.rows
+        return [row for row in self.rows if row["metric"] in names]
 
 
 @pytest.mark.parametrize(

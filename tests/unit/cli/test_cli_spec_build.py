@@ -52,6 +52,20 @@ def test_every_option_reaches_its_field() -> None:
     assert (spec.limits.run_time_s, spec.limits.restarts) == (7200, 0)
 
 
+@pytest.mark.parametrize(
+    ("typed", "data"),
+    [
+        ("speech@1.0.0", {"dataset": "speech@1.0.0"}),
+        ("speech@1.0.0:train", {"dataset": "speech@1.0.0", "split": "train"}),
+        (f"speech@sha256:{'a' * 64}:train", {"dataset": f"speech@sha256:{'a' * 64}", "split": "train"}),
+        (f"s3://b/d@1#{'a' * 64}", {"uri": "s3://b/d@1", "sha256": "a" * 64}),
+    ],
+)
+def test_data_is_a_version_or_an_address_with_its_hash(typed: str, data: dict[str, str]) -> None:
+    (spec,) = specs_of(fields_of(Typed(command=("x",), data=typed), {}, "ada"), None)
+    assert spec.data is not None and spec.data.model_dump(mode="json") == data
+
+
 def test_a_layout_is_typed_as_pairs_and_goes_on_top_of_a_files() -> None:
     typed = Typed(command=("x",), gang=4, parallelism="pp=2,schedule=GPipe")
     (spec,) = specs_of(fields_of(typed, {"parallelism": {"dp": 2}}, "ada"), None)

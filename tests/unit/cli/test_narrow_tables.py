@@ -58,3 +58,9 @@ def test_a_table_that_fits_has_one_line_a_row(capsys: Captured) -> None:
     lines, remarks = shown(capsys, lambda: output.table(("a", "b"), [("1", "2")]))
     assert [lines[0].split(), lines[-1].split()] == [["a", "b"], ["1", "2"]]
     assert not remarks
+
+
+def test_cells_show_what_a_terminal_would_obey_as_escapes(capsys: Captured) -> None:
+    output.table(("a", "b"), [("x\x1b[31mred\x1b]0;t\x07\nline2", "grün ✓")])
+    printed = capsys.readouterr().out
+    assert "x\\x1b[31mred\\x1b]0;t\\x07\\nline2" in printed and "grün ✓" in printed

@@ -73,7 +73,7 @@ class Memory:
     def events(self, *_: Any) -> list[Happening]:
         return [Happening(1000, "trainhouse.job.submitted.v1", f"submitted {EVIL}")]
 
-    def last_metrics(self, job_id: str) -> list[dict[str, Any]]:
+    def last_metrics(self, job_id: str, names: Any = ()) -> list[dict[str, Any]]:
         return [{"metric": "loss", "step": 9, "value": 0.25}, {"metric": "nan", "step": 9, "value": None}]
 
     def curve(self, job_id: str, metric: str, points: int) -> list[dict[str, Any]]:

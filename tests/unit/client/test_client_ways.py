@@ -103,6 +103,7 @@ def test_an_environment_with_a_gateway_alone_looks_for_no_folder() -> None:
     [
         ["exec", "j", "--", "ls"],
         ["stack", "j"],
+        ["profile", "j"],
         ["replay", "--verify"],
         ["secrets", "list"],
         ["policy", "show", "p"],
@@ -241,12 +242,12 @@ def test_a_review_over_the_gateway_waits_for_the_schedulers_answer() -> None:
     row = dict.fromkeys(("summary", "event_id", "node_id", "source_topic"), "") | {"time": "1970-01-01T00:00:01Z", "epoch": None}
     row |= {"type": "trainhouse.job.reviewed.v1", "source_partition": 0, "source_offset": 0, "event": event}
     answering_status = {"items": [row], "next_cursor": None}
-    asked = answered(review("j", ReviewAction.GO_ON, "fine", 30, None), review=sent, terms=terms, events=answering_status)
+    asked = answered(review("j", ReviewAction.GO_ON, "fine", 0.1, 30, None), review=sent, terms=terms, events=answering_status)
     assert asked == ["review", "terms", "events"]
     with pytest.raises(ChangeRefusedError, match="it is RUNNING"):
-        answered(review("j", ReviewAction.GO_ON, "", 30, None), review=sent, terms=terms | {"refused": "it is RUNNING"})
+        answered(review("j", ReviewAction.GO_ON, "", None, 30, None), review=sent, terms=terms | {"refused": "it is RUNNING"})
     with pytest.raises(NoReplyError, match="no answer within"):
-        answered(review("j", ReviewAction.GO_ON, "", 0, None), review=sent, terms=terms, events={"items": [], "next_cursor": None})
+        answered(review("j", ReviewAction.GO_ON, "", None, 0, None), review=sent, terms=terms, events={"items": [], "next_cursor": None})
 
 
 def test_a_change_over_the_gateway_is_answered_by_its_own_request_whatever_was_changed_since() -> None:

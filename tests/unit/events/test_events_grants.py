@@ -21,9 +21,7 @@ from trainhouse.events.wire import topics
 from trainhouse.events.wire.topics import TOPICS
 
 # Written by nobody yet, or by the operator's own commands alone.
-NOBODYS = {
-    *(topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.UPGRADES_FINISHED, topics.DATASETS, topics.MODELS, topics.STUDIES, topics.OPERATIONS)
-}
+NOBODYS = {*(topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.UPGRADES_FINISHED, topics.MODELS, topics.STUDIES, topics.OPERATIONS)}
 # Read by the operator's commands alone.
 OPERATORS = {topics.OPERATION_REPLIES}
 
@@ -49,9 +47,10 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
         (topics.DIRECTORY, {"intake"}),
         (topics.ADMISSION, {"intake"}),
         (topics.HEARTBEATS, {"agent"}),
-        (topics.JOBS, {"gateway"}),
+        (topics.JOBS, {"gateway", "scheduler"}),
         (topics.TOKENS, {"gateway"}),
         (topics.PROJECTS, {"intake"}),
+        (topics.DATASETS, {"intake"}),
         (topics.UPGRADES, {"scheduler", "intake"}),
         (topics.UPGRADES_FINISHED, set()),
         (f"{topics.STATUS}.vision", {"scheduler", "intake", "expire"}),

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
 import trainhouse.events
 from trainhouse.events.model.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
@@ -19,7 +20,7 @@ from trainhouse.events.model.ids import EventId
 from trainhouse.events.model.job import JobAdmitted, JobState, JobStatus
 from trainhouse.events.model.node import AttemptHeartbeat, Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankHeartbeat, RankState
 from trainhouse.events.model.spec import CodeArchive, DataReference, JobSpec, Runtime
-from trainhouse.events.model.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged
+from trainhouse.events.model.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged, TraceRecorded
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import decode
 from trainhouse.events.wire.envelope import FIRST_LIVE_ORDINAL, Envelope, Order, envelope_of
@@ -120,6 +121,13 @@ def test_what_a_job_was_given_is_told_alike_by_intake_and_by_the_scheduler() -> 
     assert lineage.environment_hash(other) != lineage.environment_hash(SPEC)
 
 
+def test_a_version_of_a_dataset_is_named_in_lineage_by_its_hash() -> None:
+    data = DataReference(dataset=f"speech@sha256:{SHA}", split="train")
+    spec = SPEC.model_copy(update={"data": data})
+    of: dict[str, Any] = {"job_id": "j", "spec": spec, "spec_sha256": spec.sha256(), "submission_id": "s", "submitted_at_ms": NOW}
+    assert (f"data:speech@sha256:{SHA}", "job:j", "data") in edges_of(JobAdmitted(**of))
+
+
 def test_attempts_and_checkpoints_hang_together() -> None:
     place = NodePlacement(node_id="n", boot_id="b", address="a", first_rank=0, devices=("g0",))
     gang = GangAllocated(
@@ -147,6 +155,31 @@ def test_what_a_run_says_of_itself() -> None:
     ran = EnvironmentCaptured(job_id="r", attempt=0, epoch=1, rank=0, environment_id="abc", at_ms=NOW)
     assert edges_of(ran) == {("environment:abc", "attempt:r/1", "environment")}
     assert edges_of(ran.model_copy(update={"environment_id": ""})) == set()
+
+
+def test_a_trace_is_an_artifact_of_its_job_that_replaces_no_other_one() -> None:
+    trace = TraceRecorded.model_validate(
+        {
+            "job_id": "j",
+            "attempt": 0,
+            "epoch": 1,
+            "rank": 3,
+            "path": "profiles/r/rank-3.pt.trace.json.gz",
+            "uri": f"s3://b/artifacts/j/{SHA}",
+        }
+        | {"sha256": SHA, "size_bytes": 3, "first_step": 4, "steps": 20, "at_ms": NOW}
+    )
+    ((table, row),) = rows_of(one_to_one.artifacts, trace)
+    assert (table, row["path"], row["size_bytes"], row["version"]) == ("artifacts_rows", trace.path, 3, 0)
+    assert edges_of(trace) == {("job:j", f"artifact:{trace.uri}", "wrote")}
+    for uri in (f"s3://b/artifacts/other/{SHA}", "s3://b/artifacts/j/other"):
+        foreign = trace.model_copy(update={"uri": uri})
+        assert rows_of(one_to_one.artifacts, foreign) == [] and edges_of(foreign) == set()
+    of_another_rank = trace.model_copy(update={"rank": 4})
+    assert rows_of(one_to_one.artifacts, of_another_rank) == [] and edges_of(of_another_rank) == set()
+    for wrong in ({"path": "/etc/x"}, {"path": f"{trace.path}\n"}, {"path": f"x/../{trace.path}"}, {"size_bytes": 2**26 + 1}):
+        with pytest.raises(ValidationError):
+            TraceRecorded.model_validate(trace.model_dump() | wrong)
 
 
 @pytest.mark.parametrize("event", [NodeGivenUp(node_id="n", reason="lost"), JobStatus(job_id="j", status_seq=3, state=JobState.RUNNING)])

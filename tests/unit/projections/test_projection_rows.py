@@ -8,7 +8,7 @@ import pytest
 
 from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped, LaunchFailed, ProgressReported, RankExited
 from trainhouse.events.model.base import Event
-from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointPruned, CheckpointRestored
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointDeleted, CheckpointPruned, CheckpointRestored
 from trainhouse.events.model.dead_letter import DeadLetter
 from trainhouse.events.model.gang import GangAllocated, GangReleased, NodePlacement
 from trainhouse.events.model.job import JobRejected, JobState, JobStatus, JobSubmitted
@@ -172,6 +172,11 @@ def test_restores_and_prunes_are_facts_of_their_commits() -> None:
     [(_, row)] = rows_of(checkpoints.rows, restored)
     assert (row["fact"], row["occurrence"], row["reason"]) == ("restored", "2", "4: bad hash")
     assert [v["commit"] for _, v in rows_of(checkpoints.rows, CheckpointPruned(**common, commits=(1, 2)))] == [1, 2]
+    deleted = CheckpointDeleted(**common, commit=2, step=20, user="ada")
+    assert checkpoints.rows in FACTS[topics.TRACKING], "an operator's word: no node signs it"
+    [(_, row)] = rows_of(checkpoints.rows, deleted, topic=topics.TRACKING)
+    assert (row["fact"], row["commit"], row["step"], row["reason"], row["occurrence"]) == ("deleted", 2, 20, "ada", "")
+    assert summarize(deleted) == "checkpoint 2 of step 20 deleted by ada"
 
 
 def test_a_story_leaves_out_what_repeats_with_every_step() -> None:

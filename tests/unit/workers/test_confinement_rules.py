@@ -175,6 +175,16 @@ def test_no_installation_of_the_agents_own_or_that_jobs_may_write_is_looked_at(t
     assert [confiner._of_job(path) for path in refused] == [[]] * 4 and confiner._of_job(None) == []
 
 
+@pytest.mark.parametrize(("uids", "path", "kept"), [(False, "/scratch:rw", True), (False, "/scratch", False), (True, "/scratch:rw", False)])
+def test_a_confined_job_keeps_a_cache_of_shards_that_it_can_write(uids: bool, path: str, kept: bool) -> None:
+    found = Layers((Layer("namespaces", True), Layer("uid", uids)))
+    hidden = Hidden(Path("/agents/n1"), Path("/secrets"))
+    confiner = Confiner("preferred", "python", hidden, CpuSlots("n", 1), 0, (path,), lambda _: found)
+    given = {"TRAINHOUSE_DATA_CACHE_DIR": "/scratch/shards", "TRAINHOUSE_DATA_CACHE_GIB": "9"}
+    left = confiner.environ(given)
+    assert ("TRAINHOUSE_DATA_CACHE_DIR" in left) == kept and left["TRAINHOUSE_DATA_CACHE_GIB"] == "9"
+
+
 def test_what_lacks_is_said() -> None:
     found = Layers((Layer("uid", True), Layer("namespaces", False, "not permitted"), Layer("seccomp", True)))
     assert not found.complete and found.lacking == "namespaces: not permitted"

@@ -1,1 +1,1 @@
-"""Commands about data: SQL, reports, alerts, journals, archives, projections."""
+"""Commands about data: datasets, SQL, reports, alerts, journals, archives, projections."""

@@ -125,6 +125,10 @@ def review(
     send: Annotated[bool, typer.Option("--send", help="It saves, leaves its devices, and is NEEDS_REVIEW.")] = False,
     go_on: Annotated[bool, typer.Option("--go-on", help="It waits in its queue again, and starts from its last checkpoint.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="It is CANCELLED.")] = False,
+    max_bad: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(min=0, max=1, help="With --go-on: share of bad samples that it allows from now on.", show_default=False),
+    ] = None,
     reason: Annotated[str, typer.Option(help="Kept in the job's story.")] = "",
     timeout: Timeout = 30.0,
     data_dir: DataDir = None,
@@ -134,6 +138,7 @@ def review(
     \b
     trainhouse review gpt-1k7x3m9qp2f8d --send --reason "its loss looks odd"
     trainhouse review gpt-1k7x3m9qp2f8d --go-on
+    trainhouse review gpt-1k7x3m9qp2f8d --go-on --max-bad 0.1
     trainhouse review gpt-1k7x3m9qp2f8d --cancel --reason "wrong data"
     """
     from trainhouse.cli.jobs.job_status import find
@@ -144,6 +149,8 @@ def review(
     asked = [action for action, named in ways if named]
     if len(asked) != 1:
         raise CliError("say one thing: --send, --go-on or --cancel", Exit.USAGE)
+    if max_bad is not None and not go_on:
+        raise CliError("--max-bad goes with --go-on", Exit.USAGE)
     client = TrainhouseClient.from_settings()
     state = find(client, job).state
     if asked[0] is not ReviewAction.SEND and state is not JobState.NEEDS_REVIEW:
@@ -151,7 +158,7 @@ def review(
     if state.final:
         raise CliError(f"{job} is {state} already: there is nothing to review", Exit.REJECTED)
     try:
-        client.review(job, asked[0], reason=reason, timeout_s=timeout)
+        client.review(job, asked[0], reason=reason, max_bad=max_bad, timeout_s=timeout)
     except ChangeRefusedError as refused:
         raise CliError(str(refused), Exit.REJECTED) from refused
     outcomes = {ReviewAction.SEND: "sent to review", ReviewAction.GO_ON: "goes on", ReviewAction.CANCEL: "cancelled"}

@@ -14,7 +14,7 @@ from trainhouse.cli.shared.options import JobArgument, Json, KafkaDir
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainhouse.checkpointing.chain.manifest import Manifest
+    from trainhouse.checkpointing.chain.manifest import Manifest, Pruned
     from trainhouse.checkpointing.stores.object_store import ObjectStore
     from trainhouse.events.model.resume_ref import ResumeFrom
 
@@ -84,11 +84,12 @@ def tags(job: JobArgument, json: Json = False, data_dir: KafkaDir = None) -> Non
 
     require_job(job)
     found = with_store(lambda objects: references(objects, job))
-    rows = [(commit, name) for commit, names in sorted(found.by_commit.items()) for name in names]
     if json:
-        output.json_lines([{"commit": commit, "name": name} for commit, name in rows])
+        output.json_lines(found.rows)
     else:
-        output.table(("commit", "name"), rows, right=("commit",))
+        output.table(
+            ("commit", "name"), [("all" if row["commit"] is None else row["commit"], row["name"]) for row in found.rows], right=("commit",)
+        )
     for name in found.unreadable:
         output.remark(f"{name} cannot be read: it keeps all checkpoints of {job} until `trainhouse checkpoint untag {job} {name}`")
 
@@ -121,23 +122,64 @@ def verify(checkpoint: OneOrAll, json: Json = False, data_dir: KafkaDir = None) 
 
 
 def delete(checkpoint: One, data_dir: KafkaDir = None) -> None:
-    """Delete a checkpoint. Refused while a tag or another job keeps it, and for the newest two of a job that has not ended.
+    """Delete a checkpoint, and record by whom. Refused while a tag or another job keeps it, and for the newest two of a job that runs.
 
     \b
     trainhouse checkpoint delete gpt-1k7x3m9qp2f8d@41
 
-    Its bytes go with a sweep of the store, a day later at the earliest.
+    Its bytes go with a sweep of the store, a day later at the earliest. Cut off, or with the brokers away, the same command again finishes
+    it: `trainhouse checkpoints JOB` then shows it as DELETED.
     """
+    import getpass
+
     from trainhouse.checkpointing.chain import retention
-    from trainhouse.client import TrainhouseClient, UnknownJobError
+    from trainhouse.checkpointing.chain.manifest import Deletion
+    from trainhouse.client import NotReachableError, TrainhouseClient, UnknownJobError
+    from trainhouse.events.runtime.clock import wall_ms
 
     job_id, commit = _one(checkpoint)
     try:
         ended = TrainhouseClient.from_settings().status(job_id).state.final
     except UnknownJobError:
         ended = True  # long ago: its status has left the topics
-    manifest = with_store(lambda objects: retention.delete(objects, job_id, commit, ended))
-    print(f"{job_id}@{commit} of step {manifest.step} is deleted; sweeps of the store free its bytes a day from now")
+    by = Deletion(user=getpass.getuser(), at_ms=wall_ms())
+    entry = with_store(lambda objects: retention.delete(objects, job_id, commit, ended, by))
+    try:
+        _record_deletion(entry)
+    except NotReachableError as error:
+        raise CliError(
+            f"{job_id}@{commit} is deleted, but lists still show it, as the brokers do not take it: {error}; run the command again",
+            Exit.UNAVAILABLE,
+        ) from error
+    print(f"{job_id}@{commit} of step {entry.step} is deleted; sweeps of the store free its bytes a day from now")
+
+
+def _record_deletion(entry: "Pruned") -> None:
+    """Sends the event of a deletion, the same one each time. Raises NotReachableError."""
+    from trainhouse.client.kafka.operator_events import send_event
+    from trainhouse.events import CheckpointDeleted
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.wire.topics import TRACKING
+
+    assert entry.deletion is not None
+    event = CheckpointDeleted(
+        job_id=entry.job_id,
+        attempt=entry.attempt,
+        epoch=entry.epoch,
+        at_ms=entry.deletion.at_ms,
+        commit=entry.commit,
+        step=entry.step,
+        user=entry.deletion.user,
+    )
+    send_event(
+        KafkaSettings(),
+        TRACKING,
+        event,
+        event_id=f"{entry.job_id}:deleted:{entry.commit}",
+        source="trainhouse/client",
+        key=event.subject().encode(),
+        at_ms=event.at_ms,
+    )
 
 
 def verified(objects: "ObjectStore", which: "ResumeFrom") -> list[dict[str, Any]]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # The list is asked for again when something changed, but not more often than that; and now and then anyway.
 WATCH_S, ANYWAY_S = 1.0, 15.0
 MAX_HINTED = 1000
+SLOW_UPLOAD_S, PAUSE_S, PAUSE_SHARE, RECENT_INTERVALS = 60.0, 5.0, 0.02, 4
+"""As of the alert uploads-slow."""
 
 
 def register(app: typer.Typer) -> None:
@@ -76,35 +78,110 @@ def status(
 
 
 def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) -> None:
-    """List the checkpoints of a job, oldest first: a restart begins from the newest good one; PRUNED ones were removed by retention.
+    """List the checkpoints of a job, oldest first: a restart begins from the newest good one. PRUNED ones were removed by retention,
+    DELETED ones by `trainhouse checkpoint delete`.
 
     \b
     trainhouse checkpoints gpt-1k7x3m9qp2f8d
     trainhouse submit --from gpt-1k7x3m9qp2f8d -- python train.py
     trainhouse checkpoint tag gpt-1k7x3m9qp2f8d@41 paper
+
+    `stall` is the time for which training stood still, `upload` goes on beside it. `tier`: all are in the object store; nodes keep the
+    newest one of a running job in memory, too. `tags` keep a checkpoint beyond its job's retention.
     """
     from trainhouse.cli.shared import output
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client import ClientError, TrainhouseClient
 
     client = TrainhouseClient.from_settings()
-    rows = client.checkpoints(job)
+    rows, unknown_tags = client.checkpoints(job), ""
+    try:
+        tags: Any = client.checkpoint_tags(job) if rows else []
+    except ClientError as error:
+        tags, unknown_tags = None, str(error)
     if json:
-        output.json_lines(rows)
+        output.json_lines(row | {"tags": None if tags is None else tags_of(row, tags)} for row in rows)
     elif rows:
-        right = ("commit", "step", "attempt", "MiB", "new MiB", "upload")
-        columns = ("commit", "step", "attempt", "state", "MiB", "new MiB", "upload", "completed", "uri")
-        output.table(columns, map(_checkpoint, rows), right=right, narrow=(*columns[:2], *columns[3:8]))
+        right = ("commit", "step", "attempt", "MiB", "new MiB", "stall", "upload")
+        columns = ("commit", "step", "attempt", "state", "tier", "MiB", "new MiB", "stall", "upload", "completed", "tags", "uri")
+        tiers = checkpoint_tiers(rows, _has_ended(client, job))
+        shown = [_checkpoint(row, tier, tags_of(row, tags or [])) for row, tier in zip(rows, tiers, strict=True)]
+        output.table(columns, shown, right=right, narrow=(*columns[:2], *columns[3:11]))
+        if unknown_tags:
+            output.remark(f"tags are not shown: {unknown_tags}")
+        if (sentence := upload_pace(rows, time.time_ns() // 1_000_000)) is not None:
+            output.remark(sentence)
     else:
         find(client, job)
         output.remark(f"{job} has saved nothing")
 
 
-def _checkpoint(row: dict[str, Any]) -> tuple[Any, ...]:
+def stall_text(seconds: float) -> str:
+    """Returns a stall with its unit: of a copy in memory it is milliseconds. Pure."""
+    from trainhouse.cli.shared.output import duration
+
+    return f"{seconds * 1000:.0f}ms" if seconds < 1 else duration(seconds)
+
+
+def upload_pace(rows: list[dict[str, Any]], now_ms: int) -> str | None:
+    """Returns a sentence where each of the last saves began as soon as the upload of the one before ended, as the alert `uploads-slow` has
+    it. Pure."""
+    newest = [row for row in rows if row["epoch"] == rows[-1]["epoch"]][-4:]
+    between_s = (newest[-1]["completed_at_ms"] - newest[0]["completed_at_ms"]) / 1000
+    uploads_s = [row["upload_s"] for row in newest[:-1]]
+    if len(newest) < 4 or between_s <= 0 or min(uploads_s) < SLOW_UPLOAD_S:
+        return None
+    pause_s = between_s - sum(uploads_s)
+    is_old = now_ms - newest[-1]["completed_at_ms"] > RECENT_INTERVALS * between_s * 1000 / len(uploads_s)
+    if is_old or pause_s > max(PAUSE_S * len(uploads_s), PAUSE_SHARE * between_s):
+        return None
+    return (
+        f"uploads took {sum(uploads_s) / between_s:.0%} of the time between the last saves: the object store sets their pace; a failure "
+        f"costs up to {between_s / len(uploads_s):.0f} s of training"
+    )
+
+
+def checkpoint_tiers(rows: list[dict[str, Any]], ended: bool) -> list[str]:
+    """Returns the place of each checkpoint. Nodes keep a rank's newest save alone in memory, until the job ends: the rest is gone. Pure."""
+    newest = max((row["commit"] for row in rows if row["state"] == "COMPLETED"), default=None)
+
+    def tier(row: dict[str, Any]) -> str:
+        if row["state"] != "COMPLETED":
+            return "-"
+        nodes = len(row.get("memory_nodes") or ()) if row["commit"] == newest and not ended else 0
+        return f"store, memory of {nodes} node{'s' * (nodes != 1)}" if nodes else "store"
+
+    return [tier(row) for row in rows]
+
+
+def tags_of(checkpoint: dict[str, Any], tags: list[dict[str, Any]]) -> list[str]:
+    """Returns the names that keep a checkpoint, those that cannot be read included: they keep all of the job. Pure."""
+    commits = (checkpoint["commit"], None) if checkpoint["state"] == "COMPLETED" else (checkpoint["commit"],)
+    return [str(tag["name"]) for tag in tags if tag["commit"] in commits]
+
+
+def _has_ended(client: "TrainhouseClient", job: str) -> bool:
+    from trainhouse.client import UnknownJobError
+
+    try:
+        return client.status(job).state.final
+    except UnknownJobError:
+        return True
+
+
+def _checkpoint(row: dict[str, Any], tier: str, tags: list[str]) -> tuple[Any, ...]:
     from trainhouse.cli.shared.output import clock, duration
 
     sizes = (round(row["bytes_total"] / 2**20, 2), round(row["bytes_new"] / 2**20, 2))
-    about = (row["commit"], row["step"], row["attempt"], row["state"])
-    return (*about, *sizes, duration(row["upload_s"]), clock(row["completed_at_ms"]), row["uri"])
+    about = (row["commit"], row["step"], row["attempt"], row["state"], tier)
+    return (
+        *about,
+        *sizes,
+        stall_text(row["stage_s"]),
+        duration(row["upload_s"]),
+        clock(row["completed_at_ms"]),
+        ", ".join(tags),
+        row["uri"],
+    )
 
 
 def _moments(client: "TrainhouseClient") -> "Iterator[None]":

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
     from trainhouse.events import JobStatus
 
+METRICS = ("system/device_utilization_pct", "mfu", "tokens_per_s")
+"""All that is asked for: a job may have thousands."""
 _SECONDS = 3600
 _PERCENT = 100
 _MOST_AS_SHARE = 1.5
@@ -23,7 +25,7 @@ def figures_of(client: "TrainhouseClient", status: "JobStatus") -> dict[str, flo
     from trainhouse.client.errors import ClientError
 
     try:
-        rows = client.last_metrics(str(status.job_id)) if status.job_id and status.step is not None else []
+        rows = client.last_metrics(str(status.job_id), METRICS) if status.job_id and status.step is not None else []
     except ClientError:
         rows = []
     return figures(None if status.state.final else status.eta_s, rows)

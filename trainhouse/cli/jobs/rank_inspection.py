@@ -1,4 +1,4 @@
-"""`stack` and `exec`: a look into the ranks of a running job."""
+"""`stack`, `profile` and `exec`: a look into the ranks of a running job."""
 
 import sys
 from pathlib import Path
@@ -10,13 +10,24 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import JobArgument, Json, KafkaDir
 
 if TYPE_CHECKING:
+    from trainhouse.checkpointing.stores.object_store import ObjectStore
     from trainhouse.client import TrainhouseClient
-    from trainhouse.events import JobStatus
+    from trainhouse.events import JobStatus, OperationReplied
+
+MAX_PROFILED_RANKS, MAX_PROFILED_STEPS = 64, 500
+"""As of events.model.operations, which a command that only prints its help does not load."""
+OPEN_S = 10.0
+"""Deadline for the store's first answer: a person waits for it before anything is recorded."""
+STEPLESS = (
+    "wait for the first one, or, in a program that reports none, run the loop over `Session.start().steps(total)`, or use "
+    "TrainhouseCallback or TrainhousePlugin"
+)
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("stack")(stack)
+    app.command("profile")(profile)
     app.command("exec")(execute)
     app.command("operations-key")(operations_key)
 
@@ -49,6 +60,108 @@ def stack(
         return
     for rank, text in sorted(texts.items()):
         sys.stdout.write(f"── rank {rank} ──\n{text.rstrip()}\n\n")
+
+
+def profile(
+    job: JobArgument,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=MAX_PROFILED_STEPS, help="Steps to record.")] = 20,
+    ranks: Annotated[str, typer.Option("--ranks", help="Ranks, as 0,3 or 0-3.")] = "0",
+    out: Annotated[Optional[Path], typer.Option("--out", help="Folder to put the traces into, too.", show_default=False)] = None,  # noqa: UP045
+    timeout: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which recording ends with the steps so far.")] = 300.0,
+    json: Json = False,
+    data_dir: KafkaDir = None,
+) -> None:
+    """Record the next steps of chosen ranks by torch's profiler; each trace becomes an artifact of the job. Training goes on.
+
+    \b
+    trainhouse profile gpt-1k7x3m9qp2f8d --steps 20 --ranks 0,3
+    trainhouse profile gpt-1k7x3m9qp2f8d --out traces
+    Open the traces in https://ui.perfetto.dev
+    """
+    import secrets
+
+    from trainhouse.cli.shared.output import json_lines, remark
+    from trainhouse.client.kafka.operations import profile as ask
+    from trainhouse.events.model.tracking import trace_path
+
+    client, status = _running(job)
+    if status.step is None:
+        raise CliError(f"{job} has reported no step yet: {STEPLESS}", Exit.NOT_FOUND)
+    chosen = chosen_ranks(ranks, status.world_size or 0, job)
+    store = trace_store(job) if out is not None else None
+    request = secrets.token_hex(8)
+    ended: list[OperationReplied] = []
+    for reply in ask(client.kafka, status, request, chosen, steps, timeout):
+        if not json:
+            sys.stdout.write(reply.text)
+            sys.stdout.flush()
+        if reply.done:
+            ended.append(reply)
+    stored = [reply for reply in ended if reply.exit_code == 0]
+    files = {reply.rank: fetch_trace(store, job, reply, out) for reply in stored} if store is not None and out is not None else {}
+    if json:
+        json_lines(
+            {"job_id": job, "rank": r.rank, "path": trace_path(request, r.rank) if r in stored else None}
+            | {"file": str(files[r.rank]) if r.rank in files else None, "text": r.text.strip()}
+            for r in ended
+        )
+    elif stored:
+        where = f"in {out}" if out is not None else "on the job's page, or by --out"
+        remark(f"the traces are {where}; open one in https://ui.perfetto.dev or chrome://tracing")
+    if len(stored) < len(chosen):
+        raise typer.Exit(Exit.FAILED)
+
+
+def trace_store(job: str) -> "ObjectStore":
+    """Opens the object store that traces are fetched from; before they are asked for, so that none is recorded in vain. Raises CliError."""
+    from trainhouse.checkpointing.errors import CheckpointError
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+    from trainhouse.events.model.tracking import artifact_key
+
+    settings = StoreSettings()
+    try:
+        trial = S3ObjectStore(settings.model_copy(update={"deadline_s": min(OPEN_S, settings.deadline_s)}))
+        next(iter(trial.list(artifact_key(job, ""))), None)
+    except CheckpointError as error:
+        why = "nothing was recorded; set TRAINHOUSE_S3_*, or leave --out away: the traces are on the job's page, too"
+        raise CliError(f"--out reads the traces from the object store: {error}; {why}", Exit.UNAVAILABLE) from error
+    return S3ObjectStore(settings)
+
+
+def fetch_trace(store: "ObjectStore", job: str, reply: "OperationReplied", out: Path) -> Path:
+    """Puts a stored trace into a folder. Blocks on the object store. Raises CliError, CheckpointError."""
+    import hashlib
+    import re
+
+    from trainhouse.events.model.tracking import artifact_key, trace_file
+
+    found = re.search(rf"/artifacts/{re.escape(job)}/([0-9a-f]{{64}})\)", reply.text)
+    content = store.get(artifact_key(job, found[1])) if found else b""
+    if found is None or hashlib.sha256(content).hexdigest() != found[1]:
+        raise CliError(f"the trace of rank {reply.rank} is not in the object store as its rank says: {reply.text.strip()}", Exit.FAILED)
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / trace_file(reply.rank)
+    file.write_bytes(content)
+    return file
+
+
+def chosen_ranks(text: str, world_size: int, job: str) -> list[int]:
+    """Ranks of a list as 0,3 or 0-3. Raises CliError."""
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 20:
+            raise CliError(f"--ranks {text}: write ranks as 0,3 or 0-3", Exit.USAGE)
+        span = range(int(first), int(last if dash else first) + 1)
+        if not span or span[-1] >= world_size:
+            raise CliError(f"{job} has ranks 0 to {world_size - 1}, not {part.strip()}", Exit.NOT_FOUND)
+        if len(span) > MAX_PROFILED_RANKS:
+            raise CliError(f"--ranks {text}: {MAX_PROFILED_RANKS} ranks at once are the most", Exit.USAGE)
+        found |= dict.fromkeys(span)
+    if len(found) > MAX_PROFILED_RANKS:
+        raise CliError(f"--ranks {text}: {MAX_PROFILED_RANKS} ranks at once are the most", Exit.USAGE)
+    return list(found)
 
 
 def kept_stacks(job: str, attempt: int) -> dict[int, str]:

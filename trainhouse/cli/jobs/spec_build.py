@@ -12,11 +12,13 @@ from trainhouse.cli.jobs import sweep
 from trainhouse.cli.jobs.spec_file import SpecFile
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client.names import default_name
+from trainhouse.events.model.dataset_names import REFERENCE_PATTERN, SPLIT_PATTERN
 
 if TYPE_CHECKING:
     from trainhouse.events import JobSpec
 
 DATA = re.compile(r"^(?P<uri>.+)#(?:sha256[:=])?(?P<sha256>[0-9a-f]{64})$")
+DATASET = re.compile(rf"^(?P<dataset>{REFERENCE_PATTERN})(?::(?P<split>{SPLIT_PATTERN}))?$")
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,17 @@ def _part(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def parse_data(text: str) -> dict[str, str]:
-    """`URI#sha256` as a reference to immutable data. Raises CliError."""
+    """`NAME@1.2.0`, `NAME@sha256:…`, each with `:SPLIT` or without, or `URI#sha256` as a reference to immutable data. Raises CliError."""
+    version = DATASET.match(text)
+    if version:
+        return {name: value for name, value in version.groupdict().items() if value is not None}
     found = DATA.match(text)
     if not found:
-        raise CliError(f"--data {text!r}: write URI#SHA256 with 64 hexadecimal digits, so that the data can never change", Exit.USAGE)
+        raise CliError(
+            f"--data {text!r}: write a version of a dataset, as NAME@1.2.0:train, or URI#SHA256 with 64 hexadecimal digits, "
+            "so that the data can never change",
+            Exit.USAGE,
+        )
     return {"uri": found["uri"], "sha256": found["sha256"]}
 
 

@@ -70,7 +70,7 @@ def submit(
         typer.Option(metavar="K=V1,V2", help="One job for each value; repeated: for each combination."),
     ] = None,
     label: Annotated[Optional[list[str]], typer.Option(metavar="K=V", help="A note on the job; repeatable.")] = None,  # noqa: UP045
-    data: Annotated[Optional[str], typer.Option(metavar="URI#SHA256", help="Immutable input data.")] = None,  # noqa: UP045
+    data: Annotated[Optional[str], typer.Option(metavar="NAME@VERSION[:SPLIT]|URI#SHA256", help="Immutable input data.")] = None,  # noqa: UP045
     every_steps: Annotated[Optional[int], typer.Option(help="Checkpoint every so many steps.")] = None,  # noqa: UP045
     keep_last: Annotated[Optional[int], typer.Option(help="Checkpoints to keep.")] = None,  # noqa: UP045
     max_run_time: Annotated[Optional[str], typer.Option(help="90s, 15m, 2h: checkpoint, then FAILED.")] = None,  # noqa: UP045

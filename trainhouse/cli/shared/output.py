@@ -40,11 +40,17 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
         sys.stdout.write(orjson.dumps(row, default=str).decode() + "\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = (), narrow: Sequence[str] = ()) -> None:
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    right: Sequence[str] = (),
+    narrow: Sequence[str] = (),
+    cut: str = "",
+) -> None:
     """A table; wide enough for a pipe to be cut by other tools.
 
-    On a terminal that it does not fit into, long texts are folded; then columns that are not in `narrow` are left out; and where that is
-    not enough, or `narrow` is empty, each cell has a line of its own.
+    On a terminal that it does not fit into, long texts are folded, or cut in the column `cut`; then columns that are not in `narrow` are
+    left out; and where that is not enough, or `narrow` is empty, each cell has a line of its own.
     """
     from rich.console import Console
 
@@ -58,7 +64,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence
         columns, cells = [columns[i] for i in kept], [[row[i] for i in kept] for row in cells]
         remark(f"{console.width} columns leave no room for {left_out}: a wider terminal or --json shows them")
     if _least_width(columns, cells) <= console.width:
-        console.print(_grid(columns, cells, right))
+        console.print(_grid(columns, cells, right, cut, console.width - _least_width(columns, cells)))
         return
     width = max(map(len, columns))
     for row in cells:
@@ -67,14 +73,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence
             console.print(f" [bold]{column:<{width}}[/]  {value}", soft_wrap=True)
 
 
-def _grid(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequence[str]) -> "Table":
+def _grid(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequence[str], cut: str = "", spare: int = 0) -> "Table":
+    """The table; of what is beyond the least widths, `spare`, the column `cut` gets all."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column, least in zip(columns, _least_widths(columns, cells := list(cells)), strict=True):
         side: Literal["left", "right"] = "right" if column in right else "left"
-        shown.add_column(column, justify=side, overflow="fold", no_wrap=column in WHOLE, min_width=least)
+        if column == cut:
+            shown.add_column(column, justify=side, overflow="ellipsis", no_wrap=True, max_width=least + spare)
+        else:
+            shown.add_column(column, justify=side, overflow="fold", no_wrap=column in WHOLE, min_width=least)
     for row in cells:
         shown.add_row(*row)
     return shown
@@ -93,20 +103,25 @@ def _least_widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> lis
 
 
 def cell(value: Any) -> str:
-    """A value as text of a cell, without markup of its own."""
+    """A value as text of a cell, without markup of its own; what is not printable shows as Python's escapes."""
     from rich.markup import escape
 
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = escape(str(value))
+    text = escape(printable(str(value)))
     return f"[{STATE_STYLES[text]}]{text}[/]" if text in STATE_STYLES else text
 
 
 def remark(text: str) -> None:
     """A line for a person, on standard error."""
     sys.stderr.write(text + "\n")
+
+
+def printable(text: str) -> str:
+    """Text with its control characters as escapes, for a terminal."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def one_line(text: str, limit: int | None = None) -> str:

@@ -128,9 +128,9 @@ class ByGateway:
         """Waits until the change counts."""
         return self.run(writes.change(job_id, priority, limits, timeout_s, self.after(job_id)))
 
-    def review(self, job_id: JobId, action: ReviewAction, reason: str, timeout_s: float) -> None:
+    def review(self, job_id: JobId, action: ReviewAction, reason: str, max_bad: float | None, timeout_s: float) -> None:
         """Waits until the job's story tells that it counts."""
-        self.run(writes.review(job_id, action, reason, timeout_s, self.after(job_id)))
+        self.run(writes.review(job_id, action, reason, max_bad, timeout_s, self.after(job_id)))
 
     def put_code(self, code: PackedCode) -> CodeArchive:
         """Sends an archive to the gateway, unless it has it."""
@@ -175,13 +175,17 @@ class ByGateway:
         found = self.run(flows.of_job_listing(job_id, "checkpoints", self.after(job_id), limit=flows.PAGE))
         return sorted(({"job_id": job_id} | row for row in found), key=lambda row: int(row["commit"]))
 
+    def checkpoint_tags(self, job_id: str) -> list[Row]:
+        """From the object store, by the gateway."""
+        return self.run(flows.of_job_listing(job_id, "checkpoint-tags"))
+
     def metrics(self, job_id: str, names: Sequence[str]) -> "pyarrow.Table":
         """From the projections."""
         return table_of(self.run(flows.points(job_id, names, self.after(job_id))))
 
-    def last_metrics(self, job_id: str) -> list[Row]:
+    def last_metrics(self, job_id: str, names: Sequence[str]) -> list[Row]:
         """From the projections."""
-        return self.run(flows.of_job_listing(job_id, "metrics", self.after(job_id), limit=flows.PAGE))
+        return self.run(flows.of_job_listing(job_id, "metrics", self.after(job_id), metric=list(names), limit=flows.PAGE))
 
     def curve(self, job_id: str, metric: str, points: int) -> list[Row]:
         """From the projections."""

@@ -117,9 +117,10 @@ def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout
     )
 
 
-def review(job_id: str, action: ReviewAction, reason: str, timeout_s: float, after: str | None) -> Flow[None]:
+def review(job_id: str, action: ReviewAction, reason: str, max_bad: float | None, timeout_s: float, after: str | None) -> Flow[None]:
     """Sends a job to review, or ends its review, and asks until that counts. Raises ChangeRefusedError, NoReplyError, UnknownJobError."""
-    request = Request("POST", job_path(job_id, "review"), {"after": after} if after else {}, {"action": action.value, "reason": reason})
+    body = {"action": action.value, "reason": reason} | ({} if max_bad is None else {"max_bad": max_bad})
+    request = Request("POST", job_path(job_id, "review"), {"after": after} if after else {}, body)
     sent = (yield from of_job(job_id, request)).json()
     for _ in range(max(1, round(timeout_s / POLL_S))):
         found = yield from terms(job_id, sent["event_id"], sent["after"], POLL_S)

@@ -77,11 +77,15 @@ PutCode = Callable[[PackedCode], CodeArchive]
 
 @dataclass
 class ByKafka:
-    """One user's access by the brokers. `put` stores code; made of nothing but addresses, connects when first used."""
+    """One user's access by the brokers. `put` stores code, `tags` reads what keeps checkpoints.
+
+    Made of nothing but addresses; connects when first used.
+    """
 
     kafka: KafkaSettings
     sql: Sql
     put: PutCode
+    tags: Callable[[str], list[Row]] = lambda _job_id: []
     clock_ms: Callable[[], int] = wall_ms
     _producer: EventProducer | None = field(default=None, repr=False)
 
@@ -134,9 +138,10 @@ class ByKafka:
             return None
         return Retuned(retuned.priority, retuned.limits)
 
-    def review(self, job_id: JobId, action: ReviewAction, reason: str, timeout_s: float) -> None:
+    def review(self, job_id: JobId, action: ReviewAction, reason: str, max_bad: float | None, timeout_s: float) -> None:
         """Blocks until the job's scheduler answers."""
-        self.fleet().review(ReviewJob(job_id=job_id, action=action, reason=reason, user=getpass.getuser()), timeout_s)
+        asked = ReviewJob(job_id=job_id, action=action, reason=reason, user=getpass.getuser(), max_bad=max_bad)
+        self.fleet().review(asked, timeout_s)
 
     def fleet(self) -> Fleet:
         """Requests about pools, policies and nodes, and their outcome."""
@@ -223,14 +228,18 @@ class ByKafka:
         """From the tables."""
         return self.sql.table(checkpoints_query(job_id)).dicts()
 
+    def checkpoint_tags(self, job_id: str) -> list[Row]:
+        """From the object store."""
+        return self.tags(job_id)
+
     def metrics(self, job_id: str, names: Sequence[str]) -> "pyarrow.Table":
         """From the tables, when they have what the brokers have now."""
         reached(self.kafka, self.sql, *POINT_TOPICS)
         return table_of([self.sql.raw(metrics_query(job_id, names), "ArrowStream")])
 
-    def last_metrics(self, job_id: str) -> list[Row]:
+    def last_metrics(self, job_id: str, names: Sequence[str]) -> list[Row]:
         """From the tables."""
-        return self.sql.table(last_metrics_query(job_id)).dicts()
+        return self.sql.table(last_metrics_query(job_id, names)).dicts()
 
     def curve(self, job_id: str, metric: str, points: int) -> list[Row]:
         """From the tables."""

@@ -9,7 +9,7 @@ import getpass
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -23,6 +23,8 @@ from trainhouse.events import (
     JobStatus,
     NodePlacement,
     OperationReplied,
+    OperationRequest,
+    ProfileRanks,
     RequestedBy,
     envelope_of,
 )
@@ -35,6 +37,7 @@ from trainhouse.events.settings import KafkaSettings, OperationsSettings
 from trainhouse.events.wire.topics import NODE_KEYS, OPERATION_REPLIES, OPERATIONS
 
 GRACE_S = 5.0  # for the answer to travel
+STORING_S = 125.0  # for traces to be stored, and their answers to travel
 
 
 def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
@@ -67,6 +70,25 @@ def execute(
     yield from _ask(settings, request, [asked], {rank: str(asked.node_id)}, timeout_s + GRACE_S)
 
 
+def profile(
+    settings: KafkaSettings, status: JobStatus, request: str, ranks: Sequence[int], steps: int, timeout_s: float
+) -> Iterator[OperationReplied]:
+    """Yields the progress of each rank's trace; the last part of each says where it is, or why there is none. Blocks. Raises NoReplyError.
+
+    `timeout_s`: for recording. Raises KeyError for a rank that does not run.
+    """
+    expires, requester = wall_ms() + round(timeout_s * 1000), operator()
+    common = {"request_id": request, "job_id": _job(status), "expires_at_ms": expires, "requested_by": requester, "host": host()}
+    nodes = {rank: str(node_of(status, rank).node_id) for rank in ranks}
+    asked = [
+        ProfileRanks.model_validate(
+            common | {"node_id": node, "ranks": [r for r in ranks if nodes[r] == node], "steps": steps, "timeout_s": timeout_s}
+        )
+        for node in dict.fromkeys(nodes.values())
+    ]
+    yield from _ask(settings, request, asked, nodes, timeout_s + STORING_S)
+
+
 def operator() -> RequestedBy:
     """Returns the operator, as far as this machine knows."""
     return RequestedBy(name=getpass.getuser(), via=AskedVia.OPERATOR)
@@ -92,7 +114,7 @@ def node_of(status: JobStatus, rank: int) -> NodePlacement:
 
 
 def _ask(
-    settings: KafkaSettings, request: str, asked: list[DumpStacks] | list[ExecuteCommand], nodes: dict[int, str], timeout_s: float
+    settings: KafkaSettings, request: str, asked: Sequence[OperationRequest], nodes: dict[int, str], timeout_s: float
 ) -> Iterator[OperationReplied]:
     reader = consumer(settings, log_level=0)
     try:

@@ -14,15 +14,15 @@ from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
 
 
-def send_event(kafka: KafkaSettings, topic: str, event: Event, *, event_id: str, source: str, key: bytes) -> None:
-    """Sends it. Raises NotReachableError. Blocks."""
+def send_event(kafka: KafkaSettings, topic: str, event: Event, *, event_id: str, source: str, key: bytes, at_ms: int | None = None) -> None:
+    """Sends it, as of now or of `at_ms`. Raises NotReachableError. Blocks."""
     try:
         partitions_of(AdminClient(kafka.client_config(log_level=0)), topic)
     except BusUnavailableError as error:
         raise NotReachableError(f"nothing was written to Kafka at {kafka.bootstrap}: {error}") from error
     producer = EventProducer(kafka, log_level=0)
     try:
-        producer.send(topic, envelope_of(event, id=event_id, source=source, now_ms=wall_ms()), key=key.decode())
+        producer.send(topic, envelope_of(event, id=event_id, source=source, now_ms=wall_ms() if at_ms is None else at_ms), key=key.decode())
         producer.flush()
     except BusUnavailableError as error:
         raise NotReachableError(f"Kafka at {kafka.bootstrap} does not answer: {error}") from error

@@ -1,9 +1,9 @@
-"""Pools, policies, nodes and projects from a program: what is, and requests with their outcome.
+"""Pools, policies, nodes, projects and datasets from a program: what is, and requests with their outcome.
 
 Holds: a request returns when the scheduler has answered it, never before; a refusal is an exception with the scheduler's own words.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -11,6 +11,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaException
 
 from trainhouse.client.errors import NotReachableError
+from trainhouse.client.kafka.dataset_versions import DatasetVersions
 from trainhouse.client.kafka.journal_answers import JournalAnswers
 from trainhouse.client.kafka.outcomes import Outcomes, event_of
 from trainhouse.client.kafka.request_answer import (
@@ -28,6 +29,9 @@ from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unrea
 from trainhouse.events import (
     ChangeJob,
     ChangeProject,
+    DatasetVersionDeprecated,
+    DatasetVersionPublished,
+    DeprecateDataset,
     Event,
     ForgetNodeKey,
     JobReviewed,
@@ -38,14 +42,17 @@ from trainhouse.events import (
     PolicyChanged,
     PoolCreated,
     ProjectApplied,
+    PublishDataset,
+    ReleaseShard,
     ReviewJob,
+    ShardReleased,
 )
 from trainhouse.events.bus.kafka import consumer, read_to_end
 from trainhouse.events.bus.repair_log import emptied_records
 from trainhouse.events.model.decisions import JobRetuned
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, VERDICTS
+from trainhouse.events.wire.topics import CONTROL, DATASETS, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, VERDICTS
 
 Send = Callable[[Event], str]
 E = TypeVar("E", bound=Event)
@@ -76,6 +83,42 @@ class Fleet:
         NoReplyError."""
         asked = f"project {event.project.name}"
         return self._published(event, PROJECTS, ProjectApplied, lambda applied, _: sets(event, applied), timeout_s, asked)
+
+    def datasets(self) -> DatasetVersions:
+        """Every version of a dataset that was ever published. Blocks."""
+        return DatasetVersions.of(event for _, event in self._events(DATASETS))
+
+    def publish_dataset(self, event: PublishDataset, timeout_s: float) -> DatasetVersionPublished | None:
+        """Publishes a version, with its tag. Blocks until jobs may name it; None: they might before. Raises ChangeRefusedError (also
+        where it is published, and its tag another's), NoReplyError."""
+
+        def mine(published: DatasetVersionPublished, _: str) -> bool:
+            return published.version.name == event.version.name and event.semver in (None, published.semver)
+
+        with self._outcomes(DATASETS) as outcomes:
+            if self.datasets().has(event):
+                self.send(event)  # so that it is sent to all partitions of admission again
+                return None
+            answer = RequestAnswer(self.send(event), DatasetVersionPublished, mine, DATASETS, self._journals(), by_decisions=False)
+            return outcomes.first(answer, timeout_s, f"version {event.version.name}")[0]
+
+    def deprecate_dataset(self, event: DeprecateDataset, timeout_s: float) -> DatasetVersionDeprecated:
+        """Deprecates a version that is not. Blocks until no new job may name it. Raises ChangeRefusedError, NoReplyError."""
+
+        def mine(deprecated: DatasetVersionDeprecated, _: str) -> bool:
+            return (deprecated.dataset, deprecated.sha256) == (event.dataset, event.sha256)
+
+        asked = f"deprecation of {event.dataset}@sha256:{event.sha256}"
+        return self._published(event, DATASETS, DatasetVersionDeprecated, mine, timeout_s, asked)
+
+    def release_shard(self, event: ReleaseShard, timeout_s: float) -> ShardReleased:
+        """Takes a shard out of quarantine. Blocks until new jobs are not told of it. Raises ChangeRefusedError, NoReplyError."""
+
+        def mine(released: ShardReleased, _: str) -> bool:
+            return (released.dataset, released.sha256, released.shard) == (event.dataset, event.sha256, event.shard)
+
+        asked = f"release of shard {event.shard} of {event.dataset}@sha256:{event.sha256}"
+        return self._published(event, DATASETS, ShardReleased, mine, timeout_s, asked)
 
     def partitions(self) -> int:
         """Returns the number of partitions of control: pools may be given any of them. Blocks."""
@@ -160,7 +203,10 @@ class Fleet:
 
     def _newest(self, topic: str, kind: type[E]) -> list[E]:
         """The newest event of each key of a compacted topic that are of one kind."""
-        newest: dict[bytes, E] = {}
+        return list({key: event for key, event in self._events(topic) if isinstance(event, kind)}.values())
+
+    def _events(self, topic: str) -> Iterator[tuple[bytes, Event]]:
+        """The keys and events of a topic up to its end, those of a key in their order."""
         reader = consumer(self.kafka, **QUIET)
         try:
             known = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
@@ -168,10 +214,9 @@ class Fleet:
                 raise NotReachableError(f"{self.kafka.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
             for message in read_to_end(reader, topic, sorted(known.partitions)):
                 event = event_of(message)
-                if isinstance(event, kind):
-                    newest[message.key() or b""] = event
+                if event is not None:
+                    yield message.key() or b"", event
         except (KafkaException, BusUnavailableError) as error:
             raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
         finally:
             reader.close()
-        return list(newest.values())

@@ -13,7 +13,7 @@ from trainhouse.events.settings import KafkaSettings
 
 def by_kafka(kafka: KafkaSettings | None = None) -> ByKafka:
     """The way by Kafka, SQL and the object store that environment and settings file name."""
-    return ByKafka(kafka=kafka or KafkaSettings(), sql=sql_of_settings(), put=put_code)
+    return ByKafka(kafka=kafka or KafkaSettings(), sql=sql_of_settings(), put=put_code, tags=checkpoint_tags)
 
 
 def sql_of_settings() -> SqlEndpoint:
@@ -24,6 +24,19 @@ def sql_of_settings() -> SqlEndpoint:
     # "default" without a password is what a server assumes anyway: no header then.
     user = found.user if found.password or found.user != "default" else ""
     return SqlEndpoint(found.url, user, found.password, "" if found.database == "default" else found.database, found.timeout_s)
+
+
+def checkpoint_tags(job_id: str) -> list[dict[str, int | str | None]]:
+    """Commit and name of what keeps checkpoints of a job. Blocks on the object store for seconds. Raises NotReachableError."""
+    from trainhouse.checkpointing.chain.references import TAGS_S, references
+    from trainhouse.checkpointing.errors import CheckpointError
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+
+    try:
+        return references(S3ObjectStore(StoreSettings().within(TAGS_S)), job_id).rows
+    except CheckpointError as error:
+        raise NotReachableError(f"the tags of {job_id} could not be read: {error}") from error
 
 
 def put_code(code: PackedCode) -> CodeArchive:

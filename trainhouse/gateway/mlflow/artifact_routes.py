@@ -6,14 +6,14 @@ never shown as a page of this server.
 
 import asyncio
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
 from trainhouse.events import JobId
-from trainhouse.events.model.tracking import ArtifactLogged
+from trainhouse.events.model.tracking import ArtifactLogged, artifact_key
+from trainhouse.gateway.answers import stored_bytes
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.limits.spooling import spooled
 from trainhouse.gateway.mlflow import schemas
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/api/2.0", route_class=MlflowRoute)
 Json = dict[str, Any]
-PIECE_BYTES = 4 * 1024 * 1024
 MAX_LISTED = 100_000
 MAX_DELETED = 1000
 _PLACE = re.compile(r"^(?P<experiment>[0-9]{1,18})/(?P<run>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})/artifacts(?:/(?P<path>.*))?$")
@@ -43,7 +42,7 @@ async def upload(place: str, request: Request, desk: Writing) -> Json:
     await desk.storage.needs_room(row["project"])
     way_out = "log it in parts, or raise artifact_bytes of the gateway's settings"
     async with spooled(request, desk.settings.artifact_bytes, desk.settings.body_time_s, way_out) as body:
-        key = f"artifacts/{row['job_id']}/{body.sha256}"
+        key = artifact_key(row["job_id"], body.sha256)
         await asyncio.to_thread(desk.ports.objects.put_file, key, body.file)
     found = {"uri": desk.ports.objects.uri(key), "sha256": body.sha256, "size_bytes": body.size_bytes}
     await desk.send(ArtifactLogged(job_id=JobId(row["job_id"]), path=path, **found, at_ms=now_ms()))
@@ -78,7 +77,8 @@ async def download(place: str, desk: Reading) -> StreamingResponse:
     if found is None or not _own(desk.ports.objects, row["job_id"], found):
         raise missing(f"artifact {path} of run {run_id}")
     headers = {"Content-Length": str(found["size_bytes"]), "Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
-    return StreamingResponse(pieces(desk.ports.objects, found), headers=headers, media_type="application/octet-stream")
+    stored = stored_bytes(desk.ports.objects, artifact_key(row["job_id"], found["sha256"]), found["size_bytes"])
+    return StreamingResponse(stored, headers=headers, media_type="application/octet-stream")
 
 
 @router.delete("/mlflow-artifacts/artifacts/{place:path}")
@@ -120,15 +120,8 @@ def cleaned(path: str) -> str:
     return path
 
 
-def pieces(objects: "S3ObjectStore", row: Row) -> Iterator[bytes]:
-    """The bytes of an artifact, a few MiB at a time. Blocks on the object store."""
-    key = row["uri"].removeprefix(objects.uri(""))
-    for start in range(0, row["size_bytes"], PIECE_BYTES):
-        yield objects.get_range(key, start, min(PIECE_BYTES, row["size_bytes"] - start))
-
-
 def _own(objects: "S3ObjectStore", job_id: str, row: Row) -> bool:
-    return bool(row["uri"] == objects.uri(f"artifacts/{job_id}/{row['sha256']}"))
+    return bool(row["uri"] == objects.uri(artifact_key(job_id, row["sha256"])))
 
 
 async def _files(desk: RequestScope, run: Row, under: str) -> list[Json]:

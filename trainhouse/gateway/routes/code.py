@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel
 
+from trainhouse.checkpointing.chain.references import TAGS_S
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.gateway.auth.authentication import Submitter
@@ -46,7 +47,7 @@ class Stored(BaseModel):
 async def known(sha256: Sha256, request: Request, _: Submitter) -> Stored:
     """Whether an archive is there already."""
     objects = store_of(request)
-    found = await _asked(objects.stat, _key(sha256))
+    found = await asked(objects.stat, _key(sha256))
     if found is None:
         raise not_found(f"code {sha256}")
     return Stored(uri=objects.uri(_key(sha256)), size_bytes=found.size_bytes)
@@ -84,22 +85,32 @@ async def _stored(request: Request, here: Gateway, key: str, sha256: str, most_b
     async with spooled(request, most_bytes, here.settings.body_time_s, "name large files in .gitignore") as body:
         if body.sha256 != sha256:
             raise ProblemError(422, "Another content", f"the body's SHA-256 is {body.sha256}, not {sha256}: nothing was stored")
-        if await _asked(objects.stat, key) is None:
-            await _asked(objects.put_file, key, body.file)
+        if await asked(objects.stat, key) is None:
+            await asked(objects.put_file, key, body.file)
     return Stored(uri=objects.uri(key), size_bytes=body.size_bytes)
 
 
 def store_of(request: Request) -> S3ObjectStore:
     """The object store of this app, made at its first use."""
+    return _store(request, "code_store")
+
+
+def tags_store_of(request: Request) -> S3ObjectStore:
+    """The same for lists, which do not wait long for it."""
+    return _store(request, "tags_store", TAGS_S)
+
+
+def _store(request: Request, name: str, within_s: float | None = None) -> S3ObjectStore:
     state = request.app.state
-    if not hasattr(state, "code_store"):
+    if not hasattr(state, name):
         from trainhouse.checkpointing.stores.s3 import S3ObjectStore  # boto3 is slow to import, and not needed to start
 
-        state.code_store = S3ObjectStore(StoreSettings())
-    return cast("S3ObjectStore", state.code_store)
+        settings = StoreSettings()
+        setattr(state, name, S3ObjectStore(settings if within_s is None else settings.within(within_s)))
+    return cast("S3ObjectStore", getattr(state, name))
 
 
-async def _asked(call: Callable[..., T], *arguments: object) -> T:
+async def asked(call: Callable[..., T], *arguments: object) -> T:
     """A call of the store, beside the event loop. Raises ProblemError 503."""
     try:
         return await asyncio.to_thread(call, *arguments)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
+from trainhouse.checkpointing.chain.references import USED_BY, references
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here
@@ -17,11 +18,14 @@ from trainhouse.gateway.queries.listing import Cursor, Limit, Order, millis, pag
 from trainhouse.gateway.queries.read_your_writes import After
 from trainhouse.gateway.queries.redacting import redacted
 from trainhouse.gateway.queries.where_clauses import Where
+from trainhouse.gateway.routes.code import asked, tags_store_of
 from trainhouse.gateway.routes.jobs import JobPath, Text, visible_job
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[After])
 
 Epoch = Annotated[int | None, Query(ge=0, le=2**32 - 1, description="Only of this attempt's fence.")]
+
+MAX_TAGS = 1000
 
 _EVENTS = "time, type, event_id, node_id, epoch, summary, json, source_topic, source_partition, source_offset"
 _EXPLAINED = (
@@ -101,15 +105,30 @@ async def ranks(job_id: JobPath, here: Here, principal: Viewer, epoch: Epoch = N
 async def checkpoints(
     job_id: JobPath, here: Here, principal: Viewer, state: Text = None, limit: Limit = 100, cursor: Cursor = None
 ) -> Json:
-    """The checkpoints of a job, the newest first; those that retention removed are PRUNED."""
+    """The checkpoints of a job, the newest first; those that retention removed are PRUNED, those that a person did DELETED."""
     await visible_job(here, principal, job_id)
     where = of_job(job_id)
     where.equal("state", state)
     columns = (
-        "commit, step, attempt, epoch, state, uri, bytes_total, bytes_new, stage_s, upload_s, world_size, completed_at, pruned_at, restores"
+        "commit, step, attempt, epoch, state, uri, bytes_total, bytes_new, stage_s, upload_s, world_size, completed_at, pruned_at, "
+        "restores, memory_nodes, deleted_at, deleted_by"
     )
     order = Order((("toInt64(commit)", "Int64"),), descending=True)
     return Json((await page(here.reader, columns, "checkpoints", where, order, limit, cursor)).answer())
+
+
+@router.get("/{job_id}/checkpoint-tags")
+async def checkpoint_tags(job_id: JobPath, request: Request, here: Here, principal: Viewer) -> Json:
+    """Names that keep checkpoints of a job beyond its retention: tags, and `used-by:JOB` of each job that began from one."""
+    await visible_job(here, principal, job_id)
+    found = await asked(references, tags_store_of(request), job_id)
+    rows: list[dict[str, Any]] = found.rows[:MAX_TAGS]
+    # A job's name by itself: as a part of a longer word it is not seen.
+    users = [row | {"name": name.removeprefix(USED_BY)} for row in rows if (name := str(row["name"])).startswith(USED_BY)]
+    rows = [row for row in rows if not str(row["name"]).startswith(USED_BY)]
+    await redacted(here.reader, principal, users, ("name",))
+    rows += [row | {"name": f"{USED_BY}{row['name']}"} for row in users]
+    return Json({"items": rows, "next_cursor": None})
 
 
 def _parsed(text: str) -> Any:

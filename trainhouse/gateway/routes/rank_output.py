@@ -46,7 +46,7 @@ SELECT metric, epoch, attempt, rank, step, time, value FROM step_metrics WHERE {
 _ORDER = Order((("metric", "String"), ("epoch", "UInt64"), ("rank", "UInt64"), ("step", "UInt64"), millis("time")))
 _METRICS = """
 SELECT metric, argMax(m.value, (m.epoch, m.step, -toInt64(m.rank))) AS value, max(m.step) AS step, max(m.time) AS at,
-    uniq(m.rank) AS ranks, count() AS points
+    argMax(m.rank, (m.epoch, m.step, -toInt64(m.rank))) AS rank, uniq(m.rank) AS ranks, count() AS points
 FROM step_metrics AS m WHERE {where} GROUP BY metric ORDER BY metric LIMIT {{limit:UInt32}}
 """
 
@@ -97,10 +97,17 @@ async def logs(
 
 
 @router.get("/{job_id}/metrics")
-async def metrics(job_id: JobPath, here: Here, principal: Viewer, limit: Limit = 1000) -> Json:
-    """The names of a job's metrics, each with its last value."""
+async def metrics(
+    job_id: JobPath,
+    here: Here,
+    principal: Viewer,
+    metric: Annotated[list[MetricName] | None, Query(max_length=100, description="Only these.")] = None,
+    limit: Limit = 1000,
+) -> Json:
+    """The names of a job's metrics, each with its last value: of the lowest rank that has the newest step."""
     await visible_job(here, principal, job_id)
     where = of_job(job_id)
+    where.among("metric", metric or ())
     rows = await here.reader.rows(_METRICS.format(where=where.text), where.values | {"limit": limit})
     return Json({"items": rows, "next_cursor": None})
 

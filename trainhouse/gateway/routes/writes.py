@@ -74,6 +74,7 @@ class Review(Body):
 
     action: ReviewAction
     reason: Annotated[str, Field(max_length=1024)] = ""
+    max_bad: Annotated[float | None, Field(ge=0, le=1, description="with go_on: share of bad samples that it allows from then on")] = None
 
 
 class Submitted(BaseModel):
@@ -163,7 +164,7 @@ async def review(job_id: JobPath, body: Review, here: Here, principal: Submitter
         raise ProblemError(409, "Not to be reviewed", f"job {job_id} has ended: it is {state}, so there is nothing to review")
     if body.action is not ReviewAction.SEND and state is not JobState.NEEDS_REVIEW:
         raise ProblemError(409, "Not under review", f"job {job_id} is {state}, not NEEDS_REVIEW: only a job under review can {body.action}")
-    event = ReviewJob(job_id=JobId.parse(job_id), action=body.action, reason=body.reason, user=principal.sub)
+    event = ReviewJob(job_id=JobId.parse(job_id), action=body.action, reason=body.reason, user=principal.sub, max_bad=body.max_bad)
     return await _ask(here, principal, request, event, key)
 
 
@@ -233,8 +234,7 @@ async def _commit_of(here: Gateway, job_id: str, step: int) -> int:
     )
     if found is None:
         raise not_found(f"checkpoint of step {step} of job {job_id}")
-    if found["state"] == "PRUNED":
-        raise ProblemError(
-            409, "Checkpoint removed", f"the checkpoint of step {step} was removed by retention; …/checkpoints lists what stays"
-        )
+    if found["state"] != "COMPLETED":
+        how = "deleted" if found["state"] == "DELETED" else "removed by retention"
+        raise ProblemError(409, "Checkpoint removed", f"the checkpoint of step {step} was {how}; …/checkpoints lists what stays")
     return int(found["commit"])

@@ -52,8 +52,9 @@ from trainhouse.workers.agent.core.inputs import (
 )
 from trainhouse.workers.agent.core.transition import Turn
 
-# What a session ends with when it is done, was asked to save and leave, or found that its loss diverged: nobody saves for it then.
-AS_IT_SHOULD = frozenset({0, 75, 76})
+# What a session ends with when it is done, was asked to save and leave, found that its loss diverged, or that too many samples are bad:
+# nobody saves for it then.
+AS_IT_SHOULD = frozenset({0, 75, 76, 77})
 
 
 def step(state: AgentState, now_ms: int, happened: AgentInput) -> tuple[AgentState, list[Action]]:

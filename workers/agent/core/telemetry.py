@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from trainhouse.events import (
     AttemptNumber,
+    BadShardFound,
     CheckpointCompleted,
     CheckpointFailed,
     CheckpointPruned,
@@ -26,9 +27,10 @@ from trainhouse.events import (
     ProgressReported,
     SessionOpened,
     StepMetrics,
+    TooManyBadSamples,
 )
 from trainhouse.events.model.bounds import read_clamped
-from trainhouse.events.model.tracking import EnvironmentCaptured
+from trainhouse.events.model.tracking import EnvironmentCaptured, TraceRecorded
 from trainhouse.events.wire.topics import CHECKPOINTS, CONTROL, ENVIRONMENTS
 from trainhouse.workers.agent.core.loglines import LogCut
 from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
@@ -36,8 +38,8 @@ from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 # What a rank may tell, by topic.
 RANK_EVENTS: dict[str, tuple[type[Event], ...]] = {
     CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
-    CONTROL: (LossDiverged,),
-    ENVIRONMENTS: (EnvironmentCaptured,),
+    CONTROL: (LossDiverged, BadShardFound, TooManyBadSamples),
+    ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded),
 }
 _BY_NAME = {model.__name__: (topic, model) for topic, models in RANK_EVENTS.items() for model in models}
 MAX_EVENT_ID_CHARS = 512

@@ -16,7 +16,7 @@ from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.node.devices import DeviceSource
 from trainhouse.workers.confinement import interpreters
 from trainhouse.workers.confinement.cgroups import Limits
-from trainhouse.workers.confinement.layers import Examine, Layers, examine
+from trainhouse.workers.confinement.layers import UID, Examine, Layers, examine
 from trainhouse.workers.confinement.plan import HOME, Confinement, Kind, Place, in_order, scratch_places
 from trainhouse.workers.launcher import AttemptPaths
 
@@ -27,6 +27,7 @@ GIB = 2**30
 # Where a person has caches and keys; what a job is told instead lies in its own view.
 OF_A_PERSON = ("TMPDIR", "XDG_CACHE_HOME", "SHELL")
 CACHES = ("HF_HOME", "TORCH_HOME")
+CACHE_OF_SHARDS = "TRAINHOUSE_DATA_CACHE_DIR"
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,10 @@ class Confiner:
             return dict(environ)
         shown = [p.path for p in self.declared()]
         kept = {k: v for k, v in environ.items() if k not in OF_A_PERSON and (k not in CACHES or any(_within(v, p) for p in shown))}
+        # A cache is its user's alone, and where attempts have uids of their own, the next attempt is another user.
+        written = [] if layers.on(UID) else [p.path for p in self.declared() if p.kind is Kind.WRITABLE]
+        if not any(_within(kept.get(CACHE_OF_SHARDS, ""), p) for p in written):
+            kept.pop(CACHE_OF_SHARDS, None)
         return {**kept, "HOME": HOME, "USER": "job", "LOGNAME": "job"}
 
     def _limits(self, allocation: GangAllocated, placement: NodePlacement) -> Limits:

@@ -22,6 +22,7 @@ PASSED_ON = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "CUDA_HOME"}
     | {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME"}
     | {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
+    | {"TRAINHOUSE_DATA_CACHE_DIR", "TRAINHOUSE_DATA_CACHE_GIB", "TRAINHOUSE_DATA_READS"}
 )
 PASSED_ON_PREFIXES = ("LC_", "NCCL_", "GLOO_", "NVIDIA_", "CUDA_DEVICE_")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -113,8 +114,12 @@ def _trainhouse(allocation: GangAllocated, folders: RankFolders, node: NodeSide)
         "TRAINHOUSE_RESUME_FROM": spec.resume_from,
         "TRAINHOUSE_DATA_URI": spec.data.uri if spec.data else None,
         "TRAINHOUSE_DATA_SHA256": spec.data.sha256 if spec.data else None,
+        ports.DATASET: spec.data.dataset if spec.data else None,
+        "TRAINHOUSE_DATA_SPLIT": spec.data.split if spec.data else None,
         ports.PARALLELISM: spec.parallelism.at(allocation.world_size).model_dump_json() if spec.parallelism is not None else None,
+        ports.TRAINING: spec.training.model_dump_json() if spec.training is not None else None,
         ports.RESTORE_AT_MOST: str(allocation.restore_at_most) if allocation.restore_at_most is not None else None,
+        ports.ACCEPTED_BAD: str(allocation.accepted_bad) if allocation.accepted_bad is not None else None,
         ports.SECRETS_DIR: folders.secrets or None,
         ports.SPOOL_LIMIT_BYTES: str(node.spool_limit_bytes) if node.spool_limit_bytes else None,
     }

@@ -23,7 +23,7 @@ from urllib3.exceptions import HTTPError
 
 from trainhouse.checkpointing.chain.restore_candidates import resume_from_of
 from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailableError, RetryableError
-from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation, job_in, refusal, shared_chunk
+from trainhouse.checkpointing.lease.access_rule import Ask, DatasetLease, Lease, Operation, is_of_dataset, job_in, refusal, shared_chunk
 from trainhouse.checkpointing.lease.lease_facts import owned, resumable, shared_chunks_of
 from trainhouse.checkpointing.lease.policy import policy_of
 from trainhouse.checkpointing.lease.signing import Signer, base_url
@@ -33,6 +33,8 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.checkpointing.stores.s3_errors import why
 from trainhouse.events import GangAllocated
+from trainhouse.workers.data.errors import DamagedShardError
+from trainhouse.workers.data.stored_versions import read_manifest, shards_of
 
 LOOK_DEADLINE_S = 10.0
 CLOCK_AGAIN_S = 300.0
@@ -55,6 +57,7 @@ class Tenant:
     epoch: int
     project: str
     resume_from: str | None
+    dataset: DatasetLease | None = None
     lease: Lease | None = None
     shared: dict[str, frozenset[str]] = field(default_factory=dict)
     first_epochs: dict[str, int] = field(default_factory=dict)
@@ -65,7 +68,9 @@ class Tenant:
     @classmethod
     def of(cls, allocation: GangAllocated) -> "Tenant":
         spec = allocation.spec
-        return cls(str(allocation.job_id), int(allocation.epoch), spec.project, spec.resume_from)
+        named = spec.data is not None and spec.data.dataset is not None and spec.data.content_sha256
+        dataset = DatasetLease(spec.project, named) if named else None
+        return cls(str(allocation.job_id), int(allocation.epoch), spec.project, spec.resume_from, dataset)
 
 
 class LeaseDesk:
@@ -93,7 +98,7 @@ class LeaseDesk:
                 if tenant.lease is None:
                     first = owned(self._objects, tenant.job_id, tenant.project, tenant.epoch)
                     tenant.first_epochs[tenant.job_id] = first.first_epoch
-                    tenant.lease = Lease(tenant.job_id, tenant.epoch)
+                    tenant.lease = Lease(tenant.job_id, tenant.epoch, dataset=tenant.dataset)
             except Exception as error:
                 return [_failed(error)] * len(asks)
             answers: list[LeaseReply] = []
@@ -110,17 +115,11 @@ class LeaseDesk:
         role = self._settings.sts_role_arn
         if role is None or self._no_sts:
             return None
-        if tenant.lease is None:
-            failed = self.answer(tenant, [Ask(Operation.LIST, f"jobs/{tenant.job_id}/commits/")])
-            if tenant.lease is None:
-                return failed[0]
-        with tenant.lock:
-            try:
-                self._learn_resumes(tenant)
-            except CheckpointError as error:
-                log.warning("what the job resumes from is not for it", job=tenant.job_id, error=str(error))
+        lease = self.lease_of(tenant)
+        if not isinstance(lease, Lease):
+            return lease
         try:
-            return self._assumed(role, tenant.lease)
+            return self._assumed(role, lease)
         except ClientError as error:
             failure = error.response.get("Error", {})
             code, message = failure.get("Code"), failure.get("Message", "")
@@ -136,6 +135,19 @@ class LeaseDesk:
         except (BotoCoreError, HTTPError) as error:
             return LeaseReply(kind="unavailable", why=f"the store's STS does not answer: {why(error)}")
 
+    def lease_of(self, tenant: Tenant) -> Lease | LeaseReply:
+        """The lease, with the job that it resumes from if that is of its project; or why there is none. Blocks on the store."""
+        if tenant.lease is None:
+            failed = self.answer(tenant, [Ask(Operation.LIST, f"jobs/{tenant.job_id}/commits/")])
+            if tenant.lease is None:
+                return failed[0]
+        with tenant.lock:
+            try:
+                self._learn_resumes(tenant)
+            except CheckpointError as error:
+                log.warning("what the job resumes from is not for it", job=tenant.job_id, error=str(error))
+            return tenant.lease
+
     def _answer(self, tenant: Tenant, ask: Ask) -> LeaseReply:
         assert tenant.lease is not None
         try:
@@ -143,6 +155,8 @@ class LeaseDesk:
                 self._learn_resumes(tenant)
             if shared_chunk(ask.key) is not None:
                 self._learn_shared(tenant)
+            if is_of_dataset(ask.key):
+                self._learn_shards(tenant)
         except Exception as error:
             return _failed(error)
         reason = refusal(tenant.lease, ask)
@@ -191,6 +205,15 @@ class LeaseDesk:
             if job_id not in tenant.shared:
                 tenant.shared[job_id] = shared_chunks_of(self._objects, job_id, first_epoch)
                 tenant.lease = replace(tenant.lease, shared_chunks=tenant.lease.shared_chunks | tenant.shared[job_id])
+
+    def _learn_shards(self, tenant: Tenant) -> None:
+        """Looks up the shards of the version that its spec names, once. Raises CheckpointError, DamagedShardError."""
+        assert tenant.lease is not None
+        dataset = tenant.lease.dataset
+        if dataset is not None and not dataset.shards:
+            manifest = read_manifest(self._objects, dataset.project, dataset.sha256)
+            shards = frozenset(shard.sha256 for _, shard in shards_of(manifest))
+            tenant.lease = replace(tenant.lease, dataset=replace(dataset, shards=shards))
 
     def _assumed(self, role: str, lease: Lease) -> SessionKeys:
         given, keys = self._settings, self._keys()
@@ -272,11 +295,13 @@ class _Seen:
 def _known(tenant: Tenant, lease: Lease, ask: Ask) -> bool:
     if shared_chunk(ask.key) is not None:
         return tenant.shared.keys() >= tenant.first_epochs.keys() and (not tenant.resume_from or lease.resumes is not None)
+    if is_of_dataset(ask.key):
+        return lease.dataset is None or bool(lease.dataset.shards)
     return not tenant.resume_from or lease.resumes is not None or job_in(ask.key) in (None, tenant.job_id)
 
 
 def _failed(error: Exception) -> LeaseReply:
-    known = isinstance(error, CheckpointError)
+    known = isinstance(error, CheckpointError | DamagedShardError)
     return LeaseReply(
         kind="refused" if known and not isinstance(error, RetryableError) else "unavailable",
         why=str(error) if known else f"leave to the store: {type(error).__name__}: {error}",

@@ -23,13 +23,14 @@ from typing import Any
 import orjson
 import structlog
 
-from trainhouse.checkpointing.lease.access_rule import Ask
-from trainhouse.checkpointing.lease.wire import MAX_BATCH, MAX_LINE_BYTES, LeaseReply
+from trainhouse.checkpointing.lease.access_rule import Ask, Lease
+from trainhouse.checkpointing.lease.wire import MAX_BATCH, MAX_LINE_BYTES, HolderReply, LeaseReply
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.launch.attempt_dirs import key_of
 from trainhouse.workers.agent.launch.lease_grants import LeaseDesk, Tenant
+from trainhouse.workers.agent.peer_memory.holder_desk import HolderDesk
 from trainhouse.workers.launcher import AttemptPaths
 
 MAX_CONNECTIONS = 256
@@ -65,8 +66,9 @@ class _Open:
 class StoreLeases:
     """Of one agent. `begin` and `end` may be called from any thread and do not wait for the store."""
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreSettings, holders: HolderDesk | None = None) -> None:
         self._desk = LeaseDesk(settings)
+        self._holders = holders
         self._lock = threading.Lock()
         self._open: dict[AttemptKey, _Open] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -135,6 +137,8 @@ class StoreLeases:
         wait_s = opened.wait_s(max(1, len(asks)))
         if wait_s:
             await asyncio.sleep(wait_s)
+        if "holder" in request and not request.get("session"):  # blocks on the store: signing of puts does not wait for it
+            return {"holder": await self._holder(tenant, request["holder"], self._replaced(opened))}
         async with opened.turn:  # so that this loop never waits for the tenant's lock
             replaced = self._replaced(opened)
             if request.get("session"):
@@ -144,6 +148,18 @@ class StoreLeases:
             if self._desk.ready(tenant, asks):
                 return {"answers": self._desk.answer(tenant, asks)}
             return {"answers": await asyncio.to_thread(self._desk.answer, tenant, asks)}
+
+    async def _holder(self, tenant: Tenant, node_id: Any, replaced: LeaseReply | None) -> HolderReply:
+        if not isinstance(node_id, str):
+            raise ValueError("holder must be the name of a node, or empty")
+        if replaced is not None:
+            return HolderReply(why=replaced["why"])
+        if self._holders is None:
+            return HolderReply(why="this node's agent offers no peer memory")
+        lease = await asyncio.to_thread(self._desk.lease_of, tenant)
+        if not isinstance(lease, Lease):
+            return HolderReply(why=lease.get("why", "the store is away"))
+        return await asyncio.to_thread(self._holders.access, lease, node_id)
 
     def _replaced(self, opened: _Open) -> LeaseReply | None:
         job_id, epoch = opened.tenant.job_id, opened.tenant.epoch

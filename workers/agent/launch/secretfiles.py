@@ -217,9 +217,11 @@ def _write(folder: Path, values: dict[str, str]) -> int:
             for oldest in superseded[: max(0, len(superseded) + 1 - MAX_SUPERSEDED)]:
                 oldest.unlink(missing_ok=True)
             write_private(folder / f".was.{name}.{time.time_ns():020}", old, durable=False)
-        write_private(path, raw, durable=False)
+        fresh = folder / f".new.{name}"
+        write_private(fresh, raw, durable=False)
         owner = folder.stat()
         if owner.st_uid != os.getuid():  # the attempt has a uid of its own by now
-            os.chown(path, owner.st_uid, owner.st_gid)
+            os.chown(fresh, owner.st_uid, owner.st_gid)
+        fresh.replace(path)  # only now: a rank may read it at any time
         changed += 1
     return changed

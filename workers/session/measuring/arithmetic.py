@@ -53,6 +53,16 @@ def rates_per_s(stretch: Stretch) -> dict[str, float]:
     return {f"{unit}_per_s": amount * stretch.steps / stretch.passed_s for unit, amount in stretch.amounts.items()}
 
 
+def bubble_share(ranks: int, microbatches: int | None, stages_a_rank: int) -> float | None:
+    """Returns the share of a pipeline's time in which a rank idles by its schedule, if all stages take alike; None without a pipeline.
+
+    GPipe and 1F1B idle for as long as `ranks` - 1 microbatches take; an interleaved schedule for that of one of its stages.
+    """
+    if ranks < 2 or not microbatches:
+        return None
+    return (ranks - 1) / (microbatches * stages_a_rank + ranks - 1)
+
+
 def mfu(flops: float | None, steps: int, passed_s: float, peak: float | None) -> float | None:
     """Returns model FLOPs utilization: FLOPs a second over the device's peak, as a share. None without either or a step, or above 1."""
     if not flops or not peak or steps <= 0 or passed_s <= 0:

@@ -1,5 +1,5 @@
 """Figures of a rank's steps as points beside the program's own: `step/…_ms`, `step/flops`, `mfu`, `tokens_per_s`, `samples_per_s`,
-`gradient_norm`.
+`gradient_norm`, `pipeline/bubble`.
 
 Holds: every EVERY_S, means of the steps since the last points; the first points come after FIRST_S, the last ones when the steps end.
 What is unknown has no point. A metric that the program logs by the same name is the program's. Rates of the whole gang are rank 0's.
@@ -17,7 +17,7 @@ import torch
 
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.logging.sink import Sink
-from trainhouse.workers.session.measuring.arithmetic import Stretch, mfu, rates_per_s, split_ms, weighted_mean
+from trainhouse.workers.session.measuring.arithmetic import Stretch, bubble_share, mfu, rates_per_s, split_ms, weighted_mean
 from trainhouse.workers.session.measuring.device_peaks import mixed_peak
 from trainhouse.workers.session.measuring.flop_count import MAX_SHAPES, ByPrecision, FlopCount, Shapes
 from trainhouse.workers.session.measuring.gradient_norm import GradientNorm
@@ -40,12 +40,13 @@ Counted = tuple[ByPrecision | None]
 @dataclass(frozen=True)
 class Amounts:
     """The loop's own facts. `per_step`: by unit, what one step of the whole gang works through; `peak_tflops`: of this rank's device;
-    `count_flops`: whether FLOPs may be counted.
+    `count_flops`: whether FLOPs may be counted; `microbatches`: of a pipeline's step.
     """
 
     per_step: Mapping[str, float] = field(default_factory=dict)
     peak_tflops: float | None = None
     count_flops: bool = False
+    microbatches: int | None = None
 
 
 class StepFigures:
@@ -55,6 +56,8 @@ class StepFigures:
         self.guard = Guard()
         self._on = context.spool is not None and context.step_figures
         self._rank = context.rank
+        self._parallelism = context.parallelism
+        self._stages = 1
         self._progress = progress
         self._sink = sink
         self._device = device
@@ -75,6 +78,7 @@ class StepFigures:
         """Measures these models and optimizers from now on. Call it once."""
         if not self._on:
             return
+        self._stages = max(1, len(tracked.models))
         self._split.watch(tracked.models, tracked.optimizers)
         if len(tracked.models) == 1:
             self._flops.watch(tracked.models[0])
@@ -207,6 +211,8 @@ class StepFigures:
         self._progress.measured_samples_per_s = rates.get("samples_per_s")
         found: dict[str, float | None] = {f"step/{name}_ms": ms for name, ms in split_ms(stretch).items()}
         found |= {"step/flops": stretch.flops, "mfu": mfu(stretch.flops, stretch.steps, stretch.passed_s, peak)}
+        if self._rank == 0 and self._parallelism is not None:
+            found["pipeline/bubble"] = bubble_share(self._parallelism.pp, self._amounts.microbatches, self._stages)
         found |= {**rates, "gradient_norm": self._norm.taken(self._split.clock)}
         return {name: value for name, value in found.items() if value is not None and not self._logged(name)}
 

@@ -7,14 +7,17 @@ store that is away for long costs a save, not the training: the older checkpoint
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, Protocol
 
+from trainhouse.checkpointing.chain.best_checkpoint import Score
 from trainhouse.checkpointing.chain.manifest import LOSS
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings, PendingSave
 from trainhouse.checkpointing.errors import CheckpointError, RetryableError
+from trainhouse.checkpointing.lease.agent_peers import peers_of
 from trainhouse.checkpointing.lease.signed_store import open_store
-from trainhouse.checkpointing.results import SavedCheckpoint
+from trainhouse.checkpointing.results import RestoreReport, SavedCheckpoint
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.events.model.spec import CheckpointPolicy, MetricMode
@@ -35,9 +38,12 @@ class Saver(Protocol):
     def restore(self, tracked: Tracked) -> int:
         """Put back the newest healthy checkpoint into `tracked`; the number of steps that it has behind it, 0 for none. Blocks."""
 
-    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float], score: Score | None = None) -> bool:
         """Stage a checkpoint of `step` finished steps, with what was measured there; whether it is on its way. Blocks for that, and for
-        the upload of the one before."""
+        the upload of the one before. `score`: what `is_best` found the best, which the tag then names."""
+
+    def is_best(self, score: Score) -> bool:
+        """Whether it beats that of the checkpoint tagged as the best. Of rank 0; blocks the first time."""
 
     @property
     def uploading(self) -> bool:
@@ -73,7 +79,11 @@ class Unsaved:
         """Nothing to restore."""
         return 0
 
-    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float], score: Score | None = None) -> bool:
+        """Nothing is saved."""
+        return False
+
+    def is_best(self, score: Score) -> bool:
         """Nothing is saved."""
         return False
 
@@ -122,6 +132,7 @@ class CommitSaver:
     ) -> None:
         """`tidies`: this rank removes what earlier attempts left elsewhere."""
         self._checkpointer = checkpointer
+        self._best = checkpointer.best
         self._elsewhere = elsewhere
         self._tidies = tidies
         self._retention = retention
@@ -136,18 +147,30 @@ class CommitSaver:
         self._checkpointer.guard(tracked.optimizers)
         report = self._checkpointer.restore(tracked.shared(), tracked.put_back_own, self._resume_from)
         self._restored = self._checkpointer.newest_commit
+        _report_peers(report)
         return report.step
 
-    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float], score: Score | None = None) -> bool:
         """Stage; what retention gives up is removed after the commit."""
         self._pending = None
+        if score is not None:
+            metrics = {**metrics, score.metric: score.value}
+        self._best.begin(score)
         try:
             self._pending = self._checkpointer.begin_save(
-                tracked.shared(), tracked.of_this_rank(), step, time.time(), metrics=metrics, then=self._tidy_up
+                tracked.shared(), tracked.of_this_rank(), step, time.time(), metrics=metrics, then=partial(self._tidy_up, score)
             )
         except RetryableError as error:
             self._report_failed(step, error)
         return self._pending is not None
+
+    def is_best(self, score: Score) -> bool:
+        """False, and a sentence, while the store does not answer."""
+        try:
+            return self._best.is_best(score)
+        except RetryableError as error:
+            print(f"{score.metric} {score.value:g} was not saved as the best: {error}", file=sys.stderr, flush=True)
+            return False
 
     @property
     def uploading(self) -> bool:
@@ -177,10 +200,16 @@ class CommitSaver:
             print(f"the checkpoint of step {pending.step} was not saved: {error}", file=sys.stderr, flush=True)
 
     def _report_failed(self, step: int, error: RetryableError) -> None:
+        self._best.begin(None)
         print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)
 
-    def _tidy_up(self) -> None:
-        """Removes what retention gives up, and what earlier attempts left; on rank 0, beside training."""
+    def _tidy_up(self, score: Score | None, saved: SavedCheckpoint) -> None:
+        """Tags the best, removes what retention gives up, and what earlier attempts left; on rank 0, beside training."""
+        try:
+            if score is not None:
+                self._best.saved(score, saved.commit)
+        except CheckpointError as error:
+            print(f"the checkpoint of step {saved.step} is the best one and has no tag: {error}", file=sys.stderr, flush=True)
         try:
             done = self._checkpointer.prune(self._retention, frozenset() if self._proved is None else frozenset({self._proved}))
             if done.unmeasured:
@@ -236,6 +265,14 @@ class CommitSaver:
         return self._restored if self._proved is None else self._proved
 
 
+def _report_peers(report: RestoreReport) -> None:
+    """Reports what this rank read from other nodes' memory, where there was any to read."""
+    for node_id, size_bytes in report.peer_bytes.items():
+        print(f"trainhouse: {size_bytes / 2**20:.1f} MiB of the checkpoint came from the memory of {node_id}", file=sys.stderr, flush=True)
+    for why in report.peer_failures:
+        print(f"trainhouse: the store gave what another node's memory did not: {why}", file=sys.stderr, flush=True)
+
+
 def start_helper(context: Context) -> UploadHelper | None:
     """Starts the process that uploads this rank's checkpoints; None where nothing is saved, or no process can be started.
 
@@ -246,7 +283,8 @@ def start_helper(context: Context) -> UploadHelper | None:
     try:
         return UploadHelper(StoreSettings())
     except OSError as error:
-        print(f"no process to upload checkpoints could be started, training's own uploads them: {error}", file=sys.stderr, flush=True)
+        how = "uploads them, and copies nothing into other nodes' memory" if context.policy.peer_memory else "uploads them"
+        print(f"no process to upload checkpoints could be started, training's own {how}: {error}", file=sys.stderr, flush=True)
         return None
 
 
@@ -260,7 +298,9 @@ def open_saver(context: Context, gang: Gang, sink: Sink, helper: UploadHelper | 
         event_id = payload.pop("event_id", None)
         sink.event(name, payload, event_id)
 
-    objects = open_store(StoreSettings())
+    store = StoreSettings()
+    objects = open_store(store)
+    peers = peers_of(store) if context.policy.peer_memory else None
     gib = context.policy.host_memory_gib
     settings = CheckpointerSettings(
         job_id=context.job_id,
@@ -272,7 +312,7 @@ def open_saver(context: Context, gang: Gang, sink: Sink, helper: UploadHelper | 
         host_memory_bytes=None if gib is None else int(gib * 2**30),
         data_shares=context.layout.data_shares,
     )
-    checkpointer = Checkpointer(settings, objects, gang.control, helper=helper, on_event=on_event)
+    checkpointer = Checkpointer(settings, objects, gang.control, helper=helper, peers=peers, on_event=on_event)
     checkpointer.claim()
     elsewhere = Elsewhere(objects, context.job_id, context.epoch)
     tidies = context.rank == 0 and context.world_size > 1
@@ -281,5 +321,9 @@ def open_saver(context: Context, gang: Gang, sink: Sink, helper: UploadHelper | 
 
 def retention_of(policy: CheckpointPolicy) -> RetentionPolicy:
     """Returns the retention that a spec asks for."""
-    best: Literal["min", "max"] = "max" if policy.mode is MetricMode.MAX else "min"
-    return RetentionPolicy(policy.keep_last, policy.keep_best or 0, policy.metric or LOSS, best)
+    return RetentionPolicy(policy.keep_last, policy.keep_best or 0, policy.metric or LOSS, direction_of(policy))
+
+
+def direction_of(policy: CheckpointPolicy) -> Literal["min", "max"]:
+    """Returns which values of the spec's metric are the better ones."""
+    return "max" if policy.mode is MetricMode.MAX else "min"

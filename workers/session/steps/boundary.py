@@ -2,26 +2,30 @@
 
 Holds: all ranks agree at the same steps (the stride to the next agreement is itself agreed), so none waits for one that does not come.
 What the step alone decides needs no agreement. No state is saved whose loss diverged: before each save all ranks agree that none did.
+Where more samples of the job's dataset are bad than it allows, on all ranks together, they save and leave.
 """
 
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import Any, NoReturn
 
+from trainhouse.checkpointing.chain.best_checkpoint import Score
 from trainhouse.checkpointing.interval import Measured
 from trainhouse.events import RankActivity
 from trainhouse.events.runtime.clock import steady_s
+from trainhouse.workers.data.data_loader import Excess
 from trainhouse.workers.session import step_schedule
 from trainhouse.workers.session.context import Context
-from trainhouse.workers.session.errors import EXIT_DIVERGED, EXIT_STOPPED, Stopped
+from trainhouse.workers.session.errors import EXIT_BAD_DATA, EXIT_DIVERGED, EXIT_STOPPED, Stopped
 from trainhouse.workers.session.logging.sink import Sink
 from trainhouse.workers.session.measuring.step_figures import Amounts, StepFigures
+from trainhouse.workers.session.measuring.trace_recorder import TraceRecorder
 from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.checkpoint_saver import Saver
 from trainhouse.workers.session.saving.survivor_save import Survival
@@ -29,6 +33,7 @@ from trainhouse.workers.session.saving.tracked_state import Tracked
 from trainhouse.workers.session.step_schedule import Wishes
 from trainhouse.workers.session.steps import divergence
 from trainhouse.workers.session.steps.agent_requests import RequestFile
+from trainhouse.workers.session.steps.bad_samples import BadSamples
 from trainhouse.workers.session.steps.progress import Progress
 from trainhouse.workers.session.steps.untracked import Untracked
 from trainhouse.workers.session.steps.worktime import WorkTime
@@ -45,9 +50,14 @@ class Boundary:
     def __init__(self, context: Context, gang: Gang, saver: Saver, progress: Progress, sink: Sink) -> None:
         self.tracked = Tracked()
         self.asked_by_program = False
+        self.score: Score | None = None
+        """Of the state at the end of this step, which the program found the best one."""
+        self.poor_norm: Callable[[], float | None] = lambda: None
+        """A gradient norm that was not finite since the last call; asked at each agreement and before each save."""
         self.policy = context.policy
         self.work = WorkTime(lambda: progress.activity.now.data_wait_s)
         self.figures = StepFigures(context, progress, sink, gang.device)
+        self.trace = TraceRecorder(context, progress, sink, gang.device)
         self._context = context
         self._gang = gang
         self._saver = saver
@@ -73,11 +83,16 @@ class Boundary:
         self._measured = Measured(failures=context.attempt)
         reports = saver.saves and context.rank == 0
         self.untracked = Untracked(context.policy, self._report_untracked if reports else None)
+        self._at_step = 0
+        self.bad_samples = BadSamples(context, gang, sink, lambda: self._at_step)
+        self._counts_bad = context.job_id is not None and context.data is not None and context.data.dataset is not None
+        self._too_much: Excess | None = None
         self._survival = Survival(context.rank, context.rank_folders, saver.save_for_all, saver.elsewhere)
 
     def track(self, tracked: Tracked) -> None:
         """Sets the state that is saved from now on."""
         self.tracked = tracked
+        self.bad_samples.track((tracked.loader, *tracked.extra.values()))
         if tracked:
             self.untracked.tracks()
         self.work.watch(tracked.models[0] if tracked.models else None)
@@ -135,10 +150,11 @@ class Boundary:
         self._keep_own(step, now)
         self._progress.begin(step, total, now, _now_ms())
         self.figures.begin(step, now, amounts or Amounts())
-        self._start_step()
+        self._start_step(step)
 
     def passed(self, step: int) -> None:
         """Another step is finished: `step` of them now. Raises Stopped when this rank is to leave."""
+        self._at_step = step
         self._end_step(step)
         self._keep_own(step, time.monotonic())
         if self._terminated:
@@ -147,9 +163,10 @@ class Boundary:
         agreed = self._agree(step) if due else Wishes()
         if due and not agreed.uploading:
             self._settle()
-        if agreed.save or self.asked_by_program or step_schedule.save_by_step(self.policy, step):
-            self._save(step)
-            self.asked_by_program = False
+        if agreed.save or self._too_much is not None or self.asked_by_program or step_schedule.save_by_step(self.policy, step):
+            self._save(step, self.score)
+            self.asked_by_program, self.score = False, None
+        self._leave_with_bad_data(step)
         if agreed.stop:
             self._settle()
             if agreed.save:
@@ -158,14 +175,23 @@ class Boundary:
             self._leave(EXIT_STOPPED)
         self.untracked.look(step, time.monotonic())
         self._progress.tick(time.monotonic(), _now_ms())
-        self._start_step()
+        self._start_step(step)
 
     def end(self, step: int) -> None:
         """All steps are done: keep the result."""
         self._save(step)
+        self._leave_with_bad_data(step)
         self._settle()
         self._save_last(step)
         self.report()
+
+    def _leave_with_bad_data(self, step: int) -> None:
+        """Leaves for a review, saved, where too many samples are bad. All ranks call it at the same step."""
+        if self._too_much is not None:
+            self._settle()
+            self._save_last(step)
+            self.report()
+            self._leave(EXIT_BAD_DATA)
 
     def end_anew(self, step: int) -> None:
         """As `end`, of a state that has changed since this step was saved: saves it once more. All ranks call it at the same step."""
@@ -183,22 +209,23 @@ class Boundary:
         """The program is out of the steps, however it came there."""
         self._stepping = False
         self.figures.left()
+        self.trace.left(ending=self._failed or self._terminated or self._leaving)
         self._progress.activity.begin(RankActivity.DONE, time.monotonic(), _now_ms())
 
     def report(self) -> None:
         """Report now."""
         self._progress.report(time.monotonic(), _now_ms())
 
-    def _save(self, step: int) -> None:
+    def _save(self, step: int, score: Score | None = None) -> None:
         """Begin a save unless this very step is saved already, or on its way. All ranks call it at the same step."""
         if not self._saver.saves or not self.tracked or step == self._saved_step or (self._on_its_way and step == self._on_its_way[0]):
             return
         self._settle()
-        if self._watch is not None and step != self._agreed_at:
+        if (self._watch is not None or self._counts_bad) and step != self._agreed_at:
             self._heed(self._gang.agree(self._known()), step)
         with self._saving():
             began = time.monotonic()
-            staged = self._saver.save(self.tracked, step, self._progress.measured())
+            staged = self._saver.save(self.tracked, step, self._progress.measured(), score)
             self._saved_at = time.monotonic()
         if staged:
             self._on_its_way = (step, began)
@@ -235,7 +262,8 @@ class Boundary:
         self._survival.boundary(step, now)
         self._progress.saved_alone = self._survival.possible
 
-    def _start_step(self) -> None:
+    def _start_step(self, step: int) -> None:
+        self.trace.boundary(step)
         self._busy_s = self._progress.activity.now.busy_s
         self.figures.step_begins(time.monotonic())
         self.work.begin()
@@ -244,7 +272,7 @@ class Boundary:
         now = time.monotonic()
         self._progress.stepped(step, now, _now_ms())
         undisturbed = self._progress.activity.now.busy_s == self._busy_s
-        self.work.end(undisturbed=undisturbed and not self.figures.counting)
+        self.work.end(undisturbed=undisturbed and not self.figures.counting and not self.trace.recording)
         self.figures.step_ends(step, now, undisturbed)
         self._progress.work_time_ms = self.work.ms
         loss = self._progress.logged_loss()
@@ -257,6 +285,8 @@ class Boundary:
 
     def _known(self) -> Wishes:
         """Returns this rank's part of each agreement."""
+        if self._watch is not None:
+            self._watch.saw_norm(self.poor_norm())
         diverged = self._watch is not None and self._watch.diverged
         return Wishes(
             proved=self._proved,
@@ -264,6 +294,7 @@ class Boundary:
             diverged=self._context.rank if diverged else None,
             work_ms=self.work.ms if self._context.alike else None,
             uploading=self._saver.uploading,
+            bad=self.bad_samples.due,
         )
 
     def _agree(self, step: int) -> Wishes:
@@ -294,16 +325,27 @@ class Boundary:
                 self._saver.proved()
         if agreed.diverged is not None:
             self._halt(agreed.diverged, step)
+        if agreed.bad:
+            self._too_much = self.bad_samples.exchange()
+            if self._too_much is not None:
+                self.bad_samples.exceeded(self._too_much)
 
     def _halt(self, rank: int, step: int) -> NoReturn:
         """Leave without a save, and say why: every rank, so that whichever end is seen first, its reason came before."""
         watch = self._watch
-        mine = (0.0, 0.0) if watch is None or watch.diverged_at is None else (watch.diverged_at, watch.usual or 0.0)
-        loss, usual = self._gang.broadcast_from(rank, mine)
+        mine = (0.0, 0.0, 0.0) if watch is None or watch.diverged_at is None else (watch.diverged_at, watch.usual or 0.0, watch.by_norm)
+        loss, usual, by_norm = self._gang.broadcast_from(rank, mine)
         good = self._saver.good_commit
-        fields = {"rank": rank, "step": step, "loss": f"{loss:.6g}", "usual_loss": usual or None, "good_commit": good, "at_ms": _now_ms()}
+        fields = {
+            "rank": rank,
+            "step": step,
+            "loss": divergence.in_words(loss, by_norm > 0),
+            "usual_loss": usual or None,
+            "good_commit": good,
+            "at_ms": _now_ms(),
+        }
         self._sink.event("LossDiverged", fields)
-        print(divergence.describe(rank, step, loss, usual or None, good), file=sys.stderr, flush=True)
+        print(divergence.describe(rank, step, loss, usual or None, good, by_norm > 0), file=sys.stderr, flush=True)
         self.report()
         self._leave(EXIT_DIVERGED)
 

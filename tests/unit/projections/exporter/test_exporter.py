@@ -35,7 +35,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.exporter import followed_topics, job_state, reorder_buffer
 from trainhouse.projections.exporter.followed_topics import ExporterBus
 from trainhouse.projections.exporter.job_state import LINGER_MS, Kept, Seen
-from trainhouse.projections.exporter.openlineage_runs import as_event, dataset_of, run_id_of
+from trainhouse.projections.exporter.openlineage_runs import LineageDataset, as_event, dataset_of, run_id_of
 from trainhouse.projections.exporter.reorder_buffer import Settling
 from trainhouse.projections.exporter.senders import as_readable
 from trainhouse.projections.exporter.spans import parent_of, trace_id_of
@@ -202,6 +202,14 @@ def test_what_an_attempt_began_from_is_believed_of_its_own_nodes_alone(signers: 
     told = told_of([*beginning(), first, began, *others])
     assert (dataset_of("s3://b/j/commits/0") in [d for run in told.runs for d in run.inputs]) is told_of_it
     assert ("restore" in [s.name for s in told.spans]) is told_of_it
+
+
+def test_a_version_of_a_dataset_is_an_input_by_its_name_and_hash() -> None:
+    spec = SPEC.model_copy(update={"data": DataReference(dataset=f"speech@sha256:{'a' * 64}", split="train")})
+    first, *others = attempt(2_000)
+    gang = first.envelope.event.model_copy(update={"spec": spec})
+    run = told_of([*beginning(), seen(2_020, gang, time_ms=2_000), *others]).runs[0]
+    assert LineageDataset("trainhouse", "speech", "a" * 64) in run.inputs
 
 
 @pytest.mark.parametrize("uri", ["s3://[corpus/wiki", "https://a]b/", "s3://b\u2100/x"])

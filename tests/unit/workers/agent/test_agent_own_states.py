@@ -39,7 +39,7 @@ def test_a_rank_that_dies_of_a_gang_over_nodes_is_told_of() -> None:
     assert UploadOwnStates(KEY) in broken(over_two_nodes(), 1)
 
 
-@pytest.mark.parametrize("code", [0, 75, 76])
+@pytest.mark.parametrize("code", [0, 75, 76, 77])
 def test_ends_that_nobody_saves_for_are_not(code: int) -> None:
     assert UploadOwnStates(KEY) not in broken(over_two_nodes(), code)
 

@@ -116,6 +116,11 @@ def test_what_a_rank_gets_of_the_agents_environment() -> None:
     assert node_environment(mine, {"LD_PRELOAD": "y"}) == {"PATH": "/bin", "LC_ALL": "C", "NCCL_DEBUG": "INFO", "LD_PRELOAD": "y"}
 
 
+def test_a_rank_gets_the_nodes_cache_of_shards() -> None:
+    cache = {"TRAINHOUSE_DATA_CACHE_DIR": "/scratch/shards", "TRAINHOUSE_DATA_CACHE_GIB": "100", "TRAINHOUSE_DATA_READS": "4"}
+    assert node_environment({**cache, "TRAINHOUSE_AGENT_DIR": "/a"}, {}) == cache
+
+
 def test_placeholders_are_hyperparameters_and_nothing_else() -> None:
     command = ("python", "t.py", "--lr={lr}", "{deep}", '{"json": 1}', "{unknown}", "{none}")
     filled = filled_command(command, {"lr": 0.1, "deep": True, "none": None})

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.support.fakes.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.chain.best_checkpoint import Score
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.results import SavedCheckpoint
@@ -38,9 +39,12 @@ class SavedInMemory:
     def restore(self, tracked: Tracked) -> int:
         return self.restored
 
-    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float], score: Score | None = None) -> bool:
         self.steps.append(step)
         return not self.fails
+
+    def is_best(self, score: Score) -> bool:
+        return False
 
     @property
     def uploading(self) -> bool:

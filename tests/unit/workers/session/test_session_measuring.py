@@ -18,7 +18,7 @@ from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.logging.sink import open_sink
 from trainhouse.workers.session.measuring import step_split
-from trainhouse.workers.session.measuring.arithmetic import Stretch, mfu, rates_per_s, split_ms, weighted_mean
+from trainhouse.workers.session.measuring.arithmetic import Stretch, bubble_share, mfu, rates_per_s, split_ms, weighted_mean
 from trainhouse.workers.session.measuring.device_peaks import mixed_peak, peak_flops
 from trainhouse.workers.session.measuring.flop_count import MAX_MISSES, MAX_SHAPES, FlopCount
 from trainhouse.workers.session.measuring.gradient_norm import GradientNorm
@@ -58,6 +58,12 @@ class TestArithmetic:
     )
     def test_mfu(self, flops: float | None, steps: int, passed_s: float, peak: float | None, share: float | None) -> None:
         assert mfu(flops, steps, passed_s, peak) == (None if share is None else pytest.approx(share))
+
+    @pytest.mark.parametrize(
+        ("ranks", "microbatches", "stages", "share"), [(4, 8, 1, 3 / 11), (4, 8, 2, 3 / 19), (1, 8, 1, None), (4, None, 1, None)]
+    )
+    def test_bubbles_of_schedules(self, ranks: int, microbatches: int | None, stages: int, share: float | None) -> None:
+        assert bubble_share(ranks, microbatches, stages) == share
 
     def test_weighted_means(self) -> None:
         assert weighted_mean([]) is None and weighted_mean([(10.0, 1), (40.0, 2)]) == 30.0

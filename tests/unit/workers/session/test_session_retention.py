@@ -14,13 +14,16 @@ from tests.support.core_world import spec as spec_of
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.commits import head, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
+from trainhouse.checkpointing.chain.references import BEST, references
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
 from trainhouse.events.model.spec import CheckpointPolicy, JobSpec
+from trainhouse.workers.session import InvalidUseError
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.logging.sink import open_sink
 from trainhouse.workers.session.process_groups import Gang
-from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver, retention_of
+from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver, Unsaved, retention_of
 from trainhouse.workers.session.session import Session
 from trainhouse.workers.session.steps.progress import MOST_MEASURED, Progress
 
@@ -50,6 +53,78 @@ def test_the_best_stay_beside_the_newest(tmp_path: Path, capsys: pytest.CaptureF
     train(tmp_path, store, values, keep_last=1, keep_best=2, metric="acc", mode="max")
     assert left(store) == {step: {"loss": 10 - step, "acc": values[step - 1]["acc"]} for step in (2, 4, 6)}
     assert "keep_best" not in capsys.readouterr().err
+
+
+def best(folder: Path, store: MemoryObjectStore, epoch: int, values: list[float], by: Any = None, **policy: object) -> list[bool]:
+    """A session that saves its best steps alone and keeps one checkpoint beside; which of them it saved."""
+    context = Context(job_id="j", spool=folder / "spool.jsonl", policy=CheckpointPolicy(keep_last=1, min_interval_s=1000, **policy))
+    saver = CommitSaver(Checkpointer(CheckpointerSettings("j", epoch, epoch, "spec"), store), retention_of(context.policy), None)
+    session = Session(context, Gang(context), open_sink(context), saver)
+    begun = session.track(model=torch.nn.Linear(1, 1))
+    saved = [session.save_if_best("validation/acc", values[step - begun], mode=by) for step in session.steps(begun + len(values))]
+    session.close()
+    return saved
+
+
+def tagged(store: MemoryObjectStore) -> tuple[int, float]:
+    """Step and metric of the checkpoint with the tag `best`."""
+    (commit,) = (commit for commit, names in references(store, "j").by_commit.items() if BEST in names)
+    entry = read_entry(store, "j", commit)
+    assert isinstance(entry, Manifest)
+    return entry.step, entry.metrics["validation/acc"]
+
+
+def test_the_best_so_far_is_saved_and_tagged_and_stays_the_best_after_a_restart(tmp_path: Path) -> None:
+    store = MemoryObjectStore()
+    assert best(tmp_path, store, 0, [0.3, 0.2, math.nan, 0.5, 0.5, 0.4], "max") == [True, False, False, True, False, False]
+    assert tagged(store) == (4, 0.5) and set(left(store)) == {4, 6}
+    assert best(tmp_path, store, 1, [0.4, math.inf, 0.45], "max") == [False] * 3
+    assert tagged(store) == (4, 0.5) and set(left(store)) == {4, 9}
+    assert best(tmp_path, store, 2, [0.6, 0.55], keep_best=1, metric="validation/acc", mode="max") == [True, False]
+    assert tagged(store) == (10, 0.6) and set(left(store)) == {10, 11}
+
+
+def test_the_direction_of_another_metric_of_the_spec_is_not_taken(tmp_path: Path) -> None:
+    """Here the spec's is for `loss`, and this value's own direction is the default."""
+    store = MemoryObjectStore()
+    assert best(tmp_path, store, 0, [0.3, 0.5, 0.2], keep_best=1, metric="loss", mode="max") == [True, False, True]
+    assert tagged(store) == (3, 0.2)
+
+
+def test_a_best_state_that_could_not_be_saved_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Full(MemoryObjectStore):
+        full = False
+
+        def put(self, key: str, body: Any) -> None:
+            if self.full and "/chunks/" in key:
+                raise ObjectStoreUnavailableError("the store is full")
+            super().put(key, body)
+
+    store = Full()
+    store.full = True
+    context = Context(job_id="j", spool=tmp_path / "spool.jsonl", policy=CheckpointPolicy(min_interval_s=1000))
+    saver = CommitSaver(Checkpointer(CheckpointerSettings("j", 0, 0, "spec"), store), retention_of(context.policy), None)
+    session = Session(context, Gang(context), open_sink(context), saver)
+    session.track(model=torch.nn.Linear(1, 1))
+    saved = []
+    for step in session.steps(4):
+        store.full = step < 2
+        if step == 1:
+            session.save()  # which waits for the one before
+        else:
+            saved.append(session.save_if_best("validation/acc", [1.0, 0.0, 2.0, 2.5][step]))
+    session.close()
+    assert saved == [True, True, False]
+    assert tagged(store) == (3, 2.0) and "the store is full" in capsys.readouterr().err
+
+
+def test_a_job_has_one_best_checkpoint(tmp_path: Path) -> None:
+    context = Context(spool=tmp_path / "spool.jsonl")
+    session = Session(context, Gang(context), open_sink(context), Unsaved())
+    assert not session.save_if_best("a", 1.0), "nothing is saved outside of Trainhouse"
+    for metric, mode in (("b", None), ("a", "max")):
+        with pytest.raises(InvalidUseError, match="a job has one best checkpoint, and it is by"):
+            session.save_if_best(metric, 1.0, mode=mode)  # type: ignore[arg-type]
 
 
 def test_by_default_the_best_has_the_least_loss(tmp_path: Path) -> None:

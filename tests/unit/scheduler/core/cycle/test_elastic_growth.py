@@ -25,6 +25,7 @@ from trainhouse.events.model.policy import Elastic, Team
 from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.elastic import plan_elastic
+from trainhouse.scheduler.core.cycle.preemption.plans import claim_for
 from trainhouse.scheduler.core.cycle.release_forecast import expected_end_ms
 from trainhouse.scheduler.core.queue.entries import Action, Eviction, Reservation
 from trainhouse.scheduler.core.queue.project_bounds import Bound
@@ -89,6 +90,21 @@ def test_it_grows_in_whole_groups() -> None:
     run(tight, waiting(1, 8, min_ranks=4, group=4), ranks=4)
     run(tight, waiting(2, 1))
     assert plan(tight) == []
+
+
+def test_it_grows_by_its_last_rank() -> None:
+    book = fleet(1)
+    run(book, waiting(1, 8, min_ranks=4), ranks=7)
+    assert [e.ranks for e in evictions(plan(book))] == [8]
+
+
+def test_a_gang_with_a_claim_on_devices_is_not_given_a_second_one() -> None:
+    book = fleet(3)
+    small = run(book, waiting(1, 24, min_ranks=4), ranks=8)
+    moving = place(book.cluster, small.job.shape, PREEMPTING.packing, ranks=8)
+    assert moving is not None
+    book.hold(claim_for("j1", moving, [small], NOW_MS))
+    assert plan(book) == []
 
 
 def test_it_grows_only_if_the_run_time_saved_exceeds_what_a_restart_loses() -> None:

@@ -36,8 +36,8 @@ from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.replay import LogEntry, verify
 
 
-def asked(action: ReviewAction, job: str = "j", reason: str = "odd loss", user: str = "ada") -> ReviewJob:
-    return ReviewJob(job_id=JobId(job), action=action, reason=reason, user=user)
+def asked(action: ReviewAction, job: str = "j", reason: str = "odd loss", user: str = "ada", max_bad: float | None = None) -> ReviewJob:
+    return ReviewJob(job_id=JobId(job), action=action, reason=reason, user=user, max_bad=max_bad)
 
 
 def trained(**fields: Any) -> tuple[Driver, GangAllocated]:

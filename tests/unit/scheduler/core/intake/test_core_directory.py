@@ -224,6 +224,6 @@ def _other_model(name: str) -> Any:
     full = spec(
         ranks=7, device_type="h100", runtime={"command": ["x"]}, code={"uri": "x", "sha256": sha}, data={"uri": "x", "sha256": sha},
         checkpoint={"keep_last": 9}, limits={"restarts": 9},
-        placement={"spot": False}, divergence={"action": "ignore"}, parallelism={"dp": 7},
+        placement={"spot": False}, divergence={"action": "ignore"}, parallelism={"dp": 7}, training={"clip_norm": 1},
     )  # fmt: skip
     return getattr(full, name)

@@ -167,6 +167,11 @@ def test_a_spec_that_programs_of_before_cannot_read_waits_for_the_end_of_an_upda
     d.machine = now.at(7)
     laid_out = submit("m", pool="big", gang=2, parallelism={"tp": 2})
     assert "spec.parallelism: an update is not finished" in refused(d.feed(laid_out))
+    d.machine = now.at(8)
+    clipped = submit("o", pool="big", training={"clip_norm": 1.0})
+    assert "spec.training: an update is not finished" in refused(d.feed(clipped))
+    alone = submit("p", pool="big", checkpoint={"peer_memory": False})
+    assert "spec.checkpoint.peer_memory: an update is not finished" in refused(d.feed(alone))
     d.machine = now
     [of_tp] = d.feed(submit("n", pool="big", gang=2, parallelism={"tp": 2}))
     assert of_tp.event.spec.parallelism.tp == 2

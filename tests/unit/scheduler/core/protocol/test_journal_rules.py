@@ -113,9 +113,11 @@ def test_junk_in_a_journal_halts_the_reader(junk: bytes) -> None:
 
 def test_a_newer_fold_version_halts_the_reader() -> None:
     _, record = step(begin(MACHINE, 0), waiting(cancel(0)))
-    newer = orjson.dumps(orjson.loads(record.encode()) | {"fold_version": 2})
-    with pytest.raises(BrokenInvariant, match="update this program"):
-        fold_bytes(MACHINE, begin(MACHINE, 0), newer)
+    newer = orjson.loads(record.encode()) | {"fold_version": 2}
+    # The second has a decision that only the newer program knows.
+    for head in (newer, newer | {"decisions": [{"type": "OnlyNewerProgramsKnowIt"}]}):
+        with pytest.raises(BrokenInvariant, match=r"seq 1: fold_version 2 of .* is newer than this program's 1; update this program"):
+            fold_bytes(MACHINE, begin(MACHINE, 0), orjson.dumps(head))
 
 
 def test_inputs_in_the_state_are_dropped_and_a_gap_is_never_skipped() -> None:

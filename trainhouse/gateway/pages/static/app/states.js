@@ -21,6 +21,12 @@ export const TIME_KINDS = {
   quarantined: ["quarantined", "--c8"], unknown: ["unknown", "--s-unknown"],
 };
 
+// Parts of a step as ranks measure them, by the middle of their metric's name.
+export const STEP_PARTS = {
+  data: ["waiting for data", "--s-waiting"], forward: ["forward", "--c1"], backward: ["backward", "--c2"], optimizer: ["optimizer", "--c3"],
+  stall: ["held up by saves", "--s-saving"], rest: ["all else", "--s-unknown"],
+};
+
 export const SERIES = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8"];
 
 export const jobWord = (state) => (JOB_STATES[state] || [String(state || "unknown").toLowerCase()])[0];

@@ -9,6 +9,7 @@ import { ENDED } from "../states.js";
 import { useClock, useLive } from "../use.js";
 import { Summary } from "./job/summary.js";
 import { Ranks } from "./job/ranks.js";
+import { Performance } from "./job/performance.js";
 import { Checkpoints } from "./job/checkpoints.js";
 import { Logs } from "./job/logs.js";
 import { Events } from "./job/events.js";
@@ -17,7 +18,7 @@ import { Config } from "./job/config.js";
 import { Lineage } from "./job/lineage.js";
 
 const TABS = [
-  ["summary", "Summary", Summary], ["ranks", "Ranks", Ranks], ["checkpoints", "Checkpoints", Checkpoints], ["logs", "Logs", Logs],
+  ["summary", "Summary", Summary], ["ranks", "Ranks", Ranks], ["performance", "Performance", Performance], ["checkpoints", "Checkpoints", Checkpoints], ["logs", "Logs", Logs],
   ["events", "Events", Events], ["why", "Explain", Why], ["config", "Config", Config], ["lineage", "Lineage", Lineage],
 ];
 

@@ -7,11 +7,21 @@ import { Table } from "../../parts/table.js";
 import { ago, bytes, number, span } from "../../format.js";
 import { useAnew, useData } from "../../use.js";
 
+const stateOf = (c) => ({ PRUNED: "removed by retention", DELETED: `deleted by ${c.deleted_by}` })[c.state] || "complete";
+// Nodes keep the newest save of a running job alone.
+const inMemory = (c) => (c.memory_nodes.length ? `of ${c.memory_nodes.length} ${c.memory_nodes.length === 1 ? "node" : "nodes"}` : "");
+
+// A reference that cannot be read keeps all checkpoints of its job.
+const keeps = (tag, c) => (tag.commit === null ? c.state === "COMPLETED" : tag.commit === c.commit);
+
 export function Checkpoints({ job, path, now_ms, who }) {
   const found = useData(`${path}/checkpoints?limit=500`);
   const [word, setWord] = useState("");
   const [busy, setBusy] = useState(false);
+  const tags = useData(`${path}/checkpoint-tags`);
   useAnew(found, [job.last_checkpoint_commit]);
+  useAnew(tags, [job.last_checkpoint_commit]);
+  const tagsOf = (c) => (tags.data ? tags.data.items.filter((tag) => keeps(tag, c)).map((tag) => tag.name).join(", ") : tags.error ? "not known" : "…");
   const restore = async (step) => {
     setBusy(true);
     try {
@@ -20,13 +30,14 @@ export function Checkpoints({ job, path, now_ms, who }) {
     } catch (error) { setWord(error.message); }
     setBusy(false);
   };
+  const newest = found.data?.items.find((c) => c.state === "COMPLETED");
   const may = who.roles.some((role) => role !== "viewer");
   const columns = [
-    ["Step", (c) => number(c.step), "num"], ["State", (c) => (c.state === "PRUNED" ? "removed by retention" : "complete")], ["Attempt", (c) => c.attempt, "num"],
+    ["Step", (c) => number(c.step), "num"], ["State", stateOf], ["Attempt", (c) => c.attempt, "num"],
     ["When", (c) => ago(c.completed_at, now_ms)], ["Size", (c) => bytes(c.bytes_total), "num"], ["New", (c) => bytes(c.bytes_new), "num"],
     ["Training waited", (c) => span(c.stage_s), "num"], ["Upload", (c) => span(c.upload_s), "num"], ["Restored", (c) => `${c.restores} ×`, "num"],
-    ["Where", (c) => html`<code>${c.uri}</code>`, "wide"],
-    ...(may ? [["Action", (c) => (c.state === "PRUNED" ? "" : html`<button disabled=${busy} onClick=${() => restore(c.step)} aria-label=${`Begin a new job from step ${c.step}`}>Begin from here</button>`)]] : []),
+    ["Also in memory", (c) => (c === newest && !job.finished_at ? inMemory(c) : "")], ["Tags", tagsOf], ["Where", (c) => html`<code>${c.uri}</code>`, "wide"],
+    ...(may ? [["Action", (c) => (c.state !== "COMPLETED" ? "" : html`<button disabled=${busy} onClick=${() => restore(c.step)} aria-label=${`Begin a new job from step ${c.step}`}>Begin from here</button>`)]] : []),
   ];
   return html`<${Card} title="Checkpoints">${word && html`<p class="notice" role="status">${word}</p>`}
     <${Shown} of=${found} what="checkpoints" empty=${(d) => !d.items.length} nothing="No checkpoint was completed yet.">${(d) => html`

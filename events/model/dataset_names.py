@@ -1,0 +1,82 @@
+"""Names of datasets and their versions, `NAME@sha256:…` by content, `NAME@1.2.0` by a semver tag; and of their objects in the store. Pure.
+
+Holds: the version id of equal contents is equal on every machine; a tag, once taken, names one version for ever. Objects
+of two projects have no prefix in common, so that leave for one project's never reaches the other's.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import StringConstraints
+
+NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+SEMVER_PATTERN: Final = r"(?:0|[1-9][0-9]{0,8})\.(?:0|[1-9][0-9]{0,8})\.(?:0|[1-9][0-9]{0,8})(?:-[0-9A-Za-z.-]{1,32})?"
+SHA256_PATTERN: Final = r"[0-9a-f]{64}"
+SPLIT_PATTERN: Final = r"[A-Za-z0-9_.-]{1,64}"
+REFERENCE_PATTERN: Final = rf"{NAME_PATTERN}@(?:sha256:{SHA256_PATTERN}|{SEMVER_PATTERN})"
+MOST_REFERENCE_CHARS: Final = 256
+_BY_HASH: Final = "sha256-"
+
+DatasetName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAME_PATTERN}$")]
+Semver = Annotated[str, StringConstraints(max_length=64, pattern=rf"^{SEMVER_PATTERN}$")]
+SplitName = Annotated[str, StringConstraints(max_length=64, pattern=rf"^{SPLIT_PATTERN}$")]
+VersionReference = Annotated[str, StringConstraints(max_length=MOST_REFERENCE_CHARS, pattern=rf"^{REFERENCE_PATTERN}$")]
+
+
+class DatasetNameError(ValueError):
+    """A text names no version of a dataset."""
+
+
+@dataclass(frozen=True, order=True)
+class VersionName:
+    """One version of a dataset, by the hash of its manifest or by a semver tag; exactly one of the two is set."""
+
+    dataset: str
+    sha256: str = ""
+    semver: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "VersionName":
+        """Reads `NAME@sha256:…` or `NAME@1.2.0`. Raises DatasetNameError."""
+        if not re.fullmatch(REFERENCE_PATTERN, text):
+            raise DatasetNameError(
+                f"{text[:MOST_REFERENCE_CHARS]!r} names no version of a dataset: write NAME@sha256:<64 hexadecimal digits> or NAME@1.2.0, "
+                "NAME of letters, digits, '.', '_' and '-'"
+            )
+        dataset, _, version = text.partition("@")
+        return cls(dataset, sha256=version[7:]) if version.startswith("sha256:") else cls(dataset, semver=version)
+
+    def __str__(self) -> str:
+        return f"{self.dataset}@sha256:{self.sha256}" if self.sha256 else f"{self.dataset}@{self.semver}"
+
+
+def datasets_prefix(project: str) -> str:
+    """Prefix of all objects of a project's datasets. A project whose name is no word of a key has one by the name's hash."""
+    word = project if re.fullmatch(NAME_PATTERN, project) and not project.startswith(_BY_HASH) else _BY_HASH + _sha256(project)
+    return f"datasets/{word}/"
+
+
+def manifest_key(project: str, sha256: str) -> str:
+    """Key of a manifest."""
+    return f"{datasets_prefix(project)}manifests/{sha256}.json"
+
+
+def profiles_key(project: str, sha256: str) -> str:
+    """Key of the distributions of a version's values, by the hash of its manifest."""
+    return f"{datasets_prefix(project)}manifests/{sha256}.profiles.json"
+
+
+def shard_key(project: str, sha256: str) -> str:
+    """Key of a shard's tar."""
+    return f"{datasets_prefix(project)}shards/{sha256[:2]}/{sha256}.tar"
+
+
+def index_key(project: str, sha256: str) -> str:
+    """Key of the index of a shard, named by the tar's hash."""
+    return f"{datasets_prefix(project)}shards/{sha256[:2]}/{sha256}.idx"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Datasets to rows: comparisons of versions."""

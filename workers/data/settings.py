@@ -1,0 +1,28 @@
+"""Settings of reading published datasets. Environment `TRAINHOUSE_DATA_*`, section `[data]` of the file."""
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from trainhouse.events.settings import TomlSection
+
+DEFAULT_MAX_BAD: Final = 0.001
+"""Share of the places of each pass that may stay empty, where neither the spec nor the program says one."""
+
+
+class DataSettings(TomlSection):
+    """The cache of shards on a node's disk, and reads from the store."""
+
+    section = "data"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_DATA_", extra="ignore")
+
+    cache_dir: Path | None = Field(
+        None,
+        description="folder in which each project's cache lies, shared by the ranks of a node; default: the folder for temporary files",
+    )
+    cache_gib: float | None = Field(
+        None, ge=0, description="most GiB of a project's; 0: no cache; default: half of what is free there at the start"
+    )
+    reads: int = Field(8, ge=1, le=256, description="samples that a worker process fetches from the store at a time")
