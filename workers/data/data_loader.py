@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from trainhouse.events.model.bad_shard import MOST_EVIDENCE_CHARS, ShardFault
 from trainhouse.workers.data.batches import Batches, Cursor, Last, Share
+from trainhouse.workers.data.device_copies import DeviceCopies
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.order import Blocks, BlockShuffled, Mixed, OfDataset, Order, Sequential, ShardShuffled, Shuffled
 from trainhouse.workers.data.settings import DEFAULT_MAX_BAD
@@ -61,7 +62,7 @@ class MapStyle(Protocol):
 class Reading:
     """Worker processes that read samples, and functions that they go through. `max_bad`: places of each pass over a published dataset that
     may stay empty, as a share of all; at least one, unless it is 0. `accepted_bad`: so many more, since a person accepted them. `job_id`:
-    whose count it is; empty outside of a job."""
+    whose count it is; empty outside of a job. `copies`: to the device; None: batches stay in host memory."""
 
     workers: int = 0
     decode: Function | None = None
@@ -70,6 +71,7 @@ class Reading:
     max_bad: float = DEFAULT_MAX_BAD
     accepted_bad: int = 0
     job_id: str = ""
+    copies: DeviceCopies | None = None
 
     def __post_init__(self) -> None:
         if self.workers < 0:
@@ -116,6 +118,7 @@ class Loader:
         self._sampler = _FromCursor(batches)
         self._read: Iterator[Any] | None = None
         self._generator = torch.Generator()  # else workers' seeds are drawn from the program's
+        self._copies = reading.copies
         self.weight, self.bad = 1.0, 0
         self.bad_of_gang = self.bad_here = 0
         self.reports: BadSampleReports | None = None
@@ -144,6 +147,8 @@ class Loader:
                 batch = next(self._read)
                 if self._published:
                     batch = self._weighed(*batch)
+                if self._copies is not None:
+                    batch = self._copies.of(batch)
         except BaseException as error:
             self._read = None  # the next call reads from the cursor again: this batch was not returned
             if isinstance(error, StopIteration):

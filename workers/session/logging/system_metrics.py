@@ -10,6 +10,8 @@ from typing import Any
 
 import psutil
 
+from trainhouse.workers.session.logging.device_activity import DeviceActivity
+
 
 @dataclass(frozen=True)
 class Counters:
@@ -78,6 +80,7 @@ class _Device:
     def __init__(self, library: Any, handle: Any) -> None:
         self._nvml = library
         self._handle = handle
+        self._activity = DeviceActivity(library, handle)
 
     @classmethod
     def of(cls, local_rank: int, environ: Mapping[str, str]) -> "_Device | None":
@@ -107,7 +110,7 @@ class _Device:
                 found[name] = question()
             except nvml.NVMLError:
                 continue
-        return found
+        return found | self._activity.means()
 
 
 def interval_of(environ: Mapping[str, str], default_s: float) -> float:

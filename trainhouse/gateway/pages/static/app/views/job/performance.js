@@ -9,7 +9,8 @@ import { useData } from "../../use.js";
 import { url } from "../../api.js";
 
 const SHARES = [["mfu", "MFU"], ["pipeline/bubble", "Pipeline bubble"]];
-const DEVICE = [["system/device_utilization_pct", "Device use"]];
+const DEVICE = [["system/device_utilization_pct", "Device use"], ["system/device_sm_active_pct", "SMs active"],
+  ["system/device_memory_bandwidth_pct", "Memory bandwidth"]];
 const ASKED = ["total", ...Object.keys(STEP_PARTS)].map((part) => `step/${part}_ms`)
   .concat(["tokens_per_s", "samples_per_s", "gradient_norm"], SHARES.map(([name]) => name), DEVICE.map(([name]) => name));
 
