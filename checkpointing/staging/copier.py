@@ -6,11 +6,15 @@ copies, so that nothing can change them first, be it a step, a clamp, a swap of 
 Never: allocates host memory for a contiguous tensor.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
+
+_ALREADY_REGISTERED = 712
+"""cudaErrorHostMemoryAlreadyRegistered."""
 
 
 class Mark(Protocol):
@@ -55,16 +59,16 @@ class Copier:
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Copies a tensor's values to `target`, which is bytes, row-major."""
-        source = source.detach().resolve_conj().resolve_neg()
         if not source.numel():
             return
-        if not source.is_contiguous():
-            source = source.contiguous()
-        flat = source.reshape(-1).view(torch.uint8)
-        if self._stream is not None and not _in_host_memory(source):
-            self._stream.copy(target, flat)
-        else:
+        rows = source.detach().resolve_conj().resolve_neg().contiguous()
+        flat = rows.reshape(-1).view(torch.uint8)
+        if self._stream is None or _in_host_memory(rows):
             target.copy_(flat)
+            return
+        if rows.data_ptr() != source.data_ptr():  # the device may not have written these rows yet
+            self._stream.follow()
+        self._stream.copy(target, flat)
 
     def end(self) -> Callable[[], None]:
         """All copies of a save have begun: returns what blocks until they are done. The device's own work waits for them, this host not."""
@@ -76,17 +80,25 @@ class Copier:
 
 
 class CudaCopyStream:
-    """A side stream of a CUDA device, into pinned memory."""
+    """A side stream of a CUDA device, into pinned memory.
+
+    Holds: memory is unpinned before it is unmapped. The driver would write to its pages all the same, also for a later mapping at the same
+    address, which would then have none of the values.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pinned: torch.Tensor | None = None
+        self._unpin: Callable[[], object] = _done
+        self._by_host = False
 
     def follow(self) -> None:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        if self._by_host:
+            target.copy_(source.cpu())
+            return
         if source.device != self._stream.device:
             target.copy_(source)
             return
@@ -101,14 +113,39 @@ class CudaCopyStream:
 
     def pin(self, memory: torch.Tensor) -> None:
         """Memory that the driver will not pin is copied to all the same, more slowly."""
+        self._unpin()
+        refused = self._register(memory)
+        if refused == _ALREADY_REGISTERED:  # of an earlier mapping that somebody else pinned and never unpinned
+            _unregister(memory)
+            refused = self._register(memory)
+        # Where that was a part of a larger one the driver still takes these addresses for other pages: it must not write to them.
+        self._by_host = refused == _ALREADY_REGISTERED
+        if refused:
+            self._unpin = _done
+            return
+        # The memory stays mapped as long as it is pinned, also where the arena or this stream is gone first.
+        unpin = weakref.finalize(self, _unregister, memory)
+        unpin.atexit = False  # the driver may be gone by then, and the process's memory goes anyway
+        self._unpin = unpin
+
+    def _register(self, memory: torch.Tensor) -> int:
+        """The driver's code: 0 if the memory is pinned now."""
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        if self._pinned is not None:
-            runtime.cudaHostUnregister(self._pinned.data_ptr())
-        refused = int(runtime.cudaHostRegister(memory.data_ptr(), memory.numel(), 0))
-        self._pinned = None if refused else memory
-        if refused:  # torch checks the last error at its next launch, which would be training's: this one takes it
-            with suppress(RuntimeError):
-                torch.zeros(1, device=self._device)
+        return _noted(runtime.cudaHostRegister(memory.data_ptr(), memory.numel(), 0))
+
+
+def _unregister(memory: torch.Tensor) -> None:
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    _noted(runtime.cudaHostUnregister(memory.data_ptr()))
+
+
+def _noted(answer: Any) -> int:
+    """The driver's code; torch checks its last error at its next launch, which would be training's: this launch takes it."""
+    code = int(answer)
+    if code:
+        with suppress(RuntimeError):
+            torch.zeros(1, device="cuda")
+    return code
 
 
 class _CudaMark:

@@ -18,11 +18,11 @@ class LateStream:
 
     def __init__(self) -> None:
         self.pinned: list[int] = []
-        self.late = 0
+        self.late = self.followed = 0
         self._copies: list[Callable[[], object]] = []
 
     def follow(self) -> None:
-        self._copies = []
+        self.followed += 1
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         self.late += 1
@@ -124,6 +124,7 @@ def test_what_was_there_at_the_call_is_copied_whatever_training_does_then(
         copied()
         assert [bytes(arena.view(*place)) for place in places] == expected
     if isinstance(stream, LateStream):
+        assert stream.followed == 3 * 2, "at the beginning, and behind the rows that the device writes for a tensor that is not contiguous"
         assert stream.late == 3 * len(tensors) and stream.pinned == [arena.size_bytes], "memory that stays is pinned once, all of it"
 
 
@@ -142,3 +143,114 @@ def test_values_of_every_kind_are_copied_row_by_row(kind: tuple[str, CopyStream 
     places, copied = staged(copier, arena, tensors)
     copied()
     assert [bytes(arena.view(*place)) for place in places] == [host_bytes(t.resolve_conj()) for t in tensors]
+
+
+def test_rows_that_the_device_still_writes_are_waited_for(kind: tuple[str, CopyStream | None]) -> None:
+    device, stream = kind
+    wide = 8192 if device == "cuda" else 64
+    tensor = torch.arange(wide * wide, dtype=torch.float32, device=device).reshape(wide, wide).t()
+    arena, copier = Arena(), Copier(stream)
+    for _ in range(3):
+        places, copied = staged(copier, arena, [tensor])
+        copied()
+        found = torch.frombuffer(arena.view(*places[0]), dtype=torch.float32).reshape(wide, wide)
+        assert torch.equal(found, tensor.cpu())
+        arena.tensor(0, arena.size_bytes).zero_()
+
+
+@pytest.fixture
+def on_device() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+
+
+def test_memory_at_the_address_of_one_that_is_gone_gets_the_values(on_device: None) -> None:
+    addresses = set()
+    for number in range(6):
+        arena, copier = Arena(), Copier(CudaCopyStream(torch.device("cuda")))
+        tensors = [torch.full((2**20,), float(number + 1), device="cuda")]
+        places, copied = staged(copier, arena, tensors)
+        copied()
+        assert [bytes(arena.view(*place)) for place in places] == [host_bytes(t) for t in tensors]
+        addresses.add(arena.whole.data_ptr())
+        arena.close()
+        del arena, copier, copied
+    assert len(addresses) < 6, "an address came again"
+
+
+@pytest.mark.parametrize("mebibytes", [4, 64])
+def test_memory_that_another_left_pinned_when_it_was_unmapped_gets_the_values(on_device: None, mebibytes: int) -> None:
+    """The driver then takes the address for pages that are no longer there; of a larger range nobody can make it forget a part."""
+    others = Arena()
+    others.reserve(mebibytes * 2**20)
+    begin, runtime = others.whole.data_ptr(), torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    assert int(runtime.cudaHostRegister(begin, others.size_bytes, 0)) == 0
+    others.close()
+    arena, copier = Arena(), Copier(CudaCopyStream(torch.device("cuda")))
+    tensors = [torch.full((2**20,), 7.0, device="cuda"), torch.arange(5, device="cuda")]
+    try:
+        places, copied = staged(copier, arena, tensors)
+        copied()
+        assert [bytes(arena.view(*place)) for place in places] == [host_bytes(t) for t in tensors]
+        within = begin <= arena.whole.data_ptr() < begin + mebibytes * 2**20
+        assert within, "this test needs the mapping to come there again"
+    finally:
+        runtime.cudaHostUnregister(begin)
+        torch.zeros(1, device="cuda")
+
+
+def test_memory_that_is_pinned_stays_mapped_until_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On any host: the order of pins and unpins that the driver sees, and that an address it holds is not written to by the device."""
+    driver = Driver()
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    stream, arena = CudaCopyStream(torch.device("cpu")), Arena()
+    arena.reserve(8)
+    first = arena.whole.data_ptr()
+    stream.pin(arena.whole)
+    arena.reserve(arena.size_bytes + 1)
+    stream.pin(arena.whole)
+    assert driver.pinned == {arena.whole.data_ptr(): arena.size_bytes} and driver.forgotten == [first]
+    second = arena.whole.data_ptr()
+    arena.close()
+    assert driver.pinned, "the driver may still write there"
+    del stream
+    assert driver.pinned == {} and driver.forgotten == [first, second]
+
+
+def test_what_another_left_pinned_is_forgotten_or_not_written_to_by_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    arena = Arena()
+    arena.reserve(8)
+    begin = arena.whole.data_ptr()
+    driver.pinned[begin] = 4096
+    stream = CudaCopyStream(torch.device("cpu"))
+    stream.pin(arena.whole)
+    assert driver.pinned == {begin: arena.size_bytes} and driver.forgotten == [begin]
+    driver.pinned = {begin - 4096: arena.size_bytes}
+    stream.pin(arena.whole)
+    assert driver.pinned == {begin - 4096: arena.size_bytes}, "a part of a range cannot be forgotten"
+    stream.copy(arena.tensor(0, 3), torch.tensor([1, 2, 3], dtype=torch.uint8))
+    assert arena.view(0, 3) == bytes([1, 2, 3])
+
+
+class Driver:
+    """CUDA's registrations of host memory: it refuses what overlaps one, and forgets one by its first address alone."""
+
+    def __init__(self) -> None:
+        self.pinned: dict[int, int] = {}
+        self.forgotten: list[int] = []
+
+    def cudaHostRegister(self, begin: int, size_bytes: int, flags: int) -> int:
+        if any(begin < other + size and other < begin + size_bytes for other, size in self.pinned.items()):
+            return 712
+        self.pinned[begin] = size_bytes
+        return 0
+
+    def cudaHostUnregister(self, begin: int) -> int:
+        if self.pinned.pop(begin, None) is None:
+            return 713
+        self.forgotten.append(begin)
+        return 0
