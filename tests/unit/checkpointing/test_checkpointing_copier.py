@@ -183,17 +183,24 @@ def test_memory_that_another_left_pinned_when_it_was_unmapped_gets_the_values(on
     """The driver then takes the address for pages that are no longer there; of a larger range nobody can make it forget a part."""
     others = Arena()
     others.reserve(mebibytes * 2**20)
-    begin, runtime = others.whole.data_ptr(), torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    begin, end, runtime = others.whole.data_ptr(), others.whole.data_ptr() + others.size_bytes, torch.cuda.cudart()  # type: ignore[no-untyped-call]
     assert int(runtime.cudaHostRegister(begin, others.size_bytes, 0)) == 0
     others.close()
-    arena, copier = Arena(), Copier(CudaCopyStream(torch.device("cuda")))
-    tensors = [torch.full((2**20,), 7.0, device="cuda"), torch.arange(5, device="cuda")]
+    tensors = [torch.full((2**19,), 7.0, device="cuda"), torch.arange(5, device="cuda")]
+    elsewhere = []  # mappings that keep what came to other addresses from coming there again
     try:
-        places, copied = staged(copier, arena, tensors)
+        for _ in range(200):
+            arena = Arena()
+            arena.reserve(4 * 2**20)
+            if begin <= arena.whole.data_ptr() < end:
+                break
+            elsewhere.append(arena)
+        assert begin <= arena.whole.data_ptr() < end, "this test needs the mapping to come there again"
+        stream = CudaCopyStream(torch.device("cuda"))
+        stream.pin(arena.whole)
+        places, copied = staged(Copier(stream), arena, tensors)
         copied()
         assert [bytes(arena.view(*place)) for place in places] == [host_bytes(t) for t in tensors]
-        within = begin <= arena.whole.data_ptr() < begin + mebibytes * 2**20
-        assert within, "this test needs the mapping to come there again"
     finally:
         runtime.cudaHostUnregister(begin)
         torch.zeros(1, device="cuda")
