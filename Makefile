@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Tests start hundreds of processes: without compiled modules each of them compiles what it imports anew, 3.5 s of CPU for a rank's.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench chaos layouts security docs clean help
+.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench cuda chaos layouts security docs clean help
 .DEFAULT_GOAL := help
 
 help:                 ## this list
@@ -98,6 +98,14 @@ quick-journey: $(STAMP)
 
 docs: $(STAMP)        ## the documentation, in build/docs; a dead link or a page that is in no menu is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q && echo build/docs/index.html
+
+# Suites that a CUDA device and its stand-ins share. Elsewhere `make unit` runs the stand-ins.
+ON_DEVICE := tests/unit/workers/session/test_session_on_device.py tests/unit/workers/session/test_device_activity.py \
+	tests/unit/workers/data/test_device_copies.py tests/unit/checkpointing/test_checkpointing_copier.py tests/contract/test_agent_devices.py
+cuda: $(STAMP)        ## on a machine with a CUDA device: the suites that a device shares with its stand-ins, and what a save costs there
+	@$(BIN)/python -c "import sys, torch; sys.exit(None if torch.cuda.is_available() else 'torch sees no CUDA device on this machine')"
+	@$(BIN)/pytest -rs $(ON_DEVICE)
+	@$(BIN)/python -m tests.bench.device_stall
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
 	@$(BIN)/python -m tests.bench

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from trainhouse.events.model.bad_shard import MOST_EVIDENCE_CHARS, ShardFault
 from trainhouse.workers.data.batches import Batches, Cursor, Last, Share
-from trainhouse.workers.data.device_copies import DeviceCopies
+from trainhouse.workers.data.device_copies import CudaSideStream, DeviceCopies
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.order import Blocks, BlockShuffled, Mixed, OfDataset, Order, Sequential, ShardShuffled, Shuffled
 from trainhouse.workers.data.settings import DEFAULT_MAX_BAD
@@ -62,7 +62,7 @@ class MapStyle(Protocol):
 class Reading:
     """Worker processes that read samples, and functions that they go through. `max_bad`: places of each pass over a published dataset that
     may stay empty, as a share of all; at least one, unless it is 0. `accepted_bad`: so many more, since a person accepted them. `job_id`:
-    whose count it is; empty outside of a job. `copies`: to the device; None: batches stay in host memory."""
+    whose count it is; empty outside of a job."""
 
     workers: int = 0
     decode: Function | None = None
@@ -71,7 +71,6 @@ class Reading:
     max_bad: float = DEFAULT_MAX_BAD
     accepted_bad: int = 0
     job_id: str = ""
-    copies: DeviceCopies | None = None
 
     def __post_init__(self) -> None:
         if self.workers < 0:
@@ -118,7 +117,7 @@ class Loader:
         self._sampler = _FromCursor(batches)
         self._read: Iterator[Any] | None = None
         self._generator = torch.Generator()  # else workers' seeds are drawn from the program's
-        self._copies = reading.copies
+        self.copies: DeviceCopies | None = None
         self.weight, self.bad = 1.0, 0
         self.bad_of_gang = self.bad_here = 0
         self.reports: BadSampleReports | None = None
@@ -136,6 +135,15 @@ class Loader:
             generator=self._generator,
         )
 
+    def to(self, device: torch.device) -> "Loader":
+        """Lets the tensors of each batch come on this device from now on, and returns this loader.
+
+        On CUDA they are copied from pinned memory on a stream of their own, beside the work that the device has already; what training
+        gives it afterwards waits for them there, not on the host. Of a host's device nothing is copied.
+        """
+        self.copies = DeviceCopies(CudaSideStream(device)) if device.type == "cuda" else None
+        return self
+
     def __iter__(self) -> "Loader":
         return self
 
@@ -147,8 +155,8 @@ class Loader:
                 batch = next(self._read)
                 if self._published:
                     batch = self._weighed(*batch)
-                if self._copies is not None:
-                    batch = self._copies.of(batch)
+                if self.copies is not None:
+                    batch = self.copies.of(batch)
         except BaseException as error:
             self._read = None  # the next call reads from the cursor again: this batch was not returned
             if isinstance(error, StopIteration):

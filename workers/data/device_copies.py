@@ -17,7 +17,7 @@ class SideStream(Protocol):
         """Begins a copy, which need not wait for what training has given its device so far."""
 
     def hand_over(self, copies: list[torch.Tensor]) -> None:
-        """What training gives its device from now on begins after the copies; their memory is its own from then on."""
+        """Lets what training gives its device from now on begin after the copies; their memory is its own from then on."""
 
 
 class DeviceCopies:

@@ -47,7 +47,6 @@ from trainhouse.events.model.spec import Scalar
 from trainhouse.events.model.training import Training
 from trainhouse.workers.data.batches import Last, Share
 from trainhouse.workers.data.data_loader import Function, Loader, MapStyle, Reading, make_loader
-from trainhouse.workers.data.device_copies import CudaSideStream, DeviceCopies
 from trainhouse.workers.data.order import Blocks
 from trainhouse.workers.data.published_data import open_split
 from trainhouse.workers.data.settings import DataSettings
@@ -304,7 +303,6 @@ class Session:
         shuffle: bool | Blocks = True,
         last: Last = None,
         max_bad: float | None = None,
-        to_device: bool = False,
     ) -> Loader:
         """Make an endless loader of this rank's share of each batch of a map-style dataset: torch's, Hugging Face's, a list, a `Mixture`;
         or of a split, by its name, of the version that the spec's `data.dataset` names.
@@ -315,17 +313,14 @@ class Session:
         one; `last`: "drop" or "pad" the batch that it does not fill. `decode` gets each sample, in the worker process; `collate` the list
         of a batch. Waiting for it counts as `data_wait`. `max_bad`: share of the places of each pass over a published split that may
         stay empty on all ranks together, as samples cannot be read or decoded; by default the spec's `data.max_bad`, else 0.001.
-        `to_device`: the tensors of each batch come on the rank's device, copied beside the work that it has; they are pinned there in
-        any case. Raises InvalidDataError, InvalidUseError.
+        Raises InvalidDataError, InvalidUseError.
         """
         if isinstance(dataset, str):
             dataset = self._published(dataset)
         share = Share(self._samples_at_once(batch, last), self.data_rank, self.data_size)
         share_bad = max_bad if max_bad is not None else self._context.max_bad
         job = self._context
-        on_cuda = self.device.type == "cuda"
-        copies = DeviceCopies(CudaSideStream(self.device)) if to_device and on_cuda else None
-        reading = Reading(workers, decode, collate, on_cuda, share_bad, job.accepted_bad, job.job_id or "", copies)
+        reading = Reading(workers, decode, collate, self.device.type == "cuda", share_bad, job.accepted_bad, job.job_id or "")
         made = make_loader(dataset, share, self.seed if seed is None else seed, shuffle, last, reading, self.data_wait)
         made.reports = self._boundary.bad_samples
         return made

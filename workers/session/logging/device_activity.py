@@ -1,7 +1,7 @@
-"""What an NVIDIA device did between two looks, by the counters of NVML's GPM: from Hopper on.
+"""Activity of an NVIDIA device between two samples, by the counters of NVML's GPM: from Hopper on.
 
-Holds: no context is made on the device; the first look gives nothing, each later one the means since the look before. What the driver does
-not tell is left out, and a driver or a device without these counters is asked once.
+Holds: no context is made on the device; the first sample gives nothing, each later one the means since the sample before. What the driver
+does not report is left out, and a driver or a device without these counters is asked once.
 Source: NVML API reference, "GPM Functions" (nvmlGpmSampleGet, nvmlGpmMetricsGet).
 """
 

@@ -71,8 +71,9 @@ def test_what_has_no_tensor_or_is_there_already_is_not_copied(stream: SideStream
 
 def test_a_loaders_batches_are_copied_in_order_while_the_device_is_busy(stream: SideStream) -> None:
     """Each batch is used at once, on training's stream, behind much other work there: the values are those of the host."""
-    reading = Reading(pinned=isinstance(stream, CudaSideStream), decode=_large, copies=DeviceCopies(stream))
+    reading = Reading(pinned=isinstance(stream, CudaSideStream), decode=_large)
     loader = make_loader(range(40), Share(4), 7, True, None, reading)
+    loader.copies = DeviceCopies(stream)
     plain = make_loader(range(40), Share(4), 7, True, None, Reading(decode=_large))
     device = "cuda" if isinstance(stream, CudaSideStream) else "cpu"
     busy = torch.ones(2048, 2048, device=device) if device == "cuda" else torch.ones(8, 8)

@@ -110,7 +110,7 @@ def train(session: Session, until_step: int, sharded: bool) -> dict[str, bytes]:
         fully_shard(model, mesh=session.mesh["fsdp"])
     average = None if sharded else AveragedModel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    loader = session.loader(_samples(), batch=8, to_device=True)
+    loader = session.loader(_samples(), batch=8).to(session.device)
     session.track(model=model, optimizer=optimizer, loader=loader, extra={} if average is None else {"average": average})
     for step in session.steps(until_step):
         x = next(loader)
