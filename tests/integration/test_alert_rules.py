@@ -111,6 +111,21 @@ def mfu_low() -> Fed:
     return [*fed, (topics.METRICS, metric("mfu-ended", "mfu", points)), (topics.METRICS, metric("mfu-other", "loss", points))]
 
 
+def sm_activity_low() -> Fed:
+    def active(job: str, **values: float) -> Fed:
+        names = {"sm": "system/device_sm_active_pct", "bandwidth": "system/device_memory_bandwidth_pct"}
+        points = [NOW - n * 30_000 for n in range(20)]
+        return [(topics.METRICS, metric(job, names.get(n, f"step/{n}"), dict.fromkeys(points, v))) for n, v in values.items()]
+
+    fed = [*active("sm-bad", sm=55.0), *active("sm-bad-data", sm=40.0, total_ms=100.0, data_ms=30.0, bandwidth=90.0)]
+    fed += [*active("sm-bad-memory", sm=60.0, bandwidth=80.0, total_ms=100.0, data_ms=1.0), *active("sm-ok", sm=75.0, bandwidth=10.0)]
+    fed += active("sm-ended", sm=10.0)  # it has no heartbeats any more
+    fed.append((topics.METRICS, metric("sm-young", "system/device_sm_active_pct", {NOW - n * 30_000: 5.0 for n in range(5)})))
+    for job in ("sm-bad", "sm-bad-data", "sm-bad-memory", "sm-ok", "sm-young", "sm-untold"):
+        fed += beats(range(2), pool=job, job=job, used={"d0": 99.0})
+    return fed
+
+
 def loader_throughput() -> Fed:
     began = NOW - 8 * MINUTE_MS
     slow = beats(range(1, 8), pool="load-bad", job="load-bad", used={"d0": 50.0}, waited_s=lambda ms: 100 + 0.3 * (ms - began) / 1000)
@@ -404,6 +419,11 @@ def dataset_stale() -> Fed:
 CASES: dict[str, tuple[Callable[[], Fed], str, set[str]]] = {
     "device-utilization-low": (device_utilization_low, "util-", {"pool=util-bad job_id=util-bad"}),
     "pool-utilization-low": (pool_utilization_low, "pool-", {"pool=pool-bad"}),
+    "sm-activity-low": (
+        sm_activity_low,
+        "sm-",
+        {"pool=sm-bad job_id=sm-bad", "pool=sm-bad-data job_id=sm-bad-data", "pool=sm-bad-memory job_id=sm-bad-memory"},
+    ),
     "mfu-low": (mfu_low, "mfu-", {"pool=mfu-bad job_id=mfu-bad", "pool=mfu-percent job_id=mfu-percent"}),
     "loader-throughput": (loader_throughput, "load-", {"pool=load-bad job_id=load-bad"}),
     "failure-rate-shard": (failure_rate_shard, "shard-", {"shard=shard-bad"}),
@@ -518,3 +538,9 @@ def test_what_comes_late_into_the_tables_is_a_lag(tables: Tables) -> None:
     found = {r["queue"]: r["value"] for r in answer(rule, tables.ask, soon_ms)}
     assert (found["metrics"], found["output"]) == (pytest.approx(240, abs=30), pytest.approx(300, abs=30))
     assert found["heartbeats"] == pytest.approx(600, abs=30) and found["submissions"] == pytest.approx(180, abs=30)
+
+
+def test_what_to_try_when_multiprocessors_are_idle_follows_from_what_a_step_waits_for(tables: Tables) -> None:
+    texts = {dict(f.labels)["job_id"]: f.summary for f in open_at(tables, SQL_RULES["sm-activity-low"], NOW)}
+    assert "worked 40 %" in texts["sm-bad-data"] and "wait 30 % for data" in texts["sm-bad-data"]
+    assert "memory of its devices is busy" in texts["sm-bad-memory"] and "larger batches" in texts["sm-bad"]

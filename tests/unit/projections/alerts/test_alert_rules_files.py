@@ -35,6 +35,7 @@ def test_the_shipped_rules_are_those_that_were_asked_for() -> None:
     assert limits["pool-utilization-low"] == ("below", 60)
     assert limits["urgent-job-waits"] == ("above", 2) and RULES["urgent-job-waits"].parameters == {"priority": 50}  # type: ignore[union-attr]
     assert limits["mfu-low"] == ("below", 30)
+    assert limits["sm-activity-low"] == ("below", 70)
     assert limits["checkpoint-failures"] == ("above", 1)
     assert limits["nodes-lost"] == ("above", 2)
     assert limits["job-failures"] == ("above", 5)
