@@ -114,8 +114,9 @@ def mfu_low() -> Fed:
 def sm_activity_low() -> Fed:
     def active(job: str, **values: float) -> Fed:
         names = {"sm": "system/device_sm_active_pct", "bandwidth": "system/device_memory_bandwidth_pct"}
-        points = [NOW - n * 30_000 for n in range(20)]
-        return [(topics.METRICS, metric(job, names.get(n, f"step/{n}"), dict.fromkeys(points, v))) for n, v in values.items()]
+        points = {NOW - n * 30_000: 0.0 for n in range(20)}
+        series = {names.get(name, f"step/{name}"): (value,) * len(points) for name, value in values.items()}
+        return [(topics.METRICS, metric(job, "loss", points).model_copy(update={"metrics": series}))]
 
     fed = [*active("sm-bad", sm=55.0), *active("sm-bad-data", sm=40.0, total_ms=100.0, data_ms=30.0, bandwidth=90.0)]
     fed += [*active("sm-bad-memory", sm=60.0, bandwidth=80.0, total_ms=100.0, data_ms=1.0), *active("sm-ok", sm=75.0, bandwidth=10.0)]
