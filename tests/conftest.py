@@ -5,6 +5,7 @@ They start when the first test asks for them, and end with the run, even if it i
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -25,6 +26,17 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 register()
+
+
+def pytest_collection_finish() -> None:
+    """Leaves what was imported and collected out of looks for cycles: it stays to the end. Trainers look at all objects after each run."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Lets the end of the process find it again: libraries in C complain of objects that are left."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
