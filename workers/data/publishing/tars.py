@@ -29,7 +29,7 @@ def tar_samples(stream: IO[bytes], file: SourceFile) -> Iterator[tuple[str, Fiel
     try:
         yield from _samples(_ForwardStream(stream, file), file)
     except (tarfile.TarError, ValueError, RecursionError) as error:
-        raise InvalidDataError(f"{file.path}: it is no whole tar: {error}") from error
+        raise InvalidDataError(f"{file.where}: it is no whole tar: {error}") from error
 
 
 def _samples(stream: "_ForwardStream", file: SourceFile) -> Iterator[tuple[str, Fields]]:
@@ -44,7 +44,7 @@ def _samples(stream: "_ForwardStream", file: SourceFile) -> Iterator[tuple[str, 
             tar.members.clear()  # type: ignore[attr-defined]  # else it holds each
             if member.isdir():
                 continue
-            where = f"{file.path}: member {member.name[:200]!r}"
+            where = f"{file.where}: member {member.name[:200]!r}"
             if not member.isfile():
                 raise InvalidDataError(f"{where} is a link or a device; a sample's fields are files")
             small_enough(member.size + sum(map(len, fields.values())), where)
@@ -67,7 +67,7 @@ def _samples(stream: "_ForwardStream", file: SourceFile) -> Iterator[tuple[str, 
         _check_end(stream, file, tar.offset)
     if apart := seen.repeated():
         raise InvalidDataError(
-            f"{file.path}: the files of {apart} samples are apart, and each part would be a sample of its own; "
+            f"{file.where}: the files of {apart} samples are apart, and each part would be a sample of its own; "
             "sort the tar by name, as `tar --sort=name` does"
         )
     if fields:
@@ -80,12 +80,12 @@ def _check_end(stream: "_ForwardStream", file: SourceFile, offset: int) -> None:
     stream.allow(tarfile.BLOCKSIZE)
     if first != _END_BLOCK or len(second := stream.read(tarfile.BLOCKSIZE)) < tarfile.BLOCKSIZE:
         raise InvalidDataError(
-            f"{file.path}: it is damaged or cut short at byte {offset}: it has no whole header there, nor the two blocks of zeros that "
+            f"{file.where}: it is damaged or cut short at byte {offset}: it has no whole header there, nor the two blocks of zeros that "
             "end a tar; pack it again"
         )
     if second != _END_BLOCK or any(piece.strip(b"\0") for piece in stream.rest()):
         raise InvalidDataError(
-            f"{file.path}: it goes on after its end at byte {offset}; publish tars that were put together as a folder of them"
+            f"{file.where}: it goes on after its end at byte {offset}; publish tars that were put together as a folder of them"
         )
 
 
@@ -137,7 +137,7 @@ class _ForwardStream(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= self._allowed:
-            raise InvalidDataError(f"{self._file.path}: a header of more than {MOST_HEADER_BYTES} bytes at byte {self._at}; pack it again")
+            raise InvalidDataError(f"{self._file.where}: a header of more than {MOST_HEADER_BYTES} bytes at byte {self._at}; pack it again")
         self._allowed -= size
         self.last = self._stream.read(size)
         self._at += len(self.last)
