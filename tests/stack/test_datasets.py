@@ -13,7 +13,10 @@ import pytest
 
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.cli.shared.exit_codes import Exit
+from trainhouse.deploy.local.layout import read_toml
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 NAME = f"chats-{secrets.token_hex(3)}"
@@ -150,3 +153,21 @@ def test_drift_is_shown_and_is_in_sql_and_over_http(stack: LiveStack, tmp_path: 
     with gateway(stack) as client:
         answer = client.get(f"/v1/datasets/{name}/drift").json()
         assert (answer["version"], answer["against"]) == (three, two) and answer["fields"] == found["fields"]
+
+
+def test_a_source_in_the_store_has_the_id_of_its_folder(stack: LiveStack, tmp_path: Path) -> None:
+    settings = StoreSettings.model_validate(read_toml(stack.data_dir / "trainhouse.toml")["s3"])
+    name, objects = f"crawl-{secrets.token_hex(3)}", S3ObjectStore(settings)
+    for part in ("a", "b"):
+        objects.put(f"sources/{name}/{part}.jsonl", rows(tmp_path / f"{part}.jsonl", 300).read_bytes())
+    uri = f"s3://{settings.bucket}/sources/{name}"
+    here = stack.ok("data", "publish", name, str(tmp_path), "--version", "1.0.0")
+    there = stack.run("data", "publish", name, f"{uri}/", "--version", "1.0.0")
+    assert there.code == Exit.OK and there.out == here and "nothing changed" in there.err
+    one = stack.ok("data", "publish", name, f"{uri}/a.jsonl").split()[0]
+    assert "source       jsonl of 1 files" in stack.ok("data", "show", one)
+    for place, why in ((f"{uri}-none", "there is no such object"), ("s3://only", "write s3://BUCKET/PREFIX")):
+        refused = stack.run("data", "publish", name, place)
+        assert refused.code == Exit.USAGE and why in refused.err, refused.err
+    missing = stack.run("data", "publish", name, "s3://no-such-bucket/x")
+    assert missing.code != Exit.OK and "check the bucket" in missing.err, missing.err

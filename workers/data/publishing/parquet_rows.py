@@ -30,9 +30,7 @@ def parquet_rows(file: SourceFile) -> Iterator[Fields]:
         metadata = parquet.metadata
         unpacked = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
         if unpacked > MOST_UNPACKED_RATIO * file.size_bytes + SURELY_UNPACKED_BYTES:
-            raise InvalidDataError(
-                f"{file.where}: it unpacks to {unpacked} bytes, over {MOST_UNPACKED_RATIO} times its size; rewrite it"
-            )
+            raise InvalidDataError(f"{file.where}: it unpacks to {unpacked} bytes, over {MOST_UNPACKED_RATIO} times its size; rewrite it")
         of_bytes = _columns_of_bytes(parquet.schema_arrow, file)
         # Rows of pictures are large: so many at once as take 64 MiB.
         rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(1, unpacked)))
