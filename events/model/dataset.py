@@ -69,7 +69,7 @@ class DataSplit(Model):
 class DataSource(Model):
     """Source of a version: its kind and the hash of its contents."""
 
-    kind: Label = Field(description="folder, jsonl, csv, parquet or webdataset")
+    kind: Label = Field(description="folder, jsonl, csv, parquet, webdataset or mds")
     sha256: Sha256 = Field(description="SHA-256 over all that was read, in hexadecimal")
     bytes: ByteCount = Field(description="bytes that were read")
     files: Count = Field(description="files that were read")

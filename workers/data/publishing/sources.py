@@ -1,4 +1,4 @@
-"""Sources of samples, on this machine or in an object store: folders of files; JSONL, CSV, Parquet and WebDataset tars.
+"""Sources of samples, on this machine or in an object store: folders of files; JSONL, CSV, Parquet, MDS and WebDataset tars.
 
 Holds: samples come in one order that follows from names and contents; one sample is in memory at a time (of Parquet, one batch of rows).
 """
@@ -12,6 +12,7 @@ from typing import IO, AnyStr, Final
 import orjson
 
 from trainhouse.workers.data.errors import InvalidDataError
+from trainhouse.workers.data.mds_format import is_mds
 from trainhouse.workers.data.publishing.bounded_files import (
     MOST_SAMPLE_BYTES,
     SourceChangedError,
@@ -25,6 +26,7 @@ from trainhouse.workers.data.publishing.tars import tar_samples
 
 Read = Callable[[list[SourceFile]], Iterator[tuple[str, Fields]]]
 FOLDER: Final = "folder"
+MDS: Final = "mds"
 MOST_NAMED: Final = 3
 
 
@@ -56,7 +58,7 @@ def source_of(root: SourceRoot) -> Source:
     """The source at a place, of the kind that all of its files are; files of several kinds are a folder. Raises InvalidDataError."""
     files = root.files()
     kinds = {_KINDS.get(ending(file.name), FOLDER) for file in files}
-    kind = kinds.pop() if len(kinds) == 1 else FOLDER
+    kind = kinds.pop() if len(kinds) == 1 else MDS if is_mds(file.name for file in files) else FOLDER
     if kind == FOLDER and [file.where for file in files] == [str(root)]:
         raise InvalidDataError(f"{root}: publish a folder, or a file that ends in {', '.join('.' + each for each in _KINDS)}")
     return Source(root, kind, files)
@@ -135,6 +137,12 @@ def _of_parquet(files: list[SourceFile]) -> Iterator[tuple[str, Fields]]:
     return _numbered(row for file in files for row in parquet_rows(file))
 
 
+def _of_mds(files: list[SourceFile]) -> Iterator[tuple[str, Fields]]:
+    from trainhouse.workers.data.publishing.mds_rows import mds_samples
+
+    return mds_samples(files)
+
+
 def _of_tars(files: list[SourceFile]) -> Iterator[tuple[str, Fields]]:
     for file in files:
         prefix = f"{file.name.removesuffix('.gz').removesuffix('.tar')}/" if len(files) > 1 else ""
@@ -155,4 +163,5 @@ _READERS: Final[dict[str, Read]] = {
     "csv": _of_csv,
     "parquet": _of_parquet,
     "webdataset": _of_tars,
+    MDS: _of_mds,
 }

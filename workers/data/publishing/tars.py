@@ -6,18 +6,15 @@ and samples are of bounded size; members are not kept.
 
 import io
 import tarfile
-from array import array
 from collections.abc import Iterator
 from functools import partial
-from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import IO, Final
-
-import numpy as np
 
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.publishing.bounded_files import SourceFile
 from trainhouse.workers.data.publishing.sample_fields import Fields, key_and_extension, small_enough
+from trainhouse.workers.data.publishing.seen_keys import SeenKeys
 
 MOST_HEADER_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 1 << 20
@@ -34,7 +31,7 @@ def tar_samples(stream: IO[bytes], file: SourceFile) -> Iterator[tuple[str, Fiel
 
 def _samples(stream: "_ForwardStream", file: SourceFile) -> Iterator[tuple[str, Fields]]:
     key, fields = "", Fields()
-    seen = _Keys()
+    seen = SeenKeys()
     with tarfile.TarFile(fileobj=stream) as tar:
         while True:
             stream.allow(MOST_HEADER_BYTES)
@@ -87,23 +84,6 @@ def _check_end(stream: "_ForwardStream", file: SourceFile, offset: int) -> None:
         raise InvalidDataError(
             f"{file.where}: it goes on after its end at byte {offset}; publish tars that were put together as a folder of them"
         )
-
-
-class _Keys:
-    """Keys of one tar, eight bytes each."""
-
-    def __init__(self) -> None:
-        self._hashes = array("Q")
-
-    def add(self, key: str) -> None:
-        self._hashes.append(int.from_bytes(blake2b(key.encode(), digest_size=8).digest()))
-
-    def repeated(self) -> int:
-        """Number of keys that come more than once."""
-        if not self._hashes:
-            return 0
-        hashes = np.sort(np.frombuffer(self._hashes, np.uint64))
-        return len(np.unique(hashes[1:][hashes[1:] == hashes[:-1]]))
 
 
 class _ForwardStream(io.RawIOBase):
