@@ -41,15 +41,16 @@ _PIECE_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True)
 class MdsColumn:
-    """A column and its encoding."""
+    """A column and its encoding. `size`: of each value in bytes, where the encoding is of no number and has a fixed shape."""
 
     name: str
     encoding: str
+    size: int | None = None
 
     @property
     def fixed_bytes(self) -> int | None:
         """The size of each value; None: a value has its own."""
-        return FIXED_BYTES.get(self.encoding)
+        return FIXED_BYTES.get(self.encoding, self.size)
 
 
 def is_mds(names: Iterable[str]) -> bool:

@@ -93,16 +93,15 @@ def _shards_of(by_name: Mapping[str, SourceFile], index: str) -> list[_Shard]:
 
 def _shard(by_name: Mapping[str, SourceFile], folder: str, entry: Mapping[str, Any]) -> _Shard:
     if (entry["format"], entry["version"]) != ("mds", VERSION):
-        raise InvalidDataError(
-            f"a shard of {folder or 'the folder'} is of format {entry['format']} {entry['version']}; MDS {VERSION} is read"
-        )
+        raise InvalidDataError(f"a shard of {folder or 'the folder'} is of format {entry['format']} {entry['version']}; {VERSION} is read")
     raw, packed = entry["raw_data"], entry["zip_data"]
     present = [each for each in (raw, packed) if each and folder + each["basename"] in by_name]
     if not present:
         name = folder + (packed or raw)["basename"]
         raise InvalidDataError(f"{name}: {folder}{INDEX} names it, and it is not there; copy the whole folder")
     is_packed = present[0] is packed
-    named = [MdsColumn(*pair) for pair in zip(entry["column_names"], entry["column_encodings"], strict=True)]
+    listed = zip(entry["column_names"], entry["column_encodings"], entry["column_sizes"], strict=True)
+    named = [MdsColumn(name, encoding, size or None) for name, encoding, size in listed]
     file = by_name[folder + present[0]["basename"]]
     if file.size_bytes != present[0]["bytes"]:
         raise InvalidDataError(f"{file.where}: it has {file.size_bytes} bytes, not the {present[0]['bytes']} of its index; copy it again")
@@ -223,9 +222,7 @@ def _npy(column: MdsColumn, value: bytes) -> bytes:
 
 def _unpacked(stream: IO[bytes], shard: _Shard) -> IO[bytes]:
     if shard.raw_bytes > MOST_UNPACKED_RATIO * shard.file.size_bytes + SURELY_UNPACKED_BYTES:
-        raise InvalidDataError(
-            f"{shard.where}: it unpacks to {shard.raw_bytes} bytes, over {MOST_UNPACKED_RATIO} times its size; rewrite it"
-        )
+        raise InvalidDataError(f"{shard.where}: it unpacks to {shard.raw_bytes} bytes, over {MOST_UNPACKED_RATIO} times its size")
     kind = shard.compression
     if not kind:
         return stream
@@ -236,9 +233,7 @@ def _unpacked(stream: IO[bytes], shard: _Shard) -> IO[bytes]:
     if kind in ("zstd", "br"):
         unpacked: IO[bytes] = pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd" if kind == "zstd" else "brotli")
         return unpacked
-    raise InvalidDataError(
-        f"{shard.where}: it is compressed by {kind}; zstd, br, gz and bz2 are read: write it anew by one of them, or by none"
-    )
+    raise InvalidDataError(f"{shard.where}: it is compressed by {kind}; zstd, br, gz and bz2 are read: use one, or none")
 
 
 class _Counted:

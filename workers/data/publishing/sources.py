@@ -58,7 +58,9 @@ def source_of(root: SourceRoot) -> Source:
     """The source at a place, of the kind that all of its files are; files of several kinds are a folder. Raises InvalidDataError."""
     files = root.files()
     kinds = {_KINDS.get(ending(file.name), FOLDER) for file in files}
-    kind = kinds.pop() if len(kinds) == 1 else MDS if is_mds(file.name for file in files) else FOLDER
+    kind = kinds.pop() if len(kinds) == 1 else FOLDER
+    if kind == FOLDER and is_mds(file.name for file in files):
+        kind = MDS
     if kind == FOLDER and [file.where for file in files] == [str(root)]:
         raise InvalidDataError(f"{root}: publish a folder, or a file that ends in {', '.join('.' + each for each in _KINDS)}")
     return Source(root, kind, files)

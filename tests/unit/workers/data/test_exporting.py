@@ -17,7 +17,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import Manifest
 from trainhouse.events.model.dataset_names import shard_key
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
-from trainhouse.workers.data.exporting import Progress, export_parquet, export_wds
+from trainhouse.workers.data.exporting import Progress, export_mds, export_parquet, export_wds
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.publication import Publication, Terms
 from trainhouse.workers.data.publishing.sources import source_of
@@ -158,13 +158,13 @@ def test_a_folder_with_files_of_another_version_is_refused(tmp_path: Path, expor
         export(objects, "p", small, tmp_path / "own", quiet)
 
 
-@pytest.mark.parametrize("export", [export_wds, export_parquet])
+@pytest.mark.parametrize("export", [export_wds, export_parquet, export_mds])
 def test_a_shard_that_a_killed_export_left_is_removed(tmp_path: Path, export: Export) -> None:
     source, out = tmp_path / "r.jsonl", tmp_path / "out"
     program = f"""
 import os, signal
 from pathlib import Path
-from tests.unit.workers.data.test_exporting import ROWS, MemoryObjectStore, export_parquet, published
+from tests.unit.workers.data.test_exporting import ROWS, MemoryObjectStore, export_mds, export_parquet, published
 
 class Ending(MemoryObjectStore):
     def get_range(self, key, start, length):
@@ -174,7 +174,7 @@ class Ending(MemoryObjectStore):
 
 objects = Ending()
 manifest = published(objects, Path({str(source)!r}), ROWS)
-export_parquet(objects, "p", manifest, Path({str(out)!r}), lambda *_: None)
+{export.__name__}(objects, "p", manifest, Path({str(out)!r}), lambda *_: None)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
     [shard] = out.rglob("*.tar")
