@@ -166,7 +166,10 @@ def _fields(shard: _Shard, sample: bytes) -> tuple[str, Fields]:
         except (ValueError, TypeError, KeyError, IndexError, AssertionError, OverflowError) as error:
             raise _damaged(shard, f"column {column.name!r} has a value that is no {column.encoding} ({error})") from error
     if columns:
-        fields[JSON] = canonical(columns)
+        try:
+            fields[JSON] = canonical(columns)
+        except TypeError as error:
+            raise InvalidDataError(f"{shard.where}: a sample is no JSON: {error.__cause__ or error}; write such values as text") from error
     return key, fields
 
 

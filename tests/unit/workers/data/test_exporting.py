@@ -164,7 +164,7 @@ def test_a_shard_that_a_killed_export_left_is_removed(tmp_path: Path, export: Ex
     program = f"""
 import os, signal
 from pathlib import Path
-from tests.unit.workers.data.test_exporting import ROWS, MemoryObjectStore, export_mds, export_parquet, published
+from tests.unit.workers.data.test_exporting import ROWS, MemoryObjectStore, export_parquet, published
 
 class Ending(MemoryObjectStore):
     def get_range(self, key, start, length):
@@ -174,7 +174,7 @@ class Ending(MemoryObjectStore):
 
 objects = Ending()
 manifest = published(objects, Path({str(source)!r}), ROWS)
-{export.__name__}(objects, "p", manifest, Path({str(out)!r}), lambda *_: None)
+export_parquet(objects, "p", manifest, Path({str(out)!r}), lambda *_: None)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
     [shard] = out.rglob("*.tar")

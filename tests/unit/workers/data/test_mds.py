@@ -46,7 +46,7 @@ def test_what_streaming_wrote_is_read_compressed_or_not(split: str) -> None:
             "small": n,
             "score": n / 4,
             "half": n / 2,
-            "big": 10**20 + n,
+            "big": 2**62 + n,
             "exact": f"{n / 4:g}",
             "more": {"a": [n, None]} if n else None,
         }
