@@ -300,7 +300,7 @@ class Datasets:
         return {"versions": rows, "tags": tags} | {name: dumped for name, dumped in later.items() if dumped}
 
     def _dumped(self, name: str) -> dict[str, dict[str, Any]]:
-        """One of the facts by dataset and hash, where a version has it."""
+        """A fact by dataset and hash, of the versions that have it."""
         found = dict[str, dict[str, Any]]()
         for dataset, versions in self._versions.items():
             if values := {sha256: value for sha256, facts in versions.items() if (value := getattr(facts, name))}:

@@ -105,9 +105,6 @@ class _Pieces(io.RawIOBase):
         self._at = start + offset
         return self._at
 
-    def tell(self) -> int:
-        return self._at
-
     def readinto(self, buffer: Any) -> int:
         size = min(len(buffer), PIECE_BYTES, self._file.size_bytes - self._at)
         if size <= 0:

@@ -57,7 +57,7 @@ const facts = (v, now_ms) => [
 
 const versionColumns = (chosen, choose, now_ms) => [
   ["Version", (v) => html`<button class="plain" aria-pressed=${v.sha256 === chosen.sha256 ? "true" : "false"} aria-label=${`Show version ${shortName(v)}`} onClick=${() => choose(v.sha256)}>${shortName(v)}</button>`],
-  ["Published", (v) => ago(v.published_at, now_ms)], ["By", (v) => v.created_by], ["Rows", (v) => number(v.row_count), "num"], ["Size", (v) => bytes(v.bytes), "num"],
+  ["Published", (v) => ago(v.published_at, now_ms), "short"], ["By", (v) => v.created_by], ["Rows", (v) => number(v.row_count), "num"], ["Size", (v) => bytes(v.bytes), "num"],
   ["Splits", (v) => v.splits.join(", ")], ["Schema", (v) => html`<code title=${v.schema_hash}>${v.schema_hash.slice(0, 8)}</code>`],
   ["Deprecated", (v) => (v.deprecated ? v.deprecated_reason : ""), "wide"],
 ];
@@ -100,12 +100,12 @@ const DRIFT = [
 const shardColumns = (versions) => [
   ["Shard", (s) => html`<code title=${s.shard}>${s.shard.slice(0, SHOWN_CHARS)}…</code>`], ["Version", (s) => nameIn(versions, s.version)], ["Split", (s) => s.split || "–"],
   ["State", (s) => (s.released ? `released by ${s.released_by}${s.released_reason ? `: ${s.released_reason}` : ""}` : html`<span class="tag">in quarantine</span>`)],
-  ["Fault", (s) => s.fault.replace("_", " ")], ["Since (UTC)", (s) => moment(s.quarantined_at)],
-  ["Met by", (s) => (s.job_id ? html`<a href=${`/jobs/${s.job_id}`}>${s.job_id}</a>` : "–")],
+  ["Fault", (s) => s.fault.replace("_", " "), "short"], ["Since (UTC)", (s) => moment(s.quarantined_at), "short"],
+  ["Met by", (s) => (s.job_id ? html`<a href=${`/jobs/${s.job_id}`}>${s.job_id}</a>` : "–"), "short"],
   ["Evidence", (s) => `${s.sample ? `sample ${s.sample}: ` : ""}${s.expected ? `expected ${s.expected}, ` : ""}${s.seen ? `seen ${s.seen}` : ""}` || "–", "wide"],
 ];
 
 const jobColumns = (versions, now_ms) => [
   ["Job", (j) => html`<a href=${`/jobs/${j.job_id}`}>${j.name || j.job_id}</a>`], ["State", (j) => html`<${JobState} state=${j.state} />`],
-  ["Version", (j) => nameIn(versions, j.version)], ["Purpose", (j) => j.purpose || "–"], ["Submitted", (j) => ago(j.submitted_at, now_ms)],
+  ["Version", (j) => nameIn(versions, j.version)], ["Purpose", (j) => j.purpose || "–"], ["Submitted", (j) => ago(j.submitted_at, now_ms), "short"],
 ];

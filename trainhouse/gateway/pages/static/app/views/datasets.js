@@ -41,7 +41,7 @@ const textOf = ({ newest: v }) => `${v.dataset} ${v.tags.join(" ")} ${v.project}
 const columns = (now_ms) => [
   ["Dataset", (d) => html`<a href=${`/datasets/${encodeURIComponent(d.newest.dataset)}`}><b>${d.newest.dataset}</b></a>`],
   ["Newest", (d) => html`${d.newest.tags.length ? d.newest.tags.join(", ") : html`<code>${d.newest.sha256.slice(0, 12)}</code>`}${d.newest.deprecated ? html` <span class="tag">deprecated</span>` : ""}`],
-  ["Published", (d) => ago(d.newest.published_at, now_ms)], ["By", (d) => d.newest.created_by],
+  ["Published", (d) => ago(d.newest.published_at, now_ms), "short"], ["By", (d) => d.newest.created_by],
   ["Versions", (d) => (d.deprecated ? `${number(d.count)}, ${number(d.deprecated)} deprecated` : number(d.count)), "num"],
   ["Rows", (d) => number(d.newest.row_count), "num"], ["Size", (d) => bytes(d.newest.bytes), "num"],
   ["Splits", (d) => d.newest.splits.join(", ")], ["Project", (d) => d.newest.project], ["Licence", (d) => d.newest.licence || "–"],
