@@ -24,6 +24,10 @@ class ObjectMissingError(CheckpointError):
     """There is no object under this key."""
 
 
+class ObjectChangedError(CheckpointError):
+    """The object was written anew, or removed, since it was listed."""
+
+
 class InvalidStateError(CheckpointError):
     """The state given cannot be saved, or does not fit the checkpoint."""
 

@@ -15,12 +15,14 @@ Body = bytes | bytearray | memoryview
 
 @dataclass(frozen=True)
 class ObjectStat:
-    """Metadata of one object. Both times are by the store's clock, in seconds since 1970."""
+    """Metadata of one object. Both times are by the store's clock, in seconds since 1970; `etag`: the store's name of the content, empty
+    where it gives none."""
 
     key: str
     size_bytes: int
     modified_s: float
     asked_s: float
+    etag: str = ""
 
     @property
     def age_s(self) -> float:

@@ -22,7 +22,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, NoCredentialsError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
+from trainhouse.checkpointing.errors import ObjectChangedError, ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 from trainhouse.checkpointing.stores.s3_errors import TRANSPORT, is_absent, is_conflict, is_retryable, is_taken, why
@@ -84,12 +84,20 @@ class S3ObjectStore:
         span = f"bytes={start}-{start + length_bytes - 1}"
         return self._until_deadline("get", key, lambda s3: s3.get_object(Bucket=self._bucket, Key=key, Range=span)["Body"].read())
 
+    def get_same_range(self, key: str, start: int, length_bytes: int, etag: str) -> bytes:
+        """As `get_range`, of the content with this ETag. Raises ObjectChangedError where the object has another one, or is gone."""
+        span = f"bytes={start}-{start + length_bytes - 1}"
+        try:
+            return self._until_deadline("get", key, lambda s3: self._range_of(s3, key, span, etag))
+        except ObjectMissingError as error:
+            raise ObjectChangedError(f"{self.uri(key)} is gone") from error
+
     def stat(self, key: str) -> ObjectStat | None:
         try:
             found = self._until_deadline("head", key, lambda s3: s3.head_object(Bucket=self._bucket, Key=key))
         except ObjectMissingError:
             return None
-        return ObjectStat(key, found["ContentLength"], found["LastModified"].timestamp(), _asked_s(found))
+        return ObjectStat(key, found["ContentLength"], found["LastModified"].timestamp(), _asked_s(found), found.get("ETag", ""))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectStat]:
         # A page a time, each with the deadline of its own: the last key seen is where the next page begins. A page may have no keys
@@ -100,7 +108,7 @@ class S3ObjectStore:
             asked_s = _asked_s(page)
             keys = page.get("Contents", [])
             for found in keys:
-                yield ObjectStat(found["Key"], found["Size"], found["LastModified"].timestamp(), asked_s)
+                yield ObjectStat(found["Key"], found["Size"], found["LastModified"].timestamp(), asked_s, found.get("ETag", ""))
             if not page.get("IsTruncated"):
                 return
             before, token = place, page.get("NextContinuationToken", "")
@@ -122,6 +130,14 @@ class S3ObjectStore:
         file.seek(0)
         # The transfer closes what it is given, and a second try needs it open.
         s3.upload_fileobj(cast(IO[bytes], _Kept(file)), self._bucket, key, Config=self._transfer)
+
+    def _range_of(self, s3: "S3Client", key: str, span: str, etag: str) -> bytes:
+        try:
+            return s3.get_object(Bucket=self._bucket, Key=key, Range=span, IfMatch=etag)["Body"].read()
+        except ClientError as error:
+            if is_taken(error):
+                raise ObjectChangedError(f"{self.uri(key)} was written anew") from error
+            raise
 
     def _put_once(self, s3: "S3Client", key: str, content: bytes) -> bool:
         """One conditional put. Whatever is not a plain yes is settled by what lies under the key, or tried again."""

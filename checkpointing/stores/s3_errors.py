@@ -27,7 +27,7 @@ def is_absent(error: ClientError) -> bool:
 
 
 def is_taken(error: ClientError) -> bool:
-    """If-None-Match found an object."""
+    """If-None-Match found an object, or If-Match another one than it names."""
     return _status(error) == 412
 
 

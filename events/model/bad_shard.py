@@ -41,6 +41,11 @@ class ShardEvidence(Model):
     rank: SmallCount | None = Field(None, description="that rank")
     node_id: NodeId | None = Field(None, description="its node")
 
+    @property
+    def of_all_samples(self) -> bool:
+        """Whether no sample of the shard can be read: it is missing, or its index is bad, so that none could be located."""
+        return self.fault is ShardFault.MISSING or not self.sample
+
 
 class BadShardFound(AttemptReport, type="trainhouse.attempt.bad-shard.v1"):
     """A rank cannot read or decode a sample of a shard, also when it reads it again. Its place in the batch stays empty."""

@@ -8,15 +8,15 @@ Never: a sample's content.
 
 import builtins
 import hashlib
-from typing import Annotated, Final
+from typing import Final
 
 import orjson
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, ByteCount, Count, CutText, InputText, ShortText, SmallCount, TimestampMs
-from trainhouse.events.model.dataset_names import DatasetName, Semver, SplitName, VersionName
+from trainhouse.events.model.dataset_names import DatasetName, FieldName, Semver, SplitName, VersionName
 from trainhouse.events.model.spec import MOST_QUARANTINED, Label, Sha256
 
 FORMAT: Final = 1
@@ -25,8 +25,8 @@ MOST_SHARDS: Final = 1_000_000
 MOST_FIELDS: Final = 1024
 MOST_PURPOSES: Final = 64
 MOST_SOURCES: Final = 64
-
-FieldName = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+MOST_SCHEMA_BYTES: Final = 64 * 1024
+"""Of fields as events carry them, as JSON; of a version with more, events have the hash alone."""
 
 
 class DataField(Model):
@@ -69,7 +69,7 @@ class DataSplit(Model):
 class DataSource(Model):
     """Source of a version: its kind and the hash of its contents."""
 
-    kind: Label = Field(description="folder, jsonl, csv, parquet or webdataset")
+    kind: Label = Field(description="folder, jsonl, csv, parquet, webdataset or mds")
     sha256: Sha256 = Field(description="SHA-256 over all that was read, in hexadecimal")
     bytes: ByteCount = Field(description="bytes that were read")
     files: Count = Field(description="files that were read")
@@ -114,7 +114,16 @@ class Manifest(Model):
 
 def schema_hash_of(fields: tuple[DataField, ...]) -> str:
     """Hex SHA-256 of the fields as canonical JSON."""
-    return hashlib.sha256(orjson.dumps([f.model_dump(mode="json") for f in fields], option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return hashlib.sha256(_schema_json(fields)).hexdigest()
+
+
+def schema_bytes(fields: tuple[DataField, ...]) -> int:
+    """Size of the fields as canonical JSON; 0 of none."""
+    return len(_schema_json(fields)) if fields else 0
+
+
+def _schema_json(fields: tuple[DataField, ...]) -> bytes:
+    return orjson.dumps([f.model_dump(mode="json") for f in fields], option=orjson.OPT_SORT_KEYS)
 
 
 class SplitSize(Model):
@@ -138,6 +147,20 @@ class DatasetVersion(Model):
     bytes: ByteCount = Field(description="bytes of all shards")
     licence: ShortText = Field("", description="licence of the data, as its owner calls it")
     purposes: tuple[Label, ...] = Field((), max_length=MOST_PURPOSES, description="purposes that jobs may use it for; empty: any")
+    fields: tuple[DataField, ...] = Field(
+        (),
+        max_length=MOST_FIELDS,
+        exclude_if=is_absent,
+        description="fields of a sample, of `schema_hash`; empty: not given",
+    )
+
+    @model_validator(mode="after")
+    def _own_fields(self) -> "DatasetVersion":
+        if self.fields and self.schema_hash != schema_hash_of(self.fields):
+            raise ValueError("fields have another hash than schema_hash; publish with `trainhouse data publish`, or leave fields out")
+        if schema_bytes(self.fields) > MOST_SCHEMA_BYTES:
+            raise ValueError(f"fields take more than {MOST_SCHEMA_BYTES} bytes as JSON; leave them out")
+        return self
 
     @property
     def name(self) -> VersionName:
@@ -158,6 +181,7 @@ def version_of(manifest: Manifest, dataset: str, project: str) -> DatasetVersion
         bytes=manifest.bytes,
         licence=manifest.licence,
         purposes=manifest.purposes,
+        fields=manifest.fields if schema_bytes(manifest.fields) <= MOST_SCHEMA_BYTES else (),
     )
 
 
@@ -192,11 +216,21 @@ class DeprecateDataset(Event, type="trainhouse.dataset.deprecate.v1", public_inp
         return self.dataset
 
 
+class LostShard(Model):
+    """A shard in quarantine none of whose samples can be read."""
+
+    shard: Sha256 = Field(description="SHA-256 of the shard's tar, in hexadecimal")
+    split: SplitName = Field(description="split that it is of")
+
+
 class ShardsInQuarantine(Model):
     """All shards of a version that are in quarantine, as of one change."""
 
     number: int = Field(ge=1, le=MOST_COUNT, description="number of the change among those of the version's shards")
     shards: tuple[Sha256, ...] = Field((), max_length=MOST_QUARANTINED, description="shards, by hash, sorted")
+    lost: tuple[LostShard, ...] = Field(
+        (), max_length=MOST_QUARANTINED, exclude_if=is_absent, description="those of them none of whose samples can be read"
+    )
 
 
 class DatasetVersionPublished(Event, type="trainhouse.dataset.version-published.v1"):

@@ -16,8 +16,8 @@ from pydantic import Field, StringConstraints, model_validator
 from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import Count
-from trainhouse.events.model.dataset import MOST_SPLITS, FieldName, Manifest
-from trainhouse.events.model.dataset_names import SplitName
+from trainhouse.events.model.dataset import MOST_SPLITS, Manifest
+from trainhouse.events.model.dataset_names import FieldName, SplitName
 
 MOST_BINS: Final = 512
 MOST_TOP_VALUES: Final = 64

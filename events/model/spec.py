@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
-from trainhouse.events.model.dataset_names import SplitName, VersionReference
+from trainhouse.events.model.dataset_names import FieldName, SplitName, VersionReference
 from trainhouse.events.model.ids import PoolName
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.secret_names import PATTERN as SECRET_PATTERN
@@ -27,6 +27,9 @@ SecretReference = Annotated[str, StringConstraints(max_length=257, pattern=SECRE
 Sha256 = Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")]
 MOST_RANKS: Final = 65536
 MOST_QUARANTINED: Final = 64
+MOST_NEEDED_FIELDS: Final = 256
+DEFAULT_MAX_BAD: Final = 0.001
+"""Share of the places of each pass that may stay empty, where neither the spec nor the program says one."""
 FORMER_MAX_INTERVAL_S: Final = 1800.0  # the default until it became 600 s; recorded specs have it in words
 Scalar = bool | Int64 | Metric | InputText | None
 
@@ -165,6 +168,20 @@ class DataReference(Model):
         description="share of the places of each pass that may stay empty, as their samples cannot be read or decoded; beyond it the job "
         "saves and is NEEDS_REVIEW; default: 0.001",
     )
+    fields: dict[FieldName, Label] | None = Field(
+        None,
+        min_length=1,
+        max_length=MOST_NEEDED_FIELDS,
+        exclude_if=is_absent,
+        description="fields that the program reads, with the types that it takes, as `json.text: text` or `json.score: float|int`; a "
+        "version that lacks one, or has it with another type, is refused; `trainhouse data show` lists a version's",
+    )
+    schema_of: VersionReference | None = Field(
+        None,
+        exclude_if=is_absent,
+        description="version whose fields the program was written for, as NAME@1.0.0: a version that lacks one of them, or has it with "
+        "another type, is refused",
+    )
     quarantined: tuple[Sha256, ...] = Field(
         (),
         max_length=MOST_QUARANTINED,
@@ -180,6 +197,8 @@ class DataReference(Model):
             return self
         if self.max_bad is not None or self.quarantined:
             raise ValueError(f"data: {'max_bad' if self.max_bad is not None else 'quarantined'} is for a dataset; name one")
+        if self.fields is not None or self.schema_of is not None:
+            raise ValueError(f"data: {'fields' if self.fields is not None else 'schema_of'} is for a dataset; name one")
         if self.split is not None or self.purpose is not None:
             raise ValueError(f"data: {'split' if self.split is not None else 'purpose'} is for a dataset; name one: `dataset: NAME@1.2.0`")
         if self.uri is None or self.sha256 is None:

@@ -149,7 +149,16 @@ def service_measures(envelope: Envelope, record: Record) -> Iterator[Row]:
 
 
 _DATASETS: Final = "dataset_versions_rows"
-_DATASET_LISTS: Final = ("split_names", "split_samples", "split_bytes", "split_shards", "purposes")
+_DATASET_LISTS: Final = (
+    "split_names",
+    "split_samples",
+    "split_bytes",
+    "split_shards",
+    "purposes",
+    "field_names",
+    "field_types",
+    "field_optional",
+)
 _DATASET_TEXTS: Final = ("semver", "project", "schema_hash", "split_config_hash", "licence")
 _NO_FACTS: Final[dict[str, object]] = {
     **{name: [] for name in _DATASET_LISTS},
@@ -213,6 +222,9 @@ def _version_published(event: DatasetVersionPublished) -> dict[str, object]:
         "bytes": version.bytes,
         "licence": version.licence,
         "purposes": list(version.purposes),
+        "field_names": [field.name for field in version.fields],
+        "field_types": [field.type for field in version.fields],
+        "field_optional": [int(field.optional) for field in version.fields],
         "user": event.created_by,
         "reason": "",
         "at": clamp_ms(event.published_at_ms),

@@ -9,6 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PHONE, WAIT_MS, WIDE, sign_in
+from tests.browser.dataset_story import LONELY, NAME
 from tests.browser.story import JOB
 from tests.browser.world import World
 
@@ -28,6 +29,9 @@ PAGES = {
     "/compare?job=sweep-01&job=sweep-02&job=sweep-03": "region:Parallel coordinates",
     "/nodes": "list:Nodes",
     "/nodes/node-0001": "region:Devices of the node",
+    "/datasets": "region:Datasets, the newest version of each",
+    f"/datasets/{NAME}": "region:Fields against the version before",
+    f"/datasets/{LONELY}": "region:Splits of the version",
     "/utilization": "region:Device time and cost by team",
     "/sql?q=SELECT%20state,%20count()%20AS%20jobs%20FROM%20job_status%20GROUP%20BY%20state": "list:Rows of the answer",
 }
@@ -37,7 +41,7 @@ COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
 
 
 # Of these the colours are looked at in the dark too: together they have every part that there is.
-IN_THE_DARK = ("/", "/jobs", f"/jobs/{JOB}", f"/jobs/{JOB}?tab=ranks", f"/jobs/{JOB}?tab=logs", "/utilization")
+IN_THE_DARK = ("/", "/jobs", f"/jobs/{JOB}", f"/jobs/{JOB}?tab=ranks", f"/jobs/{JOB}?tab=logs", f"/datasets/{NAME}", "/utilization")
 
 
 @pytest.fixture(scope="module")

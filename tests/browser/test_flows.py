@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.conftest import Watched, sign_in
+from tests.browser.dataset_story import LONELY, NAME
 from tests.browser.story import JOB, SPEC
 from tests.browser.world import World
 from trainhouse.cli.stack.open import login_address
@@ -190,6 +191,40 @@ def test_nodes_and_one_node(page: Page) -> None:
     page.get_by_role("list", name="Nodes").get_by_role("link", name="node-0001").click()
     expect(page.get_by_role("region", name="Devices of the node")).to_contain_text("node-0001:gpu7")
     expect(page.get_by_role("region", name=re.compile("^Gangs on the node"))).to_contain_text(JOB)
+
+
+def test_datasets_and_one_dataset(page: Page) -> None:
+    page.goto("/datasets")
+    listed = page.get_by_role("region", name="Datasets, the newest version of each")
+    expect(listed).to_contain_text("3, 1 deprecated")
+    page.get_by_label("Filter datasets").fill("support")
+    expect(listed.get_by_role("row")).to_have_count(2)
+    listed.get_by_role("link", name=NAME).click()
+    expect(page.get_by_role("heading", name=NAME)).to_be_visible()
+    drift = page.get_by_role("region", name="Fields against the version before")
+    expect(drift.get_by_role("row", name="json.score")).to_contain_text("drifted 0.31 (limit 0.1) 0.22 (limit 0.1) 1 % → 8 %")
+    expect(page.get_by_role("region", name="Fields of a sample").get_by_role("row", name="json.score")).to_contain_text("float|int")
+    expect(page.get_by_role("region", name="Splits of the version")).to_contain_text("93 %")
+    shards = page.get_by_role("region", name="Shards in quarantine, the newest first")
+    expect(shards).to_contain_text("released by ada: it is whole again")
+    expect(shards).to_contain_text("expected CRC-32 1f2e3d4c")
+    expect(page.get_by_role("region", name="Jobs that read it")).to_contain_text("reads-chats")
+    page.get_by_role("button", name="Show version 1.0.0").click()
+    expect(page.get_by_text("by bo: names were not removed. No new job may name this version.")).to_be_visible()
+    expect(page.get_by_text("It is the first version")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"\?version=[0-9a-f]{64}$"))
+    page.goto(f"/datasets/{LONELY}")
+    for command in ("trainhouse data show", "trainhouse data verify", "trainhouse submit --data"):
+        expect(page.get_by_text(command)).to_be_visible()
+
+
+def test_another_projects_dataset_is_not_there(context: BrowserContext, world: World) -> None:
+    sign_in(context, world.gateway.token("viewer", projects=("vision",)))
+    page = context.new_page()
+    page.goto("/datasets")
+    expect(page.get_by_text("trainhouse data publish NAME PATH")).to_be_visible()
+    page.goto(f"/datasets/{NAME}")
+    expect(page.get_by_role("alert")).to_contain_text("Not found")
 
 
 def test_utilization_and_cost(page: Page) -> None:

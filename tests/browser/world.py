@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.browser.crowd import Size, fill
+from tests.browser.dataset_story import tell_datasets
 from tests.browser.story import Story
 from tests.support.tables.alert_tables import Tables, tables_in
 from trainhouse.deploy.local.free_ports import free_port
@@ -94,6 +95,7 @@ def world_in(folder: Path, size: Size) -> Iterator[World]:
         fill(tables, size)
         story = Story(tables)
         story.tell()
+        tell_datasets(story)
         gateway = Gateway(tables.url, folder / "gateway.log")
         gateway.start()
         try:

@@ -17,6 +17,7 @@ from trainhouse.events.model.dataset_names import VersionName, manifest_key
 from trainhouse.events.wire import topics
 from trainhouse.gateway.datasets import drift_routes
 from trainhouse.workers.data.drift.version_drift import VersionDrift, drift_of
+from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.publication import Publication, Terms
 from trainhouse.workers.data.publishing.sources import source_of
 from trainhouse.workers.data.publishing.split_rule import SplitRule
@@ -37,7 +38,7 @@ def published(
     draw = random.Random(number)
     path = folder / f"{number}.jsonl"
     path.write_bytes(b"".join(orjson.dumps({"age": draw.gauss(mean, 1), "label": draw.choice("ab")}) + b"\n" for _ in range(400)))
-    manifest = Publication(source_of(path), SplitRule.parse(rule), Terms()).publish(objects, "vision")
+    manifest = Publication(source_of(LocalRoot(path)), SplitRule.parse(rule), Terms()).publish(objects, "vision")
     facts = version_of(manifest, name, "vision")
     event = DatasetVersionPublished(version=facts, semver=f"1.{number}.0", created_by="ada", published_at_ms=NOW_MS + number)
     world.tables.put(topics.DATASETS, [event], NOW_MS)

@@ -37,6 +37,7 @@ def test_a_version_is_one_row_however_often_and_under_how_many_tags_it_was_publi
     assert first["version"] == str(one.name) and first["tags"] == ["1.0.0", "1.0.1"] and first["created_by"] == "ada"
     assert (first["deprecated"], first["deprecated_reason"], first["deprecated_by"]) == (1, "wrong", "cy")
     assert (first["splits"], first["split_samples"], first["split_shards"], first["row_count"]) == (["train"], [10], [1], 10)
+    assert (first["field_names"], first["field_types"], first["field_optional"]) == (["txt"], ["text"], [0])
     assert second["tags"] == [] and second["deprecated"] == 0 and second["deprecated_at"] is None
     assert second["purposes"] == ["research", "teaching"] and second["licence"] == "MIT" and second["project"] == "default"
 

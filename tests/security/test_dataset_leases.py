@@ -15,6 +15,7 @@ from trainhouse.checkpointing.lease.lease_client import LeaseClient
 from trainhouse.events.model.dataset import Manifest
 from trainhouse.events.model.dataset_names import datasets_prefix, index_key, manifest_key, shard_key
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
+from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.publication import Publication, Terms
 from trainhouse.workers.data.publishing.sources import source_of
 from trainhouse.workers.data.publishing.split_rule import SplitRule
@@ -37,7 +38,7 @@ def leases(object_store_endpoint: StoreServer) -> Iterator[StoreLeases]:
 def published(server: StoreServer, folder: Path, project: str, text: str) -> Manifest:
     folder.mkdir()
     (folder / "rows.jsonl").write_text("".join(f'{{"id": {n}, "text": "{text} {n}"}}\n' for n in range(50)))
-    return Publication(source_of(folder / "rows.jsonl"), SplitRule(), Terms()).publish(plain(server), project)
+    return Publication(source_of(LocalRoot(folder / "rows.jsonl")), SplitRule(), Terms()).publish(plain(server), project)
 
 
 def keys_of(project: str, manifest: Manifest) -> list[str]:

@@ -13,7 +13,11 @@ import pytest
 
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.cli.shared.exit_codes import Exit
+from trainhouse.deploy.local.layout import read_toml
+from trainhouse.events.model.dataset_names import shard_key
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 NAME = f"chats-{secrets.token_hex(3)}"
@@ -150,3 +154,50 @@ def test_drift_is_shown_and_is_in_sql_and_over_http(stack: LiveStack, tmp_path: 
     with gateway(stack) as client:
         answer = client.get(f"/v1/datasets/{name}/drift").json()
         assert (answer["version"], answer["against"]) == (three, two) and answer["fields"] == found["fields"]
+
+
+def test_a_source_in_the_store_has_the_id_of_its_folder(stack: LiveStack, tmp_path: Path) -> None:
+    settings = StoreSettings.model_validate(read_toml(stack.data_dir / "trainhouse.toml")["s3"])
+    name, objects = f"crawl-{secrets.token_hex(3)}", S3ObjectStore(settings)
+    for part in ("a", "b"):
+        objects.put(f"sources/{name}/{part}.jsonl", rows(tmp_path / f"{part}.jsonl", 300).read_bytes())
+    uri = f"s3://{settings.bucket}/sources/{name}"
+    here = stack.ok("data", "publish", name, str(tmp_path), "--version", "1.0.0")
+    there = stack.run("data", "publish", name, f"{uri}/", "--version", "1.0.0")
+    assert there.code == Exit.OK and there.out == here and "nothing changed" in there.err
+    one = stack.ok("data", "publish", name, f"{uri}/a.jsonl").split()[0]
+    assert "source       jsonl of 1 files" in stack.ok("data", "show", one)
+    for place, why in ((f"{uri}-none", "there is no such object"), ("s3://only", "write s3://BUCKET/PREFIX")):
+        refused = stack.run("data", "publish", name, place)
+        assert refused.code == Exit.USAGE and why in refused.err, refused.err
+    missing = stack.run("data", "publish", name, "s3://no-such-bucket/x")
+    assert missing.code != Exit.OK and "check the bucket" in missing.err, missing.err
+
+
+def test_a_version_that_breaks_what_a_job_reads_or_is_lost_is_refused(stack: LiveStack, tmp_path: Path) -> None:
+    settings = StoreSettings.model_validate(read_toml(stack.data_dir / "trainhouse.toml")["s3"])
+    name, objects = f"fields-{secrets.token_hex(3)}", S3ObjectStore(settings)
+    stack.ok("data", "publish", name, str(rows(tmp_path / "a.jsonl", 50)), "--version", "1.0.0")
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps({"text": n}) + "\n" for n in range(50)))
+    later = stack.ok("data", "publish", name, str(tmp_path / "b.jsonl"), "--version", "2.0.0").split()[0]
+    one, two = f"{name}@1.0.0", f"{name}@2.0.0"
+    for data, why in (
+        ({"dataset": two, "fields": {"json.text": "text"}}, f"{two} breaks what the job reads: json.text is int, not text"),
+        ({"dataset": two, "schema_of": one}, f"{two} breaks the schema of {one}: json.text is int, not text, json.user is not in it"),
+    ):
+        _, state, reason = ended(stack, tmp_path, data)
+        assert state == "REJECTED" and why in reason, reason
+    _, state, reason = ended(stack, tmp_path, {"dataset": one, "split": "train", "fields": {"json.text": "text"}, "schema_of": one})
+    assert state == "SUCCEEDED", reason
+
+    [shard] = stack.run("data", "show", later, "--json").objects()[0]["manifest"]["splits"]["train"]["shards"]
+    objects.delete(shard_key("default", shard["sha256"]))
+    program = "from trainhouse.workers import Session\ns = Session.start()\nl = s.loader('train', batch=2)\nfor _ in s.steps(3): next(l)"
+    job = stack.ok("submit", "--no-code", "--data", f"{two}:train", "--", "python", "-c", program).strip()
+    until(lambda: stack.run("data", "quarantine", "list", name, "--json").objects(), "the shard in quarantine")
+    _, state, reason = ended(stack, tmp_path, {"dataset": two, "split": "train"})
+    assert state == "REJECTED" and f"{two} is unhealthy: 1 of the 1 shards of split train cannot be read" in reason, reason
+    stack.run("cancel", job)
+    assert "is released" in stack.ok("data", "quarantine", "rebuild", later, "--from", str(tmp_path / "b.jsonl"))
+    _, state, reason = ended(stack, tmp_path, {"dataset": two, "split": "train"})
+    assert state == "SUCCEEDED", reason

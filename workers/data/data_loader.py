@@ -16,11 +16,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from trainhouse.events.model.bad_shard import MOST_EVIDENCE_CHARS, ShardFault
+from trainhouse.events.model.spec import DEFAULT_MAX_BAD
 from trainhouse.workers.data.batches import Batches, Cursor, Last, Share
 from trainhouse.workers.data.device_copies import CudaSideStream, DeviceCopies
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.order import Blocks, BlockShuffled, Mixed, OfDataset, Order, Sequential, ShardShuffled, Shuffled
-from trainhouse.workers.data.settings import DEFAULT_MAX_BAD
 from trainhouse.workers.data.sharded_dataset import KEY, BadSample, ShardedDataset
 
 Wait = Callable[[], contextlib.AbstractContextManager[None]]

@@ -1,4 +1,4 @@
-"""Export of a published version into a local folder: its shards as they are, which WebDataset reads, or Parquet files.
+"""Export of a published version into a local folder: its shards as they are, which WebDataset reads, or files of Parquet or MDS.
 
 Holds: a file has its name once it is whole; each shard's bytes have the hash that the manifest gives; a folder has files of one version
 alone; one shard is on disk beside the output, and one group of rows in memory.
@@ -18,6 +18,8 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import DataShard, Manifest
 from trainhouse.events.model.dataset_names import shard_key
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
+from trainhouse.workers.data.mds_columns import encoded_sample, mds_columns
+from trainhouse.workers.data.mds_format import INDEX, index_json, write_shard
 from trainhouse.workers.data.publishing.sample_fields import JSON
 from trainhouse.workers.data.shard_sources import FolderSource
 from trainhouse.workers.data.sharded_dataset import KEY
@@ -34,7 +36,7 @@ _AS_WDS: Final = "export it as wds"
 _VERSION_FILE: Final = ".trainhouse-version"
 """Has the hash of the manifest whose files a folder has; its dot hides it from readers of the folder."""
 _SHARD_FOLDER: Final = ".trainhouse-shard"
-_OUTPUTS: Final = tuple(f"{depth}*.{ending}*" for depth in ("", "*/") for ending in ("tar", "parquet"))
+_OUTPUTS: Final = tuple(f"{depth}*.{ending}*" for depth in ("", "*/") for ending in ("tar", "parquet", "mds"))
 
 Progress = Callable[[int, int], None]
 """Is called with shards that are done, and all shards."""
@@ -76,6 +78,26 @@ def export_parquet(objects: ObjectStore, project: str, manifest: Manifest, folde
     return files
 
 
+def export_mds(objects: ObjectStore, project: str, manifest: Manifest, folder: Path, progress: Progress) -> list[Path]:
+    """Each shard as `SPLIT/shard.00000.mds`, and an index.json for each split, as MosaicML Streaming has them: a column for the key, each
+    field and each column of `json`. Raises DamagedShardError, and InvalidDataError for samples that do not fit into such columns and a
+    folder with other files."""
+    columns, files = mds_columns(manifest), list[Path]()
+    _claim(folder, manifest)
+    entries = dict[Path, list[dict[str, Any]]]()
+    for split, number, shard in _numbered(manifest):
+        path = _split_folder(folder, split) / f"shard.{number:05d}.mds"
+        with _whole(path) as part, _temporary(folder / _SHARD_FOLDER) as beside, (beside / "spool").open("w+b") as spool:
+            samples = (encoded_sample(sample, columns) for sample in _samples(objects, project, shard, beside))
+            entries.setdefault(path.parent, []).append(write_shard(part, path.name, columns, samples, spool))
+        files.append(path)
+        progress(len(files), _count(manifest))
+    for inside, shards in entries.items():  # last: a reader begins with it
+        with _whole(inside / INDEX) as part:
+            part.write_bytes(index_json(shards))
+    return [*files, *(inside / INDEX for inside in entries)]
+
+
 def _numbered(manifest: Manifest) -> Iterator[tuple[str, int, DataShard]]:
     for split, content in sorted(manifest.splits.items()):
         for number, shard in enumerate(content.shards):
@@ -100,10 +122,14 @@ def _claim(folder: Path, manifest: Manifest) -> None:
 
 
 def _file(folder: Path, split: str, number: int, ending: str) -> Path:
+    return _split_folder(folder, split) / f"{split}-{number:06d}.{ending}"
+
+
+def _split_folder(folder: Path, split: str) -> Path:
     # No split is a part of a path: a name may be two dots.
     inside = folder / f"{split}_" if not split.strip(".") else folder / split
     inside.mkdir(parents=True, exist_ok=True)
-    return inside / f"{split}-{number:06d}.{ending}"
+    return inside
 
 
 @contextmanager

@@ -1,15 +1,11 @@
 """Settings of reading published datasets. Environment `TRAINHOUSE_DATA_*`, section `[data]` of the file."""
 
 from pathlib import Path
-from typing import Final
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from trainhouse.events.settings import TomlSection
-
-DEFAULT_MAX_BAD: Final = 0.001
-"""Share of the places of each pass that may stay empty, where neither the spec nor the program says one."""
 
 
 class DataSettings(TomlSection):

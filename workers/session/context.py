@@ -14,10 +14,9 @@ from pydantic import ValidationError
 from trainhouse.events import JobSpec
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.parallelism import Parallelism
-from trainhouse.events.model.spec import CheckpointPolicy, CodeArchive, DataReference, Divergence, Scalar
+from trainhouse.events.model.spec import DEFAULT_MAX_BAD, CheckpointPolicy, CodeArchive, DataReference, Divergence, Scalar
 from trainhouse.events.model.training import Training
 from trainhouse.events.wire.validation_messages import explain_validation
-from trainhouse.workers.data.settings import DEFAULT_MAX_BAD
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
 from trainhouse.workers.session.errors import InvalidUseError

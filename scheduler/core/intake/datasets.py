@@ -4,10 +4,11 @@ Holds: pure. A version's facts never change, but that it may become deprecated, 
 a name belongs to the project that first published under it, and for jobs of others it does not exist. Contents that a project published
 under several names may be used for what all of these allow. All of it together is bounded, tags and reasons included, and no project takes
 more than it leaves for all others: each partition keeps it in every snapshot.
+From SIZES_SINCE on it also holds sizes of splits, schemas and shards of which no sample can be read, each where events have said it.
 Never: looks at a manifest or a shard: who publishes has written them before.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,18 +25,24 @@ from trainhouse.events import (
     ShardQuarantined,
     ShardReleased,
 )
-from trainhouse.events.model.dataset import ShardsInQuarantine
+from trainhouse.events.model.dataset import DataField, LostShard, ShardsInQuarantine, schema_bytes
 from trainhouse.events.model.dataset_names import DatasetNameError, VersionName
-from trainhouse.events.model.spec import MOST_QUARANTINED
+from trainhouse.events.model.spec import DEFAULT_MAX_BAD, MOST_QUARANTINED
 
+# The level from which sizes, schemas and lost shards of versions are known, and specs may ask for a schema.
+SIZES_SINCE: Final = 14
 MAX_VERSIONS: Final = 20_000
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_TAGS: Final = 64
 MAX_LISTED: Final = 10
+_SHOWN_CHARS: Final = 12
 # Beside its texts, a version takes so much in a snapshot: hashes, counts and JSON around them.
 _ROW_BYTES: Final = 256
 # The same of a tag, or of a shard in quarantine: a hash.
 _TAG_BYTES: Final = 72
+# A split's name and numbers, or a lost shard's hash and split.
+_SPLIT_BYTES: Final = 32
+_LOST_BYTES: Final = 144
 # Counted of a version from the beginning, so that it can be deprecated when all is full, for a reason of so many bytes.
 REASON_BYTES: Final = 256
 
@@ -44,7 +51,8 @@ REASON_BYTES: Final = 256
 class VersionFacts:
     """Facts of a version that decisions need. `deprecated`: why it is; None where it is not. `tags` and `quarantined` (shards): sorted.
 
-    `shard_changes`: number of the last change to its shards, by which a partition knows what is newer than its copy.
+    `shard_changes`: number of the last change to its shards, by which a partition knows what is newer than its copy. `sizes`: samples and
+    shards of each of `splits`; empty where none were noted. `lost`: split and shard of those in quarantine of which nothing can be read.
     """
 
     project: str
@@ -56,6 +64,8 @@ class VersionFacts:
     tags: tuple[str, ...] = ()
     quarantined: tuple[str, ...] = ()
     shard_changes: int = 0
+    sizes: tuple[tuple[int, int], ...] = ()
+    lost: tuple[tuple[str, str], ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -65,13 +75,15 @@ class VersionFacts:
             _ROW_BYTES
             + texts
             + _TAG_BYTES * (len(self.tags) + len(self.quarantined))
+            + _SPLIT_BYTES * len(self.sizes)
+            + _LOST_BYTES * len(self.lost)
             + max(REASON_BYTES, len((self.deprecated or "").encode()))
         )
 
     @property
     def of_contents(self) -> "VersionFacts":
         """The facts that the manifest alone decides."""
-        return replace(self, deprecated=None, tags=(), quarantined=(), shard_changes=0)
+        return replace(self, deprecated=None, tags=(), quarantined=(), shard_changes=0, sizes=(), lost=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +98,11 @@ class Held:
         return Held(self.count + count, self.size_bytes + size_bytes)
 
 
-def facts_of(version: DatasetVersion) -> VersionFacts:
-    """The facts that are kept of a version."""
-    return VersionFacts(version.project, version.schema_hash, tuple(sorted(version.splits)), version.purposes, version.row_count)
+def facts_of(version: DatasetVersion, *, sized: bool = False) -> VersionFacts:
+    """The facts that are kept of a version; `sized`: with the sizes of its splits."""
+    splits = tuple(sorted(version.splits))
+    sizes = tuple((version.splits[name].samples, version.splits[name].shards) for name in splits) if sized else ()
+    return VersionFacts(version.project, version.schema_hash, splits, version.purposes, version.row_count, sizes=sizes)
 
 
 class Datasets:
@@ -101,6 +115,9 @@ class Datasets:
         # Datasets with contents of this hash; by project what it holds, None standing for all.
         self._named: dict[str, tuple[str, ...]] = {}
         self._held: dict[str | None, Held] = {}
+        # By schema hash: the fields, where they are known, and the projects with versions of it.
+        self._schemas: dict[str, tuple[DataField, ...]] = {}
+        self._schema_projects: dict[str, tuple[str, ...]] = {}
         # Whether the tables above are its own, and of which datasets the rows are.
         self._owned = True
         self._owned_rows: set[str] = set()
@@ -109,6 +126,7 @@ class Datasets:
         """Another one that changes apart from this one."""
         fork = Datasets()
         fork._versions, fork._tags, fork._named, fork._held = self._versions, self._tags, self._named, self._held
+        fork._schemas, fork._schema_projects = self._schemas, self._schema_projects
         self._owned = fork._owned = False
         self._owned_rows = set()
         return fork
@@ -118,16 +136,22 @@ class Datasets:
         if not self._owned:
             self._versions, self._tags = dict(self._versions), dict(self._tags)
             self._named, self._held = dict(self._named), dict(self._held)
+            self._schemas, self._schema_projects = dict(self._schemas), dict(self._schema_projects)
             self._owned = True
         if dataset not in self._owned_rows:
             self._versions[dataset] = dict(self._versions.get(dataset, {}))
             self._tags[dataset] = dict(self._tags.get(dataset, {}))
             self._owned_rows.add(dataset)
 
-    def put(self, version: DatasetVersion, semver: str | None) -> None:
-        """Enters a version and its tag; what is known already stays as it is."""
-        if self.get(version.dataset, version.sha256) is None:
-            self._enter(version.dataset, version.sha256, facts_of(version))
+    def put(self, version: DatasetVersion, semver: str | None, *, sized: bool = False) -> None:
+        """Enters a version and its tag; what is known already stays as it is. `sized`: with the sizes of its splits, and its fields."""
+        known = self.get(version.dataset, version.sha256)
+        if known is None:
+            self._enter(version.dataset, version.sha256, facts_of(version, sized=sized))
+        elif sized and not known.sizes:
+            self._enter(version.dataset, version.sha256, replace(known, sizes=facts_of(version, sized=True).sizes))
+        if sized and version.fields:
+            self._learn(version.dataset, version.schema_hash, version.fields)
         if semver is not None and self.tagged(version.dataset, semver) is None:
             self._tag(version.dataset, version.sha256, semver)
 
@@ -137,19 +161,26 @@ class Datasets:
         if facts is not None and facts.deprecated is None:
             self._enter(dataset, sha256, replace(facts, deprecated=reason))
 
-    def change_shard(self, change: ShardQuarantined | ShardReleased) -> None:
-        """Puts a shard in quarantine, or takes it out, if the change is newer than what is known."""
+    def change_shard(self, change: ShardQuarantined | ShardReleased, *, sized: bool = False) -> None:
+        """Puts a shard in quarantine, or takes it out, if the change is newer than what is known. `sized`: notes whether it is lost."""
         facts = self.get(change.dataset, change.sha256)
         if facts is not None:
             others = {each for each in facts.quarantined if each != change.shard}
-            shards = {*others, change.shard} if isinstance(change, ShardQuarantined) else others
-            self.set_quarantine(change.dataset, change.sha256, shards, change.number)
+            lost = {each for each in facts.lost if each[1] != change.shard}
+            if isinstance(change, ShardQuarantined):
+                split = change.split or (facts.splits[0] if len(facts.splits) == 1 else None)
+                if sized and split in facts.splits and change.evidence.of_all_samples:
+                    lost.add((split, change.shard))
+                others.add(change.shard)
+            self.set_quarantine(change.dataset, change.sha256, others, change.number, lost)
 
-    def set_quarantine(self, dataset: str, sha256: str, shards: Iterable[str], number: int) -> None:
-        """Replaces a version's shards in quarantine, if the change with this number is newer than what is known."""
+    def set_quarantine(self, dataset: str, sha256: str, shards: Iterable[str], number: int, lost: Iterable[tuple[str, str]] = ()) -> None:
+        """Replaces a version's shards in quarantine, if the change with this number is newer than what is known. `lost`: split and shard
+        of those of which nothing can be read."""
         facts = self.get(dataset, sha256)
         if facts is not None and number > facts.shard_changes:
-            self._enter(dataset, sha256, replace(facts, quarantined=tuple(sorted(shards)), shard_changes=number))
+            changed = replace(facts, quarantined=tuple(sorted(shards)), shard_changes=number, lost=tuple(sorted(lost)))
+            self._enter(dataset, sha256, changed)
 
     def shard_changes(self, dataset: str, sha256: str) -> int:
         """The number of the last change to a version's shards; 0: none was, or the version is not known."""
@@ -169,7 +200,34 @@ class Datasets:
             self._held[holder] = self.held(holder).plus(before is None, more_bytes)
         if before is None:
             self._named[sha256] = (*self._named.get(sha256, ()), dataset)
+            self._count_schema(facts.project, facts.schema_hash)
         self._versions[dataset][sha256] = facts
+
+    def _count_schema(self, project: str, schema_hash: str) -> None:
+        """Notes that a project has a version with this schema, which counts for it once."""
+        projects = self._schema_projects.get(schema_hash, ())
+        if project not in projects:
+            self._schema_projects[schema_hash] = (*projects, project)
+            if schema_hash in self._schemas:
+                self._held[project] = self.held(project).plus(0, schema_bytes(self._schemas[schema_hash]))
+
+    def _learn(self, dataset: str, schema_hash: str, fields: tuple[DataField, ...]) -> None:
+        if schema_hash in self._schemas:
+            return
+        self._own(dataset)
+        self._schemas[schema_hash] = fields
+        for holder in (None, *self._schema_projects.get(schema_hash, ())):
+            self._held[holder] = self.held(holder).plus(0, schema_bytes(fields))
+
+    def schema(self, schema_hash: str) -> tuple[DataField, ...]:
+        """The fields that have this hash; empty: they are not known."""
+        return self._schemas.get(schema_hash, ())
+
+    def more_schema_bytes(self, version: DatasetVersion) -> int:
+        """Bytes that a version's fields would add to what its project holds."""
+        known = version.schema_hash in self._schemas
+        counted = known and version.project in self._schema_projects.get(version.schema_hash, ())
+        return 0 if counted else schema_bytes(self._schemas[version.schema_hash] if known else version.fields)
 
     def get(self, dataset: str, sha256: str) -> VersionFacts | None:
         """The facts of a version; None: it is not known."""
@@ -183,6 +241,11 @@ class Datasets:
     def tagged(self, dataset: str, semver: str | None) -> str | None:
         """The hash of the version that has a tag; None: none has."""
         return self._tags.get(dataset, {}).get(semver) if semver is not None else None
+
+    def completes(self, version: DatasetVersion) -> bool:
+        """Whether the version is known, but not the sizes or the fields that are given here."""
+        known = self.get(version.dataset, version.sha256)
+        return known is not None and (not known.sizes or (bool(version.fields) and version.schema_hash not in self._schemas))
 
     def is_news(self, version: DatasetVersion, semver: str | None) -> bool:
         """Whether the version, or that its dataset has this tag, is not known yet."""
@@ -227,7 +290,22 @@ class Datasets:
             if (shards := {sha256: [f.shard_changes, *f.quarantined] for sha256, f in versions.items() if f.shard_changes})
         }
         tags = {dataset: tags for dataset, tags in self._tags.items() if tags}
-        return {"versions": rows, "tags": tags} | ({"quarantined": quarantined} if quarantined else {})
+        # Absent in the states of before, which had none.
+        later = {
+            "quarantined": quarantined,
+            "sizes": self._dumped("sizes"),
+            "lost": self._dumped("lost"),
+            "schemas": {sha256: [[f.name, f.type, f.optional] for f in fields] for sha256, fields in self._schemas.items()},
+        }
+        return {"versions": rows, "tags": tags} | {name: dumped for name, dumped in later.items() if dumped}
+
+    def _dumped(self, name: str) -> dict[str, dict[str, Any]]:
+        """A fact by dataset and hash, of the versions that have it."""
+        found = dict[str, dict[str, Any]]()
+        for dataset, versions in self._versions.items():
+            if values := {sha256: value for sha256, facts in versions.items() if (value := getattr(facts, name))}:
+                found[dataset] = values
+        return found
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> "Datasets":
@@ -235,14 +313,20 @@ class Datasets:
         found = cls()
         for dataset, rows in dumped.get("versions", {}).items():
             for sha256, project, schema_hash, splits, purposes, row_count, deprecated in rows:
-                facts = VersionFacts(project, schema_hash, tuple(splits), tuple(purposes), row_count, deprecated)
+                sizes = tuple((samples, shards) for samples, shards in dumped.get("sizes", {}).get(dataset, {}).get(sha256, ()))
+                facts = VersionFacts(project, schema_hash, tuple(splits), tuple(purposes), row_count, deprecated, sizes=sizes)
                 found._enter(dataset, sha256, facts)
         for dataset, tags in dumped.get("tags", {}).items():
             for semver, sha256 in tags.items():
                 found._tag(dataset, sha256, semver)
         for dataset, shards_of in dumped.get("quarantined", {}).items():
             for sha256, (number, *shards) in shards_of.items():
-                found.set_quarantine(dataset, sha256, shards, number)
+                lost = dumped.get("lost", {}).get(dataset, {}).get(sha256, ())
+                found.set_quarantine(dataset, sha256, shards, number, [(split, shard) for split, shard in lost])
+        for schema_hash, fields in dumped.get("schemas", {}).items():
+            found._schemas[schema_hash] = tuple(DataField(name=name, type=kind, optional=optional) for name, kind, optional in fields)
+            for holder in (None, *found._schema_projects.get(schema_hash, ())):
+                found._held[holder] = found.held(holder).plus(0, schema_bytes(found._schemas[schema_hash]))
         return found
 
 
@@ -261,7 +345,7 @@ def why_not_published(datasets: Datasets, asked: PublishDataset) -> str:
                 f"{version.name} has the hash of {dataset}@sha256:{version.sha256}, and other facts (that one's purposes: {purposes}); "
                 "facts are those of the manifest: publish with `trainhouse data publish`, which reads them there"
             )
-    size_bytes = replace(facts, tags=() if asked.semver is None else (asked.semver,)).size_bytes
+    size_bytes = replace(facts, tags=() if asked.semver is None else (asked.semver,)).size_bytes + datasets.more_schema_bytes(version)
     if known is None and datasets.full_with(version.project, 1, size_bytes):
         return (
             f"dataset {version.dataset}: so many versions are known that no other of project {version.project} can be; "
@@ -357,9 +441,79 @@ def why_not_usable(datasets: Datasets, spec: JobSpec) -> str:
         return f"spec.data.dataset: {data.dataset} is deprecated: {facts.deprecated}. {way_out}"
     if data.split is not None and data.split not in facts.splits:
         return f"spec.data.split: {data.dataset} has no split {data.split}; name one of: {', '.join(facts.splits)}"
+    if reason := why_unhealthy(datasets, data, facts) or why_schema_breaks(datasets, data, facts, spec.project):
+        return reason
     # Of two partitions, each may have decided of one name before it knew of the other: so each name's purposes count, in whatever order.
     alike = datasets.same_contents(spec.project, sha256).values()
     return next((reason for same in alike if (reason := _why_not_purpose(same, data, spec.purpose))), "")
+
+
+def why_unhealthy(datasets: Datasets, data: DataReference, facts: VersionFacts) -> str:
+    """Returns the reason for which so much of a version is lost that the job would be stopped for a review; empty if it would not, as far
+    as is known. Shards of a split are of about equal size, so each has its share of the samples."""
+    assert data.dataset is not None, "the facts are of a version"
+    max_bad = DEFAULT_MAX_BAD if data.max_bad is None else data.max_bad
+    for split, (samples, shards) in zip(facts.splits, facts.sizes, strict=bool(facts.sizes)):
+        lost = [shard for of, shard in facts.lost if of == split]
+        bad = len(lost) * samples // max(1, shards)
+        if data.split not in (None, split) or not lost or bad <= (max(1.0, max_bad * samples) if max_bad else 0.0):
+            continue
+        others = datasets.listed(VersionName.parse(data.dataset).dataset)
+        another_split = "" if data.split is not None or len(facts.splits) == 1 else ", name the split that it reads by data.split"
+        return (
+            f"spec.data.dataset: {data.dataset} is unhealthy: {len(lost)} of the {shards} shards of split {split} cannot be read "
+            f"({', '.join(shard[:_SHOWN_CHARS] for shard in lost[:MAX_LISTED])}), some {bad} of its {samples} samples, more than "
+            f"max_bad={max_bad:g} allows. Mend it: `trainhouse data quarantine rebuild {data.dataset} --from PATH`; or raise "
+            f"data.max_bad{another_split}, or name another version of: {others}"
+        )
+    return ""
+
+
+def why_schema_breaks(datasets: Datasets, data: DataReference, facts: VersionFacts, project: str) -> str:
+    """Returns the reason for which a version lacks a field that the job needs, or has it with a type that it does not take; empty if it
+    has all."""
+    if data.fields is None and data.schema_of is None:
+        return ""
+    given = {field.name: field.type for field in datasets.schema(facts.schema_hash)}
+    for where, needed in (("fields", data.fields), ("schema_of", None)):
+        named = f"spec.data.{where}: {data.dataset} "
+        if where == "schema_of":
+            if data.schema_of is None:
+                continue
+            try:
+                before = datasets.get(VersionName.parse(data.schema_of).dataset, resolved_sha256(datasets, data.schema_of, project))
+            except DatasetNameError as error:
+                return f"spec.data.schema_of: {error}"
+            assert before is not None, "a version that was resolved is known"
+            if before.schema_hash == facts.schema_hash:
+                continue
+            needed = {field.name: field.type for field in datasets.schema(before.schema_hash)}
+            if not needed:
+                return f"spec.data.schema_of: {_unknown_fields(data.schema_of)}"
+        if needed is None:
+            continue
+        if not given:
+            return f"spec.data.{where}: {_unknown_fields(data.dataset or '')}"
+        if differences := list(_differences(needed, given)):
+            listed = ", ".join(differences[:MAX_LISTED]) + (" …" if len(differences) > MAX_LISTED else "")
+            than = f"the schema of {data.schema_of}" if where == "schema_of" else "what the job reads"
+            return f"{named}breaks {than}: {listed}. Name a version that has these fields, or change the program, and then data.{where}"
+    return ""
+
+
+def _differences(needed: Mapping[str, str], given: Mapping[str, str]) -> Iterator[str]:
+    for name, types in sorted(needed.items()):
+        if name not in given:
+            yield f"{name} is not in it"
+        elif not set(given[name].split("|")) <= set(types.split("|")):
+            yield f"{name} is {given[name]}, not {types}"
+
+
+def _unknown_fields(version: str) -> str:
+    return (
+        f"the fields of {version} are not known to intake, which has kept them since some update, up to 64 KiB of a version; publish it "
+        "again from its source, which gives it the same id and tells its fields, or leave this out"
+    )
 
 
 def _why_not_purpose(facts: VersionFacts, data: DataReference, of_job: str | None) -> str:
@@ -400,7 +554,8 @@ def published_by(
     """A version as it is asked to be published, with the tag that it gets; a known one with its shards in quarantine."""
     shards = None
     if known is not None and known.shard_changes:
-        shards = ShardsInQuarantine(number=known.shard_changes + 1, shards=known.quarantined)
+        lost = tuple(LostShard(split=split, shard=shard) for split, shard in known.lost)
+        shards = ShardsInQuarantine(number=known.shard_changes + 1, shards=known.quarantined, lost=lost)
     return DatasetVersionPublished(
         version=asked.version,
         semver=semver,
@@ -410,6 +565,20 @@ def published_by(
         resent=resent,
         quarantine=shards,
     )
+
+
+def fitting(datasets: Datasets, asked: PublishDataset) -> PublishDataset:
+    """The request without its fields where a version is known, and they would be too much beside all that is."""
+    known = datasets.get(asked.version.dataset, asked.version.sha256)
+    if known is None or not datasets.full_with(known.project, 0, datasets.more_schema_bytes(asked.version)):
+        return asked
+    return asked.model_copy(update={"version": asked.version.model_copy(update={"fields": ()})})
+
+
+def without_sizes(event: DatasetVersionPublished) -> DatasetVersionPublished:
+    """A version as it was published before SIZES_SINCE: without its fields, and without naming those of its shards that are lost."""
+    quarantine = None if event.quarantine is None else event.quarantine.model_copy(update={"lost": ()})
+    return event.model_copy(update={"version": event.version.model_copy(update={"fields": ()}), "quarantine": quarantine})
 
 
 def deprecated_by(asked: DeprecateDataset, reason: str, now_ms: int, resent: bool) -> DatasetVersionDeprecated:

@@ -63,7 +63,9 @@ from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.intake.bucket import take
 from trainhouse.scheduler.core.intake.datasets import (
+    SIZES_SINCE,
     deprecated_by,
+    fitting,
     published_by,
     quarantined_by,
     released_by,
@@ -74,6 +76,7 @@ from trainhouse.scheduler.core.intake.datasets import (
     why_not_released,
     why_not_tagged,
     why_not_usable,
+    without_sizes,
 )
 from trainhouse.scheduler.core.intake.directory_effects import directory_effects
 from trainhouse.scheduler.core.intake.directory_fold import fold_directory, one_of
@@ -141,7 +144,14 @@ QUARANTINES_SINCE: Final = 11
 # Fields of a spec's checkpoint policy with the level from which a spec may name them: programs of before read no such spec.
 CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_memory": 9}
 # The same of a spec's own fields.
-SPEC_FIELDS_SINCE: Final = {"parallelism": 8, "training": 9, "data.dataset": DATASETS_SINCE, "data.max_bad": QUARANTINES_SINCE}
+SPEC_FIELDS_SINCE: Final = {
+    "parallelism": 8,
+    "training": 9,
+    "data.dataset": DATASETS_SINCE,
+    "data.max_bad": QUARANTINES_SINCE,
+    "data.fields": SIZES_SINCE,
+    "data.schema_of": SIZES_SINCE,
+}
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
@@ -156,7 +166,7 @@ class DirectoryMachine(Leveled):
 
     name = "directory"
     decide_version = 9
-    fold_version = 11
+    fold_version = SIZES_SINCE
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {
@@ -199,7 +209,7 @@ class DirectoryMachine(Leveled):
     def fold(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> DirectoryState:
         """The state after a record, changed in place; the inputs are not looked at."""
         for decision in decisions:
-            fold_directory(state, now_ms, decision)
+            fold_directory(state, now_ms, decision, self.level)
         return state
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
@@ -257,7 +267,7 @@ class _Turn:
         return self.level >= SETTLES_SINCE
 
     def emit(self, decision: Event) -> None:
-        fold_directory(self.state, self.now_ms, decision)
+        fold_directory(self.state, self.now_ms, decision, self.level)
         self.decisions.append(decision)
 
     def handle(self, envelope: Envelope) -> None:
@@ -550,7 +560,8 @@ class _Turn:
             untagged = why_not_tagged(datasets, event)
             semver = None if untagged else event.semver
             known, resent = datasets.get(event.version.dataset, event.version.sha256), not datasets.is_news(event.version, semver)
-            self.emit(published_by(event, semver, self.now_ms, known, resent))
+            decided = published_by(fitting(datasets, event), semver, self.now_ms, known, resent)
+            self.emit(decided if self.level >= SIZES_SINCE else without_sizes(decided))
             if untagged:
                 self.reject(envelope.id, None, untagged)
 
@@ -568,10 +579,15 @@ class _Turn:
             facts = datasets.get(event.dataset, event.sha256)
             if facts is not None and facts.deprecated is None:
                 self.emit(DatasetNoted(deprecated=event))
-        elif datasets.is_news(event.version, event.semver) or (
-            event.quarantine is not None and event.quarantine.number > datasets.shard_changes(event.version.dataset, event.version.sha256)
+        elif (
+            datasets.is_news(event.version, event.semver)
+            or (self.level >= SIZES_SINCE and datasets.completes(event.version))
+            or (
+                event.quarantine is not None
+                and event.quarantine.number > datasets.shard_changes(event.version.dataset, event.version.sha256)
+            )
         ):
-            self.emit(DatasetNoted(published=event))
+            self.emit(DatasetNoted(published=event if self.level >= SIZES_SINCE else without_sizes(event)))
 
     def shard_asked(self, envelope: Envelope, event: QuarantineShard | ReleaseShard) -> None:
         """A shard to quarantine or to release, decided by this partition alone.

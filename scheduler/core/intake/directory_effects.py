@@ -44,7 +44,8 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
             case DatasetVersionPublished():
                 tag = f":{d.semver}" if d.semver is not None else ""
                 shards = f":shards-{d.quarantine.number}" if d.quarantine is not None else ""
-                yield from _of_dataset(d, f"dataset:{d.version.dataset}:{d.version.sha256}:published{tag}{shards}")
+                fields = ":fields" if d.version.fields else ""  # a partition that has seen it without them takes them
+                yield from _of_dataset(d, f"dataset:{d.version.dataset}:{d.version.sha256}:published{tag}{shards}{fields}")
             case DatasetVersionDeprecated():
                 yield from _of_dataset(d, f"dataset:{d.dataset}:{d.sha256}:deprecated")
             case ShardQuarantined():

@@ -42,6 +42,7 @@ from trainhouse.events.model.secret_names import SecretName
 from trainhouse.events.wire.envelope import Origin
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.intake.bucket import take
+from trainhouse.scheduler.core.intake.datasets import SIZES_SINCE
 from trainhouse.scheduler.core.intake.directory_state import DirectoryState, Held
 from trainhouse.scheduler.core.intake.projects import rate_of, rule_of
 
@@ -60,8 +61,8 @@ _FIELDS: Final[dict[type[Event], str]] = {
 }
 
 
-def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
-    """Applies one decision in place."""
+def fold_directory(state: DirectoryState, now_ms: int, decision: Event, level: int) -> None:
+    """Applies one decision of a record at this level in place."""
     match decision:
         case EventSeen():
             _seen(state, decision)
@@ -81,18 +82,19 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
         case ProjectNoted():
             state.put_project(decision.applied)
         case DatasetVersionPublished():
-            state.datasets.put(decision.version, decision.semver)
+            state.datasets.put(decision.version, decision.semver, sized=level >= SIZES_SINCE)
             if decision.quarantine is not None:
                 version, quarantine = decision.version, decision.quarantine
-                state.datasets.set_quarantine(version.dataset, version.sha256, quarantine.shards, quarantine.number)
+                lost = [(each.split, each.shard) for each in quarantine.lost] if level >= SIZES_SINCE else ()
+                state.datasets.set_quarantine(version.dataset, version.sha256, quarantine.shards, quarantine.number, lost)
         case DatasetVersionDeprecated():
             state.datasets.deprecate(decision.dataset, decision.sha256, decision.reason)
         case ShardQuarantined() | ShardReleased():
-            state.datasets.change_shard(decision)
+            state.datasets.change_shard(decision, sized=level >= SIZES_SINCE)
         case DatasetNoted():
             noted = decision.published or decision.deprecated or decision.quarantined or decision.released
             if noted is not None:
-                fold_directory(state, now_ms, noted)
+                fold_directory(state, now_ms, noted, level)
         case ControlGrown():
             state.control_partitions = decision.partitions
         case RequestHeld():

@@ -3,11 +3,12 @@
 Holds: everything under one lock. Never: outlives the process.
 """
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 
-from trainhouse.checkpointing.errors import ObjectMissingError
+from trainhouse.checkpointing.errors import ObjectChangedError, ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 
 
@@ -44,18 +45,29 @@ class MemoryObjectStore:
     def get_range(self, key: str, start: int, length_bytes: int) -> bytes:
         return self.get(key)[start : start + length_bytes]
 
+    def get_same_range(self, key: str, start: int, length_bytes: int, etag: str) -> bytes:
+        with self._lock:
+            found = self._objects.get(key)
+        if found is None or _etag(found[0]) != etag:
+            raise ObjectChangedError(f"memory://{key} was written anew, or is gone")
+        return found[0][start : start + length_bytes]
+
     def stat(self, key: str) -> ObjectStat | None:
         with self._lock:
             found = self._objects.get(key)
-            return None if found is None else ObjectStat(key, len(found[0]), found[1], self._clock())
+            return None if found is None else ObjectStat(key, len(found[0]), found[1], self._clock(), _etag(found[0]))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectStat]:
         with self._lock:
             now = self._clock()
             keys = sorted(k for k in self._objects if k.startswith(prefix) and k > start_after)
-            found = [ObjectStat(k, len(self._objects[k][0]), self._objects[k][1], now) for k in keys]
+            found = [ObjectStat(k, len(self._objects[k][0]), self._objects[k][1], now, _etag(self._objects[k][0])) for k in keys]
         return iter(found)
 
     def delete(self, key: str) -> None:
         with self._lock:
             self._objects.pop(key, None)
+
+
+def _etag(content: bytes) -> str:
+    return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.unit.workers.data.test_exporting import ROWS, published
-from trainhouse.cli.data import dataset_access
+from trainhouse.cli.data import export_command
 from trainhouse.cli.data.export_command import ExportFormat, export
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client.kafka.dataset_versions import PublishedVersion
@@ -42,8 +42,8 @@ def test_a_folder_that_cannot_be_written_is_called_so(tmp_path: Path, monkeypatc
     objects = MemoryObjectStore()
     manifest = published(objects, tmp_path / "r.jsonl", ROWS)
     known = PublishedVersion(version_of(manifest, "speech", "p"), "ada", published_at_ms=1)
-    monkeypatch.setattr(dataset_access, "opened_version", lambda _: (known, manifest))
-    monkeypatch.setattr(dataset_access, "object_store", lambda: objects)
+    monkeypatch.setattr(export_command, "opened_version", lambda _: (known, manifest))
+    monkeypatch.setattr(export_command, "object_store", lambda: objects)
     export("speech@1.0.0", tmp_path / "out", format)  # imports all that it needs, while it may
     with unwritable() as out, pytest.raises(CliError, match=r"out: it cannot be written: Permission denied; ") as raised:
         export("speech@1.0.0", out, format)

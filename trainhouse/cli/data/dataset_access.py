@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
+from trainhouse.cli.shared.stored_place import S3_SCHEME, stored_place
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
     from trainhouse.client.kafka.dataset_versions import DatasetVersions, PublishedVersion
     from trainhouse.events.model.dataset import Manifest
     from trainhouse.events.model.dataset_profile import ProfiledVersion
+    from trainhouse.workers.data.publishing.bounded_files import SourceRoot
 
 VersionArgument = Annotated[
     str, typer.Argument(metavar="NAME@VERSION", help="NAME@sha256:…, or NAME@1.2.0 by its tag.", show_default=False)
@@ -51,6 +53,19 @@ def object_store() -> "S3ObjectStore":
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 
     return S3ObjectStore(StoreSettings())
+
+
+def source_root(place: str) -> "SourceRoot":
+    """The place of a source: a path, or `s3://BUCKET/PREFIX`. Raises CliError."""
+    from pathlib import Path
+
+    from trainhouse.workers.data.publishing.bounded_files import LocalRoot
+    from trainhouse.workers.data.publishing.stored_files import StoredRoot
+
+    if not place.startswith(S3_SCHEME):
+        return LocalRoot(Path(place))
+    objects, prefix = stored_place(place)
+    return StoredRoot(objects, prefix.removesuffix("/"))
 
 
 def dataset_versions() -> "DatasetVersions":

@@ -5,7 +5,6 @@ Holds: shards and manifest are in the store before anything is sent; what is pri
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -18,6 +17,7 @@ from trainhouse.cli.data.dataset_access import (
     known_version,
     object_store,
     opened_version,
+    source_root,
 )
 from trainhouse.cli.data.drift_command import drift, record_drift
 from trainhouse.cli.data.export_command import export
@@ -54,8 +54,12 @@ def register(app: typer.Typer) -> None:
 def publish(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the dataset.", show_default=False)],
     path: Annotated[
-        Path,
-        typer.Argument(metavar="PATH", help="Folder of files, or .jsonl, .csv, .parquet or .tar files.", show_default=False),
+        str,
+        typer.Argument(
+            metavar="PATH|s3://BUCKET/PREFIX",
+            help="Folder of files, or .jsonl, .csv, .parquet or .tar files; of this machine, or of the stack's object store.",
+            show_default=False,
+        ),
     ],
     split: Annotated[str, typer.Option(help="Splits with their shares, which make 1.")] = "train=1",
     by: Annotated[
@@ -86,6 +90,7 @@ def publish(
     \b
     trainhouse data publish speech corpus/ --split train=0.9,validation=0.1 --version 1.0.0
     trainhouse data publish chats chats.jsonl --group user --split train=0.95,test=0.05
+    trainhouse data publish web s3://crawl/2026-05 --split train=0.99,test=0.01
     trainhouse data publish sales sales.parquet --split-by-time sold_at --split train,test=2026-06-01
     \b
     Jobs name it in their spec as `data: {dataset: speech@1.0.0, split: train}`. The same input has the same id on any machine, and
@@ -104,7 +109,7 @@ def publish(
     _valid_names(name, version, terms, project)
     fleet = TrainhouseClient.from_settings().fleet()
     with explained("\nnothing was published"):
-        publication = Publication(source_of(path), _split_rule(split, by, by_time), terms, shard_mib << 20)
+        publication = Publication(source_of(source_root(path)), _split_rule(split, by, by_time), terms, shard_mib << 20)
         manifest = publication.publish(object_store(), project, _progress())
     asked = PublishDataset(version=version_of(manifest, name, project), semver=version, user=getpass.getuser())
     try:

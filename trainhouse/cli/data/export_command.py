@@ -17,28 +17,31 @@ class ExportFormat(StrEnum):
 
     WDS = "wds"
     PARQUET = "parquet"
+    MDS = "mds"
 
 
 def export(
     version: VersionArgument,
     out: Annotated[Path, typer.Option(help="Folder for the files; made where it is not there.", show_default=False)],
     format: Annotated[
-        ExportFormat, typer.Option(help="wds: the tars that WebDataset reads; parquet: a column for each field.")
+        ExportFormat,
+        typer.Option(help="wds: tars of WebDataset; parquet; mds of MosaicML Streaming."),
     ] = ExportFormat.WDS,
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Write a version into a folder, as tars or as Parquet: OUT/SPLIT/SPLIT-000000.tar and so on; hashes are compared.
+    """Write a version into a folder, as tars, Parquet or MDS: OUT/SPLIT/SPLIT-000000.tar and so on; hashes are compared.
 
     \b
     trainhouse data export speech@1.0.0 --out speech/
     trainhouse data export chats@1.0.0 --format parquet --out chats/
+    trainhouse data export chats@1.0.0 --format mds --out chats/
     """
     from trainhouse.cli.shared import output
-    from trainhouse.workers.data.exporting import export_parquet, export_wds
+    from trainhouse.workers.data.exporting import export_mds, export_parquet, export_wds
 
     known, manifest = opened_version(version)
-    write = export_wds if format == ExportFormat.WDS else export_parquet
+    write = {ExportFormat.WDS: export_wds, ExportFormat.PARQUET: export_parquet, ExportFormat.MDS: export_mds}[format]
     with explained():
         try:
             files = write(object_store(), known.version.project, manifest, out, _progress)

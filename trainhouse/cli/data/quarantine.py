@@ -4,7 +4,6 @@ Holds: a shard gets no other bytes than those that its version's manifest names;
 """
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -17,6 +16,7 @@ from trainhouse.cli.data.dataset_access import (
     known_version,
     object_store,
     opened_version,
+    source_root,
 )
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
@@ -94,10 +94,10 @@ def rebuild(
     version: VersionArgument,
     shard: ShardOption = None,
     source: Annotated[
-        Optional[Path],  # noqa: UP045
+        Optional[str],  # noqa: UP045
         typer.Option(
             "--from",
-            metavar="PATH",
+            metavar="PATH|s3://BUCKET/PREFIX",
             help="Source that the version was published from, or a folder of its shards as HASH.tar and HASH.idx. Default: the store, "
             "where the shards may be whole again.",
             show_default=False,
@@ -120,7 +120,8 @@ def rebuild(
     known, manifest = opened_version(version)
     chosen = _chosen(known, shard)
     with explained("\nnothing was released"):
-        damaged = rebuild_shards(object_store(), known.version.project, manifest, chosen, source, shard_mib << 20)
+        root = None if source is None else source_root(source)
+        damaged = rebuild_shards(object_store(), known.version.project, manifest, chosen, root, shard_mib << 20)
     whole = [each for each in chosen if each not in damaged]
     if whole:
         _release(known, whole, "its bytes in the store are those of the manifest", timeout, json=json)

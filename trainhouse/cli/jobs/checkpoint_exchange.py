@@ -12,6 +12,7 @@ import typer
 from trainhouse.cli.shared import complete
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
+from trainhouse.cli.shared.stored_place import S3_SCHEME, stored_place
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.chain.manifest import Manifest
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
     from trainhouse.events.model.resume_ref import ResumeFrom
 
-S3 = "s3://"
 RESTORED = ("optimizer", "schedule", "scaler", "ema")
 """Parts of a job's state, beside the model, that begin anew where a checkpoint lacks them."""
 OWN_PREFIXES = ("jobs/", "chunks/")
@@ -67,7 +67,7 @@ def export(
     chosen, which = _format(kind), _which(checkpoint)
     if spool is not None and not spool.is_dir():
         raise CliError(f"--spool {spool} is no folder", Exit.NOT_FOUND)
-    target = _bucket(out) if out.startswith(S3) else Path(out).absolute()
+    target = stored_place(out) if out.startswith(S3_SCHEME) else Path(out).absolute()
     name, done = with_store(lambda objects: exported(objects, which, chosen, target, int(shard_gb * 10**9), spool))
     if json:
         files = [{"name": file.name, "size_bytes": file.size_bytes, "sha256": file.sha256} for file in done.files]
@@ -122,11 +122,11 @@ def import_(
     require_job(job)
     if spool is not None and not spool.is_dir():
         raise CliError(f"--spool {spool} is no folder", Exit.NOT_FOUND)
-    place = _bucket(source) if source.startswith(S3) else Path(source).absolute()
+    place = stored_place(source) if source.startswith(S3_SCHEME) else Path(source).absolute()
     if isinstance(place, Path) and not place.is_dir():
         raise CliError(f"{source} is no folder", Exit.NOT_FOUND)
     _refuse_known(job, project)
-    settings = ImportSettings(job, project, source if source.startswith(S3) else str(place), frozenset(only or ()), step)
+    settings = ImportSettings(job, project, source if source.startswith(S3_SCHEME) else str(place), frozenset(only or ()), step)
     manifest, parts = with_store(lambda objects: imported(objects, place, settings, spool))
     name = f"{manifest.job_id}@{manifest.commit}"
     if json:
@@ -229,14 +229,3 @@ def _which(text: str) -> "ResumeFrom":
         return parse_resume_from(text)
     except ValueError as error:
         raise CliError(f"{text[:300]!r} names no checkpoint: {GRAMMAR}", Exit.USAGE) from error
-
-
-def _bucket(uri: str) -> "tuple[S3ObjectStore, str]":
-    """The bucket of an `s3://` address, on the stack's own store, and the prefix in it."""
-    from trainhouse.checkpointing.settings import StoreSettings
-    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
-
-    bucket, _, prefix = uri.removeprefix(S3).partition("/")
-    if not bucket or not prefix.strip("/"):
-        raise CliError(f"{uri[:300]!r}: write s3://BUCKET/PREFIX", Exit.USAGE)
-    return S3ObjectStore(StoreSettings().model_copy(update={"bucket": bucket})), prefix.strip("/") + "/"

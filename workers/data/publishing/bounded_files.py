@@ -8,10 +8,10 @@ import gzip
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any, Final
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, Protocol
 
 from trainhouse.workers.data.errors import InvalidDataError
 
@@ -24,20 +24,80 @@ class SourceChangedError(InvalidDataError):
     """A source that changed while it was published."""
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file, and its name within the source, by `/`."""
+class SourceFile(Protocol):
+    """A file of a source as it was when the source was listed: another state of it is another file."""
+
+    @property
+    def name(self) -> str:
+        """Its name within the source, by `/`."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """Its path or address, for messages."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size when it was listed."""
+        ...
+
+    def open(self) -> AbstractContextManager[IO[bytes]]:
+        """Its bytes, which may be sought in. Raises InvalidDataError, SourceChangedError; blocks."""
+        ...
+
+
+class SourceRoot(Protocol):
+    """The place of a source's files. Its text is for messages."""
+
+    def files(self) -> list[SourceFile]:
+        """All files, in the order of their names. Raises InvalidDataError, also where there are none; blocks."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine, with its inode and time of change."""
 
     path: Path
     name: str
+    size_bytes: int
+    inode: int
+    changed_ns: int
+
+    @property
+    def where(self) -> str:
+        return str(self.path)
+
+    @contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        try:
+            with self.path.open("rb") as raw:
+                yield raw
+        except FileNotFoundError as error:
+            raise _vanished(self.path) from error
+        except OSError as error:
+            raise InvalidDataError(f"{self.path}: it cannot be read: {error.strerror or error}") from error
 
 
-def files_of(root: Path) -> list[SourceFile]:
-    """The files of a folder in the order of their names, or the one file that `root` is. Raises InvalidDataError."""
-    if not root.exists():
-        raise InvalidDataError(f"{root}: there is no such file or folder")
-    if root.is_file():
-        return [SourceFile(root, root.name)]
+@dataclass(frozen=True)
+class LocalRoot:
+    """A folder of this machine, or one file."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def files(self) -> list[SourceFile]:
+        if not self.path.exists():
+            raise InvalidDataError(f"{self.path}: there is no such file or folder")
+        if self.path.is_file():
+            return [_local_file(self.path, self.path.name)]
+        return sorted(_files_in(self.path), key=lambda file: file.name)
+
+
+def _files_in(root: Path) -> list[SourceFile]:
     inside = root.resolve()
     found: list[SourceFile] = []
     for folder, folders, names in os.walk(root, onerror=_refuse):
@@ -51,10 +111,22 @@ def files_of(root: Path) -> list[SourceFile]:
             if not is_utf_8(name):
                 raise InvalidDataError(f"{os.fspath(path)!r}: its name is not in UTF-8; rename it")
             if path.is_file():
-                found.append(SourceFile(path, path.relative_to(root).as_posix()))
+                found.append(_local_file(path, path.relative_to(root).as_posix()))
     if not found:
         raise InvalidDataError(f"{root}: no files in it")
-    return sorted(found, key=lambda file: file.name)
+    return found
+
+
+def _local_file(path: Path, name: str) -> LocalFile:
+    try:
+        stat = path.stat()
+    except FileNotFoundError as error:
+        raise _vanished(path) from error
+    return LocalFile(path, name, stat.st_size, stat.st_ino, stat.st_mtime_ns)
+
+
+def _vanished(path: Path) -> SourceChangedError:
+    return SourceChangedError(f"{path} vanished while it was published; publish again")
 
 
 def is_utf_8(name: str) -> bool:
@@ -70,40 +142,15 @@ def _refuse(error: OSError) -> None:
     raise InvalidDataError(f"{error.filename}: it cannot be read: {error.strerror}") from error
 
 
-def states_of(files: list[SourceFile]) -> list[tuple[int, int, int]]:
-    """Inode, size and time of change of each file. Raises SourceChangedError for one that is gone."""
-    states = []
-    for file in files:
-        try:
-            stat = file.path.stat()
-        except FileNotFoundError as error:
-            raise SourceChangedError(f"{file.path} vanished while it was published; publish again") from error
-        states.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
-    return states
-
-
-@contextmanager
-def as_it_is(file: SourceFile) -> Iterator[IO[bytes]]:
-    """The bytes of a file. Raises InvalidDataError for those that cannot be read, and FileNotFoundError."""
-    try:
-        with file.path.open("rb") as raw:
-            yield raw
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise InvalidDataError(f"{file.path}: it cannot be read: {error.strerror or error}") from error
-
-
 @contextmanager
 def opened(file: SourceFile) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked where its name ends in `.gz`. Raises InvalidDataError and FileNotFoundError."""
-    with as_it_is(file) as raw:
+    """The bytes of a file, unpacked where its name ends in `.gz`. Raises InvalidDataError, SourceChangedError."""
+    with file.open() as raw:
         if not file.name.endswith(".gz"):
             yield raw
             return
-        packed = file.path.stat().st_size
         with gzip.GzipFile(fileobj=raw) as unpacked:
-            bounded = _Bounded(unpacked, MOST_UNPACKED_RATIO * packed + SURELY_UNPACKED_BYTES, file)
+            bounded = _Bounded(unpacked, MOST_UNPACKED_RATIO * file.size_bytes + SURELY_UNPACKED_BYTES, file)
             yield io.BufferedReader(bounded, 1 << 20)
 
 
@@ -121,11 +168,11 @@ class _Bounded(io.RawIOBase):
         try:
             content = self._stream.read(len(buffer))
         except (OSError, EOFError) as error:
-            raise InvalidDataError(f"{self._file.path}: it cannot be unpacked: {error}; pack it again") from error
+            raise InvalidDataError(f"{self._file.where}: it cannot be unpacked: {error}; pack it again") from error
         self._read += len(content)
         if self._read > self._most:
             raise InvalidDataError(
-                f"{self._file.path}: it unpacks to more than {self._most} bytes, {MOST_UNPACKED_RATIO} times its size and 64 MiB; "
+                f"{self._file.where}: it unpacks to more than {self._most} bytes, {MOST_UNPACKED_RATIO} times its size and 64 MiB; "
                 "unpack it yourself if that is right"
             )
         buffer[: len(content)] = content
@@ -134,4 +181,4 @@ class _Bounded(io.RawIOBase):
 
 def ending(name: str) -> str:
     """The lower-case extension of a file's name, without `.gz`."""
-    return Path(name.lower().removesuffix(".gz")).suffix.removeprefix(".")
+    return PurePosixPath(name.lower().removesuffix(".gz")).suffix.removeprefix(".")

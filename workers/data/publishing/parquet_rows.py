@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trainhouse.workers.data.errors import InvalidDataError
-from trainhouse.workers.data.publishing.bounded_files import MOST_UNPACKED_RATIO, SURELY_UNPACKED_BYTES, SourceFile, as_it_is
+from trainhouse.workers.data.publishing.bounded_files import MOST_UNPACKED_RATIO, SURELY_UNPACKED_BYTES, SourceFile
 from trainhouse.workers.data.publishing.sample_fields import JSON, Fields, canonical, small_enough
 
 _BATCH_ROWS: Final = 256
@@ -22,15 +22,15 @@ _CONVERT: Final = "convert it to text, numbers or bytes"
 
 def parquet_rows(file: SourceFile) -> Iterator[Fields]:
     """Each row's fields. Raises InvalidDataError."""
-    with as_it_is(file) as raw:
+    with file.open() as raw:
         try:
             parquet = pq.ParquetFile(raw)
         except (pa.ArrowException, OSError) as error:
-            raise InvalidDataError(f"{file.path}: it is no Parquet file: {error}") from error
+            raise InvalidDataError(f"{file.where}: it is no Parquet file: {error}") from error
         metadata = parquet.metadata
         unpacked = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
-        if unpacked > MOST_UNPACKED_RATIO * file.path.stat().st_size + SURELY_UNPACKED_BYTES:
-            raise InvalidDataError(f"{file.path}: it unpacks to {unpacked} bytes, over {MOST_UNPACKED_RATIO} times its size; write it anew")
+        if unpacked > MOST_UNPACKED_RATIO * file.size_bytes + SURELY_UNPACKED_BYTES:
+            raise InvalidDataError(f"{file.where}: it unpacks to {unpacked} bytes, over {MOST_UNPACKED_RATIO} times its size; rewrite it")
         of_bytes = _columns_of_bytes(parquet.schema_arrow, file)
         # Rows of pictures are large: so many at once as take 64 MiB.
         rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(1, unpacked)))
@@ -40,22 +40,22 @@ def parquet_rows(file: SourceFile) -> Iterator[Fields]:
                 for values in zip(*columns, strict=True):
                     yield _row_fields(dict(zip(batch.schema.names, values, strict=True)), of_bytes, file)
         except (pa.ArrowException, OSError) as error:
-            raise InvalidDataError(f"{file.path}: it is damaged: {error}") from error
+            raise InvalidDataError(f"{file.where}: it is damaged: {error}") from error
 
 
 def _columns_of_bytes(schema: pa.Schema, file: SourceFile) -> frozenset[str]:
     """Names of the columns of bytes. Raises InvalidDataError where two columns would be one, or one field."""
     for name in schema.names:
         if schema.names.count(name) > 1:
-            raise InvalidDataError(f"{file.path}: two columns are called {name!r}; rename one")
+            raise InvalidDataError(f"{file.where}: two columns are called {name!r}; rename one")
     fields = dict[str, str]()
     for column in schema:
         if _holds_bytes(column.type):
             other = fields.setdefault(column.name.lower(), column.name)
             if other != column.name:
-                raise InvalidDataError(f"{file.path}: columns {other!r} and {column.name!r} would be one field; rename one")
+                raise InvalidDataError(f"{file.where}: columns {other!r} and {column.name!r} would be one field; rename one")
     if JSON in fields:
-        raise InvalidDataError(f"{file.path}: a column of bytes is called {fields[JSON]}, as the field of all others; rename it")
+        raise InvalidDataError(f"{file.where}: a column of bytes is called {fields[JSON]}, as the field of all others; rename it")
     return frozenset(fields.values())
 
 
@@ -73,15 +73,15 @@ def _row_fields(row: dict[str, Any], of_bytes: frozenset[str], file: SourceFile)
         fields[JSON] = canonical(rest)
     except TypeError as error:
         kind = error.__cause__ or error
-        raise InvalidDataError(f"{file.path}: a column has values of type {kind}; {_CONVERT}") from error
+        raise InvalidDataError(f"{file.where}: a column has values of type {kind}; {_CONVERT}") from error
     # Such numbers are written as null, so a row without one need not be searched.
     if b"null" in fields[JSON]:
         for name, value in rest.items():
             if not _finite(value):
                 raise InvalidDataError(
-                    f"{file.path}: column {name!r} has a value that is not finite, for which JSON has no number; make it null, or text"
+                    f"{file.where}: column {name!r} has a value that is not finite, for which JSON has no number; make it null, or text"
                 )
-    small_enough(sum(map(len, fields.values())), str(file.path))
+    small_enough(sum(map(len, fields.values())), file.where)
     return fields
 
 
@@ -102,7 +102,7 @@ def _values(column: pa.Array, name: str, file: SourceFile) -> list[Any]:
         values: list[Any] = (column if kind == column.type else column.cast(kind)).to_pylist()
         return values
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise InvalidDataError(f"{file.path}: column {name!r} cannot be read as {column.type}: {error}; {_CONVERT}") from error
+        raise InvalidDataError(f"{file.where}: column {name!r} cannot be read as {column.type}: {error}; {_CONVERT}") from error
 
 
 def _nanosecond_texts(column: pa.Array) -> list[str | None]:

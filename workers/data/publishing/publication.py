@@ -19,7 +19,7 @@ from trainhouse.events.model.dataset import DataShard, DataSource, DataSplit, Ma
 from trainhouse.events.model.dataset_names import index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.dataset_profile import VersionProfiles
 from trainhouse.workers.data.errors import InvalidDataError
-from trainhouse.workers.data.publishing.bounded_files import SourceChangedError, files_of, states_of
+from trainhouse.workers.data.publishing.bounded_files import SourceChangedError
 from trainhouse.workers.data.publishing.field_profiles import FieldProfiles
 from trainhouse.workers.data.publishing.sample_fields import Fields
 from trainhouse.workers.data.publishing.sample_schema import FieldFigures, SampleSchema, columns_of
@@ -75,12 +75,13 @@ class Publication:
     def publish(self, objects: Receiver, project: str, progress: Progress = lambda samples, size: None) -> Manifest:
         """Shards, profiles and manifest into the store, below the project's prefix. Raises InvalidDataError, SourceChangedError, and what
         the store raises."""
-        before = states_of(self._source.files)
         measured = self._measure()
         with tempfile.TemporaryDirectory(prefix="trainhouse-publish-") as folder:
             shards, written = self._write(objects, project, Path(folder), progress)
-        if written != measured or states_of(self._source.files) != before or files_of(self._source.root) != self._source.files:
-            raise SourceChangedError(f"{self._source.root} changed while it was published, so nothing was; publish again once it is whole")
+        changed = self._source.changed()
+        if written != measured or changed:
+            named = ", ".join(changed) or str(self._source.root)
+            raise SourceChangedError(f"{named} changed while it was published, so nothing was; publish again once it is whole")
         manifest = self._manifest(shards, measured)
         sha256 = manifest.sha256()
         profiles = VersionProfiles(splits={name: split.profiles.profiles() for name, split in self._splits.items()}).bounded()
@@ -125,11 +126,8 @@ class Publication:
             return {name: cutter.finish() for name, cutter in cutters.items()}, digest.hexdigest()
 
     def _read(self) -> Iterator[tuple[str, Fields, dict[str, Any] | None]]:
-        try:
-            for key, fields in self._source.samples():
-                yield key, fields, columns_of(key, fields)
-        except FileNotFoundError as error:
-            raise SourceChangedError(f"{error.filename} vanished while it was published; publish again") from error
+        for key, fields in self._source.samples():
+            yield key, fields, columns_of(key, fields)
 
     def _split_of(self, key: str, fields: Fields, columns: dict[str, Any] | None) -> str:
         if isinstance(self._rule, TimeSplitRule):

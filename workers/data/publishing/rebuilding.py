@@ -5,23 +5,29 @@ Holds: a shard gets the bytes that its manifest names, or none: what is written 
 
 import hashlib
 import mmap
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
+from typing import Final
 
 import orjson
 
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat, ObjectStore
 from trainhouse.events.model.dataset import DataShard, Manifest
+from trainhouse.workers.data.publishing.bounded_files import SourceFile, SourceRoot
 from trainhouse.workers.data.publishing.publication import Publication, Terms
 from trainhouse.workers.data.publishing.sources import source_of
 from trainhouse.workers.data.publishing.split_rule import SplitRule
 from trainhouse.workers.data.publishing.time_split import TimeSplitRule
 from trainhouse.workers.data.stored_versions import objects_of, problems_of, shards_of
 
+_PIECE_BYTES: Final = 8 << 20
+
 
 def rebuild_shards(
-    objects: ObjectStore, project: str, manifest: Manifest, chosen: Sequence[str], source: Path | None, shard_bytes: int
+    objects: ObjectStore, project: str, manifest: Manifest, chosen: Sequence[str], source: SourceRoot | None, shard_bytes: int
 ) -> dict[str, list[str]]:
     """Writes those of the chosen shards that are damaged; returns the faults of those that still are. Raises InvalidDataError."""
     by_hash = {shard.sha256: shard for _, shard in shards_of(manifest)}
@@ -30,9 +36,10 @@ def rebuild_shards(
     if source is None or not damaged:
         return damaged
     wanted = [by_hash[each] for each in damaged]
-    if any((source / f"{shard.sha256}.tar").is_file() for shard in wanted):
+    copies = {file.name: file for file in source.files()}
+    if any(f"{shard.sha256}.tar" in copies for shard in wanted):
         for shard in wanted:
-            _copy(objects, project, shard, source)
+            _copy(objects, project, shard, copies)
     else:
         receiver = _Missing(objects, _hashes(project, wanted))
         terms = Terms(manifest.licence, manifest.purposes)
@@ -62,15 +69,17 @@ def _hashes(project: str, shards: Sequence[DataShard]) -> dict[str, str]:
     return {key: sha256 for shard in shards for key, sha256 in objects_of(project, shard).items()}
 
 
-def _copy(objects: ObjectStore, project: str, shard: DataShard, folder: Path) -> None:
+def _copy(objects: ObjectStore, project: str, shard: DataShard, copies: Mapping[str, SourceFile]) -> None:
     """Sends a shard and its index from their files, as far as both are there and whole; the index first."""
     hashes = objects_of(project, shard)
     receiver = _Missing(objects, hashes)
     for key in reversed(hashes):
-        path = folder / PurePosixPath(key).name
-        if not path.is_file() or not path.stat().st_size:
+        copy = copies.get(PurePosixPath(key).name)
+        if copy is None or not copy.size_bytes:
             continue
         with ExitStack() as opened:
-            file = opened.enter_context(path.open("rb"))
-            content = opened.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            spool = opened.enter_context(tempfile.TemporaryFile(prefix="trainhouse-rebuild-"))
+            shutil.copyfileobj(opened.enter_context(copy.open()), spool, _PIECE_BYTES)
+            spool.flush()
+            content = opened.enter_context(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ))
             receiver.put(key, opened.enter_context(memoryview(content)))

@@ -6,18 +6,15 @@ and samples are of bounded size; members are not kept.
 
 import io
 import tarfile
-from array import array
 from collections.abc import Iterator
 from functools import partial
-from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import IO, Final
-
-import numpy as np
 
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.publishing.bounded_files import SourceFile
 from trainhouse.workers.data.publishing.sample_fields import Fields, key_and_extension, small_enough
+from trainhouse.workers.data.publishing.seen_keys import SeenKeys
 
 MOST_HEADER_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 1 << 20
@@ -29,12 +26,12 @@ def tar_samples(stream: IO[bytes], file: SourceFile) -> Iterator[tuple[str, Fiel
     try:
         yield from _samples(_ForwardStream(stream, file), file)
     except (tarfile.TarError, ValueError, RecursionError) as error:
-        raise InvalidDataError(f"{file.path}: it is no whole tar: {error}") from error
+        raise InvalidDataError(f"{file.where}: it is no whole tar: {error}") from error
 
 
 def _samples(stream: "_ForwardStream", file: SourceFile) -> Iterator[tuple[str, Fields]]:
     key, fields = "", Fields()
-    seen = _Keys()
+    seen = SeenKeys()
     with tarfile.TarFile(fileobj=stream) as tar:
         while True:
             stream.allow(MOST_HEADER_BYTES)
@@ -44,7 +41,7 @@ def _samples(stream: "_ForwardStream", file: SourceFile) -> Iterator[tuple[str, 
             tar.members.clear()  # type: ignore[attr-defined]  # else it holds each
             if member.isdir():
                 continue
-            where = f"{file.path}: member {member.name[:200]!r}"
+            where = f"{file.where}: member {member.name[:200]!r}"
             if not member.isfile():
                 raise InvalidDataError(f"{where} is a link or a device; a sample's fields are files")
             small_enough(member.size + sum(map(len, fields.values())), where)
@@ -67,7 +64,7 @@ def _samples(stream: "_ForwardStream", file: SourceFile) -> Iterator[tuple[str, 
         _check_end(stream, file, tar.offset)
     if apart := seen.repeated():
         raise InvalidDataError(
-            f"{file.path}: the files of {apart} samples are apart, and each part would be a sample of its own; "
+            f"{file.where}: the files of {apart} samples are apart, and each part would be a sample of its own; "
             "sort the tar by name, as `tar --sort=name` does"
         )
     if fields:
@@ -80,30 +77,13 @@ def _check_end(stream: "_ForwardStream", file: SourceFile, offset: int) -> None:
     stream.allow(tarfile.BLOCKSIZE)
     if first != _END_BLOCK or len(second := stream.read(tarfile.BLOCKSIZE)) < tarfile.BLOCKSIZE:
         raise InvalidDataError(
-            f"{file.path}: it is damaged or cut short at byte {offset}: it has no whole header there, nor the two blocks of zeros that "
+            f"{file.where}: it is damaged or cut short at byte {offset}: it has no whole header there, nor the two blocks of zeros that "
             "end a tar; pack it again"
         )
     if second != _END_BLOCK or any(piece.strip(b"\0") for piece in stream.rest()):
         raise InvalidDataError(
-            f"{file.path}: it goes on after its end at byte {offset}; publish tars that were put together as a folder of them"
+            f"{file.where}: it goes on after its end at byte {offset}; publish tars that were put together as a folder of them"
         )
-
-
-class _Keys:
-    """Keys of one tar, eight bytes each."""
-
-    def __init__(self) -> None:
-        self._hashes = array("Q")
-
-    def add(self, key: str) -> None:
-        self._hashes.append(int.from_bytes(blake2b(key.encode(), digest_size=8).digest()))
-
-    def repeated(self) -> int:
-        """Number of keys that come more than once."""
-        if not self._hashes:
-            return 0
-        hashes = np.sort(np.frombuffer(self._hashes, np.uint64))
-        return len(np.unique(hashes[1:][hashes[1:] == hashes[:-1]]))
 
 
 class _ForwardStream(io.RawIOBase):
@@ -137,7 +117,7 @@ class _ForwardStream(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= self._allowed:
-            raise InvalidDataError(f"{self._file.path}: a header of more than {MOST_HEADER_BYTES} bytes at byte {self._at}; pack it again")
+            raise InvalidDataError(f"{self._file.where}: a header of more than {MOST_HEADER_BYTES} bytes at byte {self._at}; pack it again")
         self._allowed -= size
         self.last = self._stream.read(size)
         self._at += len(self.last)

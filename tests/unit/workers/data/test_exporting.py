@@ -17,7 +17,8 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import Manifest
 from trainhouse.events.model.dataset_names import shard_key
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
-from trainhouse.workers.data.exporting import Progress, export_parquet, export_wds
+from trainhouse.workers.data.exporting import Progress, export_mds, export_parquet, export_wds
+from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.publication import Publication, Terms
 from trainhouse.workers.data.publishing.sources import source_of
 from trainhouse.workers.data.publishing.split_rule import SplitRule
@@ -42,7 +43,7 @@ Export = Callable[[ObjectStore, str, Manifest, Path, Progress], list[Path]]
 
 def published(objects: MemoryObjectStore, path: Path, rows: list[Any], shard_bytes: int = 100_000) -> Manifest:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return Publication(source_of(path), SplitRule.parse("train=0.8,test=0.2"), Terms(), shard_bytes).publish(objects, "p")
+    return Publication(source_of(LocalRoot(path)), SplitRule.parse("train=0.8,test=0.2"), Terms(), shard_bytes).publish(objects, "p")
 
 
 def quiet(done: int, total: int) -> None:
@@ -88,10 +89,10 @@ def test_members_are_bytes_in_parquet_and_are_published_as_the_same_fields(tmp_p
         (folder / f"p{n:02d}.jpg").write_bytes(b"\xff\xd8" * (n + 1))
         (folder / f"p{n:02d}.cls").write_text(str(n % 3))
     objects = MemoryObjectStore()
-    manifest = Publication(source_of(folder), SplitRule(), Terms()).publish(objects, "p")
+    manifest = Publication(source_of(LocalRoot(folder)), SplitRule(), Terms()).publish(objects, "p")
     [file] = export_parquet(objects, "p", manifest, tmp_path, quiet)
     assert pq.read_table(file).to_pylist()[1] == {"__key__": "p01", "cls": b"1", "jpg": b"\xff\xd8" * 2}
-    again = Publication(source_of(file), SplitRule(), Terms()).publish(objects, "p")
+    again = Publication(source_of(LocalRoot(file)), SplitRule(), Terms()).publish(objects, "p")
     assert {f.name for f in again.fields} == {"cls", "jpg", "json", "json.__key__"}
     one, other = (read_profiled(objects, "p", version.sha256()).profiles for version in (manifest, again))
     assert one is not None and other is not None and one.splits["train"]["jpg"] == other.splits["train"]["jpg"]
@@ -116,7 +117,7 @@ def test_samples_that_parquet_cannot_hold_are_refused_and_leave_no_file(tmp_path
 def test_values_that_a_column_would_change_are_refused(tmp_path: Path, lines: list[str], message: str) -> None:
     objects, source = MemoryObjectStore(), tmp_path / "r.jsonl"
     source.write_text("\n".join(lines))
-    manifest = Publication(source_of(source), SplitRule(), Terms()).publish(objects, "p")
+    manifest = Publication(source_of(LocalRoot(source)), SplitRule(), Terms()).publish(objects, "p")
     with pytest.raises(InvalidDataError, match=message):
         export_parquet(objects, "p", manifest, tmp_path / "out", quiet)
 
@@ -157,7 +158,7 @@ def test_a_folder_with_files_of_another_version_is_refused(tmp_path: Path, expor
         export(objects, "p", small, tmp_path / "own", quiet)
 
 
-@pytest.mark.parametrize("export", [export_wds, export_parquet])
+@pytest.mark.parametrize("export", [export_wds, export_parquet, export_mds])
 def test_a_shard_that_a_killed_export_left_is_removed(tmp_path: Path, export: Export) -> None:
     source, out = tmp_path / "r.jsonl", tmp_path / "out"
     program = f"""

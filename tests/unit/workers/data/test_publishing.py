@@ -27,7 +27,7 @@ from trainhouse.events.model.dataset_profile import MOST_PROFILES_BYTES
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.published_data import stored_sample
 from trainhouse.workers.data.publishing import bounded_files, parquet_rows, sample_fields
-from trainhouse.workers.data.publishing.bounded_files import SourceChangedError
+from trainhouse.workers.data.publishing.bounded_files import LocalRoot, SourceChangedError
 from trainhouse.workers.data.publishing.publication import Publication, Terms, _tar_bytes
 from trainhouse.workers.data.publishing.rebuilding import rebuild_shards
 from trainhouse.workers.data.publishing.sources import source_of
@@ -47,7 +47,7 @@ def published(
     terms: Terms | None = None,
     shard_bytes: int = 1 << 20,
 ) -> Manifest:
-    publication = Publication(source_of(root), rule or SplitRule(), terms or Terms(), shard_bytes)
+    publication = Publication(source_of(LocalRoot(root)), rule or SplitRule(), terms or Terms(), shard_bytes)
     return publication.publish(objects if objects is not None else MemoryObjectStore(), PROJECT)
 
 
@@ -349,7 +349,7 @@ def test_a_source_that_changes_while_it_is_published_is_refused(tmp_path: Path) 
                 left.clear()
                 change(path)
 
-        publication = Publication(source_of(path), SplitRule(), Terms())
+        publication = Publication(source_of(LocalRoot(path)), SplitRule(), Terms())
         measure = publication._measure
         publication._measure = lambda measure=measure, late=late: (measure(), late())[0]  # type: ignore[method-assign]
         with pytest.raises(SourceChangedError, match=r"publish again"):
@@ -359,7 +359,7 @@ def test_a_source_that_changes_while_it_is_published_is_refused(tmp_path: Path) 
 
 def test_a_file_that_is_added_while_a_folder_is_published_is_noticed(tmp_path: Path) -> None:
     root = images(tmp_path / "a", count=5)
-    source = source_of(root)
+    source = source_of(LocalRoot(root))
     (root / "late.jpg").write_bytes(b"late")
     objects = MemoryObjectStore()
     with pytest.raises(SourceChangedError, match="publish again"):
@@ -587,7 +587,7 @@ def test_damage_in_the_store_is_found(tmp_path: Path) -> None:
 def test_damaged_shards_are_written_again_from_their_source_or_from_copies_and_never_otherwise(tmp_path: Path, by_copies: bool) -> None:
     objects, source = MemoryObjectStore(), images(tmp_path / "images")
     rule = SplitRule.parse("train=0.7,test=0.3")
-    manifest = Publication(source_of(source), rule, Terms("MIT", ("research",)), 64 << 10).publish(objects, "default")
+    manifest = Publication(source_of(LocalRoot(source)), rule, Terms("MIT", ("research",)), 64 << 10).publish(objects, "default")
     shards = [shard for _, shard in shards_of(manifest)]
     cut, missing, index_gone, whole = shards[:4]
     assert SplitRule.of_json(manifest.split_rule) == rule
@@ -606,7 +606,7 @@ def test_damaged_shards_are_written_again_from_their_source_or_from_copies_and_n
     (tmp_path / "wrong").mkdir()
     (tmp_path / "wrong" / f"{cut.sha256}.tar").write_bytes(b"\1" * cut.bytes)
     for wrong in (other, tmp_path / "wrong"):
-        assert list(rebuild_shards(objects, "default", manifest, chosen, wrong, 64 << 10)) == chosen[:3]
+        assert list(rebuild_shards(objects, "default", manifest, chosen, LocalRoot(wrong), 64 << 10)) == chosen[:3]
     assert objects.get(shard_key("default", cut.sha256)) == b"\0" * cut.bytes, "other bytes are never written"
-    assert rebuild_shards(objects, "default", manifest, chosen, copies if by_copies else source, 64 << 10) == {}
+    assert rebuild_shards(objects, "default", manifest, chosen, LocalRoot(copies if by_copies else source), 64 << 10) == {}
     assert {key: objects.get(key) for key in (stat.key for stat in objects.list(""))} == before

@@ -13,6 +13,7 @@ from trainhouse.events.model.dataset import Manifest
 from trainhouse.events.model.dataset_names import shard_key
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.published_data import stored_sample
+from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.publication import Publication, Terms
 from trainhouse.workers.data.publishing.rebuilding import rebuild_shards
 from trainhouse.workers.data.publishing.sources import source_of
@@ -24,7 +25,7 @@ SPLITS = "train,validation=2026-05-01,test=2026-06-01T12:00:00+02:00"
 
 def published(path: Path, rows: list[dict[str, Any]], rule: TimeSplitRule, objects: MemoryObjectStore | None = None) -> Manifest:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return Publication(source_of(path), rule, Terms()).publish(objects or MemoryObjectStore(), "sales")
+    return Publication(source_of(LocalRoot(path)), rule, Terms()).publish(objects or MemoryObjectStore(), "sales")
 
 
 def split(value: object, text: str = SPLITS) -> str:
@@ -107,7 +108,7 @@ def test_shards_of_splits_by_time_are_rebuilt_from_their_source(tmp_path: Path) 
     shards = [shard.sha256 for _, shard in shards_of(made)]
     for shard in shards:
         objects.delete(shard_key("sales", shard))
-    assert rebuild_shards(objects, "sales", made, shards, source, 128 << 20) == {}
+    assert rebuild_shards(objects, "sales", made, shards, LocalRoot(source), 128 << 20) == {}
     assert [problems_of(objects, "sales", shard) for _, shard in shards_of(made)] == [[]] * 3
 
 

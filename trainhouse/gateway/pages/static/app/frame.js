@@ -8,7 +8,7 @@ import { useTheme } from "./use.js";
 import { SignIn } from "./signin.js";
 import { Failed, Loading } from "./parts/notice.js";
 
-const SECTION = { job: "jobs", node: "nodes" };
+const SECTION = { job: "jobs", node: "nodes", dataset: "datasets" };
 
 export function Frame() {
   const route = useRoute();

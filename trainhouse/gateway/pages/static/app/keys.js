@@ -3,7 +3,7 @@ import { go } from "./router.js";
 
 export const PLACES = [
   ["o", "/", "Overview"], ["j", "/jobs", "Jobs"], ["c", "/compare", "Compare"], ["n", "/nodes", "Nodes"],
-  ["u", "/utilization", "Utilization and cost"], ["s", "/sql", "SQL"],
+  ["d", "/datasets", "Datasets"], ["u", "/utilization", "Utilization and cost"], ["s", "/sql", "SQL"],
 ];
 const CHORD_MS = 1200;
 

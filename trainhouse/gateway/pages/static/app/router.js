@@ -3,7 +3,7 @@ import { useEffect, useState } from "./kit.js";
 
 const ROUTES = [
   [/^\/$/, "overview"], [/^\/jobs$/, "jobs"], [/^\/jobs\/([^/]+)$/, "job"], [/^\/compare$/, "compare"], [/^\/nodes$/, "nodes"],
-  [/^\/nodes\/([^/]+)$/, "node"], [/^\/utilization$/, "utilization"], [/^\/sql$/, "sql"],
+  [/^\/nodes\/([^/]+)$/, "node"], [/^\/datasets$/, "datasets"], [/^\/datasets\/([^/]+)$/, "dataset"], [/^\/utilization$/, "utilization"], [/^\/sql$/, "sql"],
 ];
 
 export function match(pathname) {

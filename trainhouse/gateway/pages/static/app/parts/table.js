@@ -1,4 +1,4 @@
-// A table with a caption for readers of the screen, columns as [title, cell(row), kind] (kind: "num", "wide" or nothing).
+// A table with a caption for readers of the screen, columns as [title, cell(row), kind] (kind: "num", "short", "wide" or nothing).
 import { html } from "../kit.js";
 
 export function Table({ caption, columns, rows, keyOf }) {

@@ -34,7 +34,7 @@ export function Checkpoints({ job, path, now_ms, who }) {
   const may = who.roles.some((role) => role !== "viewer");
   const columns = [
     ["Step", (c) => number(c.step), "num"], ["State", stateOf], ["Attempt", (c) => c.attempt, "num"],
-    ["When", (c) => ago(c.completed_at, now_ms)], ["Size", (c) => bytes(c.bytes_total), "num"], ["New", (c) => bytes(c.bytes_new), "num"],
+    ["When", (c) => ago(c.completed_at, now_ms), "short"], ["Size", (c) => bytes(c.bytes_total), "num"], ["New", (c) => bytes(c.bytes_new), "num"],
     ["Training waited", (c) => span(c.stage_s), "num"], ["Upload", (c) => span(c.upload_s), "num"], ["Restored", (c) => `${c.restores} ×`, "num"],
     ["Also in memory", (c) => (c === newest && !job.finished_at ? inMemory(c) : "")], ["Tags", tagsOf], ["Where", (c) => html`<code>${c.uri}</code>`, "wide"],
     ...(may ? [["Action", (c) => (c.state !== "COMPLETED" ? "" : html`<button disabled=${busy} onClick=${() => restore(c.step)} aria-label=${`Begin a new job from step ${c.step}`}>Begin from here</button>`)]] : []),
