@@ -104,7 +104,7 @@ class ScheduleMachine(Leveled):
 
     name = "schedule"
     decide_version = 12
-    fold_version = 15
+    fold_version = 18
     lowest_level = 7
     formats = SCHEDULE_FORMATS
     since: Mapping[str, int] = {
