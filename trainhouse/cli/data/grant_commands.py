@@ -184,7 +184,8 @@ def _cells(versions: "DatasetVersions", event: "DatasetGranted | DatasetGrantRev
     from trainhouse.events.model.dataset_names import VersionName
 
     known = versions.by_name.get(VersionName(event.dataset, sha256=event.sha256)) if event.sha256 else None
-    version = "(all)" if not event.sha256 else known.tags[-1] if known is not None and known.tags else f"sha256:{event.sha256[:12]}…"
+    version = "" if not event.sha256 else known.tags[-1] if known is not None and known.tags else f"sha256:{event.sha256[:12]}…"
     at_ms = event.granted_at_ms if isinstance(event, DatasetGranted) else event.revoked_at_ms
     over = "" if isinstance(event, DatasetGranted) else "yes"
-    return f"{event.dataset}@{version}", event.owner, event.project, event.purpose, output.clock(at_ms), event.user, event.reason, over
+    named = f"{event.dataset}@{version}" if version else f"{event.dataset} (all versions)"
+    return named, event.owner, event.project, event.purpose, output.clock(at_ms), event.user, event.reason, over
