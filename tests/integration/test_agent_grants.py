@@ -68,7 +68,7 @@ def test_what_is_on_the_topic_counts_from_its_beginning_and_as_it_changes(
         GrantKey(dataset, SHA, "vision", "adverts"),
         GrantKey(dataset, SHA, "robots", "research"),
     ):
-        with pytest.raises(ObjectStoreUnavailableError, match="has no grant of .* yet"):
+        with pytest.raises(ObjectStoreUnavailableError, match=r"has no grant of .* yet"):
             reader.why_not(other)
 
     publish(revoked(dataset, 2))
