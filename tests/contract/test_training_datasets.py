@@ -87,8 +87,15 @@ def test_a_grant_is_one_row_with_its_end_and_all_that_was_done_is_in_the_audit(t
     again = given.model_copy(update={"user": "cy", "number": 4, "granted_at_ms": NOW_MS})
     refused = DatasetAccessRefused.model_validate(
         {
-            "reference": "speech@1.0.0", "owner": "default", "project": "vision", "purpose": "adverts", "user": "eve", "job_id": "j",
-            "submission_id": "s", "reason": "no grant", "refused_at_ms": NOW_MS + 20,
+            "reference": "speech@1.0.0",
+            "owner": "default",
+            "project": "vision",
+            "purpose": "adverts",
+            "user": "eve",
+            "job_id": "j",
+            "submission_id": "s",
+            "reason": "no grant",
+            "refused_at_ms": NOW_MS + 20,
         }
     )
     with tables_in(tmp_path / "clickhouse") as tables:
