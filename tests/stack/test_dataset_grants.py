@@ -107,4 +107,4 @@ def _answers(stack: LiveStack, name: str, project: str, version: str, refused_jo
         {"action": "grant dataset", "outcome": "allowed", "job_id": ""},
         {"action": "revoke dataset grant", "outcome": "allowed", "job_id": ""},
     ]
-    until(lambda: stack.rows(audit) == wanted, "the audit")
+    until(lambda: stack.rows(audit) == wanted, lambda: stack.rows(audit))

@@ -63,7 +63,7 @@ class Grant(BaseModel):
 class AskedGrant(BaseModel):
     """A change that Kafka holds. GET `…/grants/changes/{event_id}` with `?after=` to see what became of it."""
 
-    dataset: str
+    dataset: Annotated[str, Field(description="name of the dataset")]
     event_id: str
     after: str
 
@@ -71,7 +71,7 @@ class AskedGrant(BaseModel):
 class GrantOutcome(BaseModel):
     """Outcome of a change. Where `refused` is null and `holds` is as before, it was not handled yet."""
 
-    dataset: str
+    dataset: Annotated[str, Field(description="name of the dataset")]
     event_id: str
     refused: str | None
     holds: Annotated[bool, Field(description="whether the grant holds now")]
