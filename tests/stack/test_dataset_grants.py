@@ -101,7 +101,7 @@ def _answers(stack: LiveStack, name: str, project: str, version: str, refused_jo
     row = {"version": version, "project": project, "purpose": "research", "revoked": 1}
     row |= {"reason": "joint work", "revoked_reason": "the paper is out"}
     until(lambda: stack.rows(query) == [row], "the grant, revoked, in SQL")
-    audit = f"SELECT action, outcome, job_id FROM audit WHERE target LIKE '{name}%' AND job_id IN ('', '{refused_job}') ORDER BY at"
+    audit = f"SELECT action, outcome, job_id FROM audit WHERE target LIKE '{name}@%' AND job_id IN ('', '{refused_job}') ORDER BY at"
     wanted = [
         {"action": "use dataset", "outcome": "refused", "job_id": refused_job},
         {"action": "grant dataset", "outcome": "allowed", "job_id": ""},

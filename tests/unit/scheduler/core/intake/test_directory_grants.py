@@ -16,13 +16,18 @@ from trainhouse.events import (
     DatasetGrantRevoked,
     DeprecateDataset,
     GrantDataset,
+    JobStatus,
     RevokeDatasetGrant,
+    envelope_of,
 )
 from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import decode, encode
+from trainhouse.events.wire.project_topics import jobs_topic, status_topic
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.intake import datasets as datasets_module
 from trainhouse.scheduler.core.intake import grant_rules
 from trainhouse.scheduler.core.intake.directory import GRANTS_SINCE, DirectoryMachine
+from trainhouse.scheduler.core.intake.screening import Arrived, screen
 
 ONE = version(project="speech", purposes=("research", "teaching"))
 TWO = version(project="speech", licence="MIT")
@@ -237,3 +242,15 @@ def test_below_the_level_nothing_is_granted_and_refusals_are_as_before() -> None
     assert "spec.data.owner: an update is not finished" in refused(directory.feed(job("b", project="speech", owner="vision")))
     with pytest.raises(UnexpectedInput, match=f"must be at level {GRANTS_SINCE}"):
         directory.feed(decided)
+
+
+@pytest.mark.parametrize("asked", [grant(), revoke()])
+def test_intake_takes_them_from_operators_and_from_no_projects_own_topic(asked: GrantDataset | RevokeDatasetGrant) -> None:
+    value = encode(envelope_of(asked, id="g1", source="me", now_ms=1))
+    (out,) = screen(Arrived(0, 1, 1_000, value), 4, 5_000).outgoing
+    sent = decode(out.value).event
+    assert out.key == b"speech" and isinstance(sent, type(asked)) and sent.admission_partitions == 4
+    outgoing = screen(Arrived(0, 1, 1_000, value, topic=jobs_topic("vision")), 4, 5_000).outgoing
+    assert {each.topic for each in outgoing} == {topics.DEAD_LETTERS, topics.STATUS, status_topic("vision")}
+    [answer] = [decode(each.value).event for each in outgoing if each.topic == status_topic("vision")]
+    assert isinstance(answer, JobStatus) and "does not belong on" in answer.reason and "ask an operator" in answer.reason
