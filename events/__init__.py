@@ -44,6 +44,13 @@ from trainhouse.events.model.dataset import (
     PublishDataset,
 )
 from trainhouse.events.model.dataset_drift import DatasetDriftMeasured
+from trainhouse.events.model.dataset_grant import (
+    DatasetAccessRefused,
+    DatasetGranted,
+    DatasetGrantRevoked,
+    GrantDataset,
+    RevokeDatasetGrant,
+)
 from trainhouse.events.model.dead_letter import DeadLetter
 from trainhouse.events.model.errors import EventError, InvalidEvent, UnknownEventType
 from trainhouse.events.model.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders, NodePlacement
@@ -135,6 +142,11 @@ __all__ = [
     "DeprecateDataset",
     "DatasetVersionPublished",
     "DatasetDriftMeasured",
+    "GrantDataset",
+    "RevokeDatasetGrant",
+    "DatasetGranted",
+    "DatasetGrantRevoked",
+    "DatasetAccessRefused",
     "DatasetVersionDeprecated",
     "DatasetVersion",
     "AccessEnded",

@@ -54,6 +54,11 @@ class VersionName:
         return f"{self.dataset}@sha256:{self.sha256}" if self.sha256 else f"{self.dataset}@{self.semver}"
 
 
+def is_dataset_name(text: str) -> bool:
+    """Whether a dataset may be called so."""
+    return re.fullmatch(NAME_PATTERN, text) is not None
+
+
 def datasets_prefix(project: str) -> str:
     """Prefix of all objects of a project's datasets. A project whose name is no word of a key has one by the name's hash."""
     word = project if re.fullmatch(NAME_PATTERN, project) and not project.startswith(_BY_HASH) else _BY_HASH + _sha256(project)

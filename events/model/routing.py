@@ -11,6 +11,7 @@ from trainhouse.events.model.bad_shard import ShardQuarantined, ShardReleased
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import Count, DueMs, LongText, ShortText, SmallCount
 from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished
+from trainhouse.events.model.dataset_grant import DatasetGranted, DatasetGrantRevoked
 from trainhouse.events.model.handover import MovePool
 from trainhouse.events.model.ids import EventId, JobId, PoolName
 from trainhouse.events.model.job import CancelJob, ChangeJob, JobAdmitted, ReviewJob
@@ -55,12 +56,14 @@ class ProjectNoted(Event, type="trainhouse.directory.project-noted.v1"):
 
 
 class DatasetNoted(Event, type="trainhouse.directory.dataset-noted.v1"):
-    """A version, or a shard of it, is so (one of these), as the one partition of the directory that decides about its dataset has said."""
+    """A version, a shard of it or a grant is so (one of these), as the one partition of the directory that decides about it has said."""
 
     published: DatasetVersionPublished | None = Field(None, exclude_if=is_absent, description="version, if it was published")
     deprecated: DatasetVersionDeprecated | None = Field(None, exclude_if=is_absent, description="version, if it was deprecated")
     quarantined: ShardQuarantined | None = Field(None, exclude_if=is_absent, description="shard, if it was quarantined")
     released: ShardReleased | None = Field(None, exclude_if=is_absent, description="shard, if it was released")
+    granted: DatasetGranted | None = Field(None, exclude_if=is_absent, description="grant, if one was given")
+    revoked: DatasetGrantRevoked | None = Field(None, exclude_if=is_absent, description="grant, if one was revoked")
 
 
 class ControlGrown(Event, type="trainhouse.directory.control-grown.v1"):

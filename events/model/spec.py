@@ -188,6 +188,11 @@ class DataReference(Model):
         exclude_if=is_absent,
         description="shards of the version that are in quarantine, by hash; filled in by intake",
     )
+    owner: Label | None = Field(
+        None,
+        exclude_if=is_absent,
+        description="project that owns the dataset, where the job reads another's by a grant; filled in by intake",
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> "DataReference":
@@ -199,6 +204,8 @@ class DataReference(Model):
             raise ValueError(f"data: {'max_bad' if self.max_bad is not None else 'quarantined'} is for a dataset; name one")
         if self.fields is not None or self.schema_of is not None:
             raise ValueError(f"data: {'fields' if self.fields is not None else 'schema_of'} is for a dataset; name one")
+        if self.owner is not None:
+            raise ValueError("data: owner is for a dataset, and filled in by intake; leave it out")
         if self.split is not None or self.purpose is not None:
             raise ValueError(f"data: {'split' if self.split is not None else 'purpose'} is for a dataset; name one: `dataset: NAME@1.2.0`")
         if self.uri is None or self.sha256 is None:

@@ -66,7 +66,8 @@ PRINCIPALS: dict[str, Needs] = {
         reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
         writes=(
             *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.DATASETS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
-            *(t.VERDICTS, t.ALERTS, t.DEAD_LETTERS),
+            # The audit: jobs that are refused another project's dataset.
+            *(t.VERDICTS, t.ALERTS, t.DEAD_LETTERS, t.AUDIT),
         ),
         groups=("trainhouse-intake", "trainhouse-intake-projects"),
     ),
@@ -104,7 +105,8 @@ PRINCIPALS: dict[str, Needs] = {
         groups=("trainhouse-reader",),
     ),
     "agent": Needs(
-        reads=(t.ALLOCATIONS, t.POOLS, t.VERDICTS, t.OPERATIONS, t.NODE_KEYS),
+        # Of datasets their grants: ranks of another project read by them.
+        reads=(t.ALLOCATIONS, t.POOLS, t.VERDICTS, t.OPERATIONS, t.NODE_KEYS, t.DATASETS),
         writes=(
             *(t.CONTROL, t.PROGRESS, t.HEARTBEATS, t.METRICS, t.ENVIRONMENTS, t.CHECKPOINTS, t.LOGS),
             *(t.OPERATION_REPLIES, t.NODE_AUDIT),

@@ -35,6 +35,13 @@ from trainhouse.events.model.checkpoint import (
 )
 from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished, DeprecateDataset, PublishDataset
 from trainhouse.events.model.dataset_drift import DatasetDriftMeasured
+from trainhouse.events.model.dataset_grant import (
+    DatasetAccessRefused,
+    DatasetGranted,
+    DatasetGrantRevoked,
+    GrantDataset,
+    RevokeDatasetGrant,
+)
 from trainhouse.events.model.decisions import (
     CheckpointNoted,
     DevicesFreed,
@@ -157,7 +164,14 @@ from trainhouse.events.wire.journal import ClockTicked, InputRefused, PlacementF
 
 _POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey, MovePool)
 _SECRETS: tuple[type[Event], ...] = (SecretDeclared, SecretRemoved)
-_DATASETS: tuple[type[Event], ...] = (DatasetVersionPublished, DatasetVersionDeprecated, ShardQuarantined, ShardReleased)
+_DATASETS: tuple[type[Event], ...] = (
+    DatasetVersionPublished,
+    DatasetVersionDeprecated,
+    ShardQuarantined,
+    ShardReleased,
+    DatasetGranted,
+    DatasetGrantRevoked,
+)
 _REQUESTS: tuple[type[Event], ...] = (
     JobSubmitted,
     CancelJob,
@@ -169,6 +183,8 @@ _REQUESTS: tuple[type[Event], ...] = (
     DeprecateDataset,
     QuarantineShard,
     ReleaseShard,
+    GrantDataset,
+    RevokeDatasetGrant,
     *_SECRETS,
     *_POOL_REQUESTS,
 )
@@ -222,6 +238,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         *_SECRETS,
         *_DATASETS,
         DatasetNoted,
+        DatasetAccessRefused,
         JobRejected,
         LevelRaised,
     ),
@@ -337,7 +354,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.SERVICES: (ServiceMeasured,),
     topics.OPERATIONS: (DumpStacks, ExecuteCommand, ProfileRanks),
     topics.OPERATION_REPLIES: (OperationReplied,),
-    topics.AUDIT: (AccessRefused, AccessGranted, AccessEnded, RequestAccepted, AuditLost),
+    topics.AUDIT: (AccessRefused, AccessGranted, AccessEnded, RequestAccepted, AuditLost, DatasetAccessRefused),
     topics.NODE_AUDIT: (NodeAccess,),
     topics.TOKENS: (TokenIssued, TokenRevoked),
 }

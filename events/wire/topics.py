@@ -215,7 +215,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         DATASETS,
         "dataset",
-        "DatasetVersionPublished, DatasetVersionDeprecated: versions of datasets",
+        "DatasetVersionPublished, DatasetVersionDeprecated: versions of datasets; their bad shards, and grants of them",
         retention_days=None,
         public=True,
         # In words, for stacks that made the topic when it expired: what is in `extra` they are given.
@@ -228,7 +228,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         AUDIT,
         "user",
-        "AccessGranted, AccessRefused, RequestAccepted …: requests to the gateway, and their users",
+        "AccessGranted, AccessRefused, RequestAccepted …: requests to the gateway, and their users; DatasetAccessRefused",
         retention_days=365,
     ),
     Topic(

@@ -45,7 +45,7 @@ from trainhouse.projections.rows import (
     tracking,
     verdict_rows,
 )
-from trainhouse.projections.rows.datasets import drift_rows
+from trainhouse.projections.rows.datasets import drift_rows, grant_rows
 from trainhouse.projections.rows.lines import event_lines
 from trainhouse.projections.store.tables import APPENDED, DEAD_LETTERS_TABLE, TABLES
 
@@ -58,11 +58,11 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.POOLS: (pools.rows,),
     topics.POLICIES: (pools.rows,),
     topics.PROJECTS: (projects.rows,),
-    topics.DATASETS: (one_to_one.dataset_versions, one_to_one.dataset_shards),
+    topics.DATASETS: (one_to_one.dataset_versions, one_to_one.dataset_shards, grant_rows.rows),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
     topics.TRACKING: (tracking.rows, one_to_one.artifacts, checkpoints.rows, drift_rows.rows, lineage.rows, event_lines.rows),
-    topics.AUDIT: (one_to_one.audit,),
+    topics.AUDIT: (one_to_one.audit, grant_rows.rows),
     topics.NODE_AUDIT: (one_to_one.audit,),
     topics.NODE_KEYS: (node_keys.rows,),
     topics.SERVICES: (one_to_one.service_measures,),

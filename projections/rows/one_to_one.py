@@ -106,6 +106,30 @@ def audit(envelope: Envelope, record: Record) -> Iterator[Row]:
         yield Row("audit_rows", _audit_values(envelope, event) | _signed_by_node(event, record))
 
 
+def plain_audit(envelope: Envelope, at_ms: int) -> dict[str, Any]:
+    """Columns of an access, with nothing in those that its kind does not have."""
+    return {
+        "at": clamp_ms(at_ms),
+        "event_id": str(envelope.id),
+        **dict.fromkeys(_AUDIT_TEXTS, ""),
+        "done_by": "",
+        "status": None,
+        "count": 1,
+        "since": clamp_ms(at_ms),
+        "rows": None,
+        "bytes": 0,
+        "took_ms": None,
+        "passed_on_id": "",
+        "roles": [],
+        "projects": [],
+        "expires_at": None,
+        "attempt": None,
+        "ranks": [],
+        "exit_code": None,
+        "signed_by": "",
+    }
+
+
 def _audit_values(envelope: Envelope, event: Audit) -> dict[str, Any]:
     issued = event if isinstance(event, TokenIssued) else None
     return {

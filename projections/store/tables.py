@@ -22,6 +22,7 @@ TABLES = (
     "dataset_versions_rows",
     "dataset_drift_rows",
     "dataset_shards_rows",
+    "dataset_grants_rows",
     "refused_changes_rows",
     "node_restrictions_rows",
     "reservations_rows",

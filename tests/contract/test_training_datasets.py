@@ -1,4 +1,4 @@
-"""The view `training_datasets` on the real engine: versions with their tags, and with what deprecated them."""
+"""The views of datasets on the real engine: versions with their tags and what deprecated them, shards in quarantine, and grants."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 from tests.support.dataset_versions import version
 from tests.support.tables.alert_tables import tables_in
 from trainhouse.events import (
+    DatasetAccessRefused,
+    DatasetGranted,
+    DatasetGrantRevoked,
     DatasetVersionDeprecated,
     DatasetVersionPublished,
     JobId,
@@ -74,3 +77,42 @@ def test_the_last_change_of_a_shard_is_the_one_with_the_highest_number_whatever_
         [row] = tables.ask("SELECT * FROM quarantined_shards", {})
     assert (row["fault"], row["seen"], row["rank"], row["job_id"]) == ("missing", "new", None, "")
     assert (row["released"], row["released_at"]) == (0, None)
+
+
+def test_a_grant_is_one_row_with_its_end_and_all_that_was_done_is_in_the_audit(tmp_path: Path) -> None:
+    one = version()
+    named = {"dataset": "speech", "sha256": one.sha256, "owner": "default", "project": "vision", "purpose": "research"}
+    given = DatasetGranted.model_validate(named | {"user": "ada", "reason": "a paper", "number": 1, "granted_at_ms": NOW_MS + 9})
+    over = DatasetGrantRevoked.model_validate(named | {"user": "bo", "reason": "it is out", "number": 2, "revoked_at_ms": NOW_MS + 9})
+    of_all = given.model_copy(update={"sha256": None, "number": 3, "granted_at_ms": NOW_MS + 10})
+    again = given.model_copy(update={"user": "cy", "number": 4, "granted_at_ms": NOW_MS})
+    refused = DatasetAccessRefused.model_validate(
+        {
+            "reference": "speech@1.0.0",
+            "owner": "default",
+            "project": "vision",
+            "purpose": "adverts",
+            "user": "eve",
+            "job_id": "j",
+            "submission_id": "s",
+            "reason": "no grant",
+            "refused_at_ms": NOW_MS + 20,
+        }
+    )
+    with tables_in(tmp_path / "clickhouse") as tables:
+        tables.put(topics.DATASETS, [given, over, of_all], NOW_MS)
+        tables.put(topics.AUDIT, [refused], NOW_MS)
+        first, second = tables.ask("SELECT * FROM dataset_grants ORDER BY version DESC", {})
+        audit = tables.ask("SELECT kind, action, target, project, user, reason, text, job_id, outcome FROM audit ORDER BY action", {})
+        tables.put(topics.DATASETS, [again], NOW_MS)
+        [holds] = tables.ask("SELECT granted_by, revoked, revoked_by, revoked_at FROM dataset_grants WHERE version != ''", {})
+    assert (first["version"], first["owner"], first["project"], first["purpose"]) == (str(one.name), "default", "vision", "research")
+    assert (first["granted_by"], first["reason"], first["revoked"], first["revoked_by"]) == ("ada", "a paper", 1, "bo")
+    assert first["revoked_reason"] == "it is out" and first["revoked_at"] is not None
+    assert (second["version"], second["sha256"], second["revoked"], second["revoked_at"]) == ("", "", 0, None)
+    assert holds == {"granted_by": "cy", "revoked": 0, "revoked_by": "", "revoked_at": None}
+    done, of_all_too, ended, use = ({**row} for row in audit)
+    assert {done["target"], of_all_too["target"]} == {str(one.name), "speech"} and done["user"] == "ada" and done["kind"] == "accepted"
+    assert ended["action"] == "revoke dataset grant" and ended["user"] == "bo" and ended["text"] == "project vision, purpose research"
+    assert (use["kind"], use["action"], use["target"], use["project"]) == ("refused", "use dataset", "speech@1.0.0", "default")
+    assert (use["user"], use["reason"], use["job_id"], use["outcome"], use["text"]) == ("eve", "no grant", "j", "refused", "project vision")

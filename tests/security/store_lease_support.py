@@ -30,15 +30,21 @@ def settings_of(server: StoreServer, **changes: Any) -> StoreSettings:
 
 
 def allocation(
-    job_id: str, epoch: int = 1, project: str = "lm", resume_from: str | None = None, dataset: str | None = None
+    job_id: str,
+    epoch: int = 1,
+    project: str = "lm",
+    resume_from: str | None = None,
+    dataset: str | None = None,
+    owner: str | None = None,
+    purpose: str | None = None,
 ) -> GangAllocated:
-    """An allocation of one attempt; `dataset`: the version that its spec names."""
+    """An allocation of one attempt; `dataset`: the version that its spec names, for a purpose, of another project where `owner` says so."""
     told = json.loads(SAMPLE.read_text())
     told = told.get("data", told)
     told |= {"job_id": job_id, "epoch": epoch}
     told["spec"] |= {"project": project, "resume_from": resume_from}
     if dataset is not None:
-        told["spec"]["data"] = {"dataset": dataset}
+        told["spec"]["data"] = {"dataset": dataset, "owner": owner, "purpose": purpose}
     return GangAllocated.model_validate(told)
 
 

@@ -126,7 +126,7 @@ def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
 
 
 IMPERATIVES = re.compile(
-    "Add|Allow|Approve|Build|Cancel|Change|Close|Compare|Copy|Create|Declare|Delete|Emulate|Empty|End|Explain|Export|Find|Forget|Give|Import|Keep|Let|List|"
+    "Add|Allow|Approve|Build|Cancel|Change|Close|Compare|Copy|Create|Declare|Delete|Emulate|Empty|End|Explain|Export|Find|Forget|Give|Grant|Import|Keep|Let|List|"
     "Make|Move|Open|Place|Print|Prove|Publish|Put|Re-run|Read|Record|Remove|Repair|Report|Revoke|Run|Send|Show|Start|Stop|Submit|Sweep|Tag|Take|Use|Write"
 )
 

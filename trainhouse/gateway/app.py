@@ -20,7 +20,7 @@ from trainhouse.gateway.auth.authentication import needs
 from trainhouse.gateway.auth.roles import Role
 from trainhouse.gateway.background import Following
 from trainhouse.gateway.context import Gateway
-from trainhouse.gateway.datasets import drift_routes, version_routes
+from trainhouse.gateway.datasets import drift_routes, grant_routes, version_routes
 from trainhouse.gateway.document import describe
 from trainhouse.gateway.limits.rate_limits import RateHeaders
 from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
@@ -73,6 +73,7 @@ ROUTES = (
     project_access,
     version_routes,
     drift_routes,
+    grant_routes,
     slo,
     query,
     audit,

@@ -41,6 +41,7 @@ from trainhouse.workers.agent.launch.cleanup import Cleaner
 from trainhouse.workers.agent.launch.code_fetch import CodeCache, Fetch
 from trainhouse.workers.agent.launch.confining import Confiner, Hidden
 from trainhouse.workers.agent.launch.environment import NodeSide, node_environment
+from trainhouse.workers.agent.launch.grant_reader import GrantReader
 from trainhouse.workers.agent.launch.launching import RankStarter
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.agent.launch.rendezvous import RendezvousPorts
@@ -120,7 +121,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     cpus, machine_bytes = this_machine()
     place, records, budget_bytes = own_place(settings), holder_records(settings, store), peer_memory_bytes(settings, machine_bytes)
     memory_bytes = machine_bytes - budget_bytes
-    leases = StoreLeases(store, HolderDesk(place, records))
+    leases = StoreLeases(store, HolderDesk(place, records), GrantReader(kafka))
     holding = HolderSettings(settings.address, settings.peer_memory_port, budget_bytes)
     confiner = confiner_of(settings, store, devices, memory_bytes)
     isolation = IsolationReporter(folder, node_id, confiner.report)

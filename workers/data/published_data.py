@@ -27,17 +27,26 @@ MOST_MEMORY_BYTES: Final = 2**30
 
 
 def open_split(
-    version: str, project: str, split: str, objects: ObjectStore, settings: DataSettings, *, whole: bool = True
+    version: str,
+    project: str,
+    split: str,
+    objects: ObjectStore,
+    settings: DataSettings,
+    *,
+    whole: bool = True,
+    reader: str | None = None,
 ) -> ShardedDataset:
     """The samples of one split of `version`, NAME@sha256:…, as it was published in `project`. `whole`: this node reads most of each
-    shard. Raises InvalidDataError, DamagedShardError, CheckpointError."""
+    shard. `reader`: the project of the job, whose cache is used where it reads another's version. Raises InvalidDataError,
+    DamagedShardError, CheckpointError."""
     sha256 = VersionName.parse(version).sha256
     if not sha256:
         raise InvalidDataError(f"{version}: name the version by its hash, as NAME@sha256:…; `trainhouse data show` shows it")
     manifest = read_manifest(objects, project, sha256)
     if split not in manifest.splits:
         raise InvalidDataError(f"{version} has no split {split!r}: name one of {', '.join(sorted(manifest.splits))}")
-    source = StoreSource(objects, project, open_cache(settings, project), whole=whole, manifest_sha256=sha256)
+    # What ranks of one project write into a cache, none of another reads.
+    source = StoreSource(objects, project, open_cache(settings, reader or project), whole=whole, manifest_sha256=sha256)
     shards, name = _shards(manifest.splits[split]), f"{version}, split {split}"
     return ShardedDataset(shards, source, name, settings.reads, version=version, split=split)
 

@@ -334,7 +334,9 @@ class Session:
                 f"{ports.DATASET} and {ports.PROJECT} to a program outside of Trainhouse, or a map-style dataset instead of a split's name"
             )
         one_node = all(folder.exists() for folder in self._context.rank_folders)
-        return open_split(data.dataset, self._context.project, split, open_store(StoreSettings()), DataSettings(), whole=one_node)
+        project = self._context.project
+        objects = open_store(StoreSettings())
+        return open_split(data.dataset, data.owner or project, split, objects, DataSettings(), whole=one_node, reader=project)
 
     def _samples_at_once(self, batch: int | None, last: Last) -> int:
         """Samples that all data ranks take together off a loader at once. A pipeline's schedule splits the whole step by itself."""

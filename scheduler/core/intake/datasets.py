@@ -1,9 +1,9 @@
 """Versions of datasets that the directory knows: which a job may name, and which a publisher may add.
 
 Holds: pure. A version's facts never change, but that it may become deprecated, for ever; a semver tag names the version that had it first;
-a name belongs to the project that first published under it, and for jobs of others it does not exist. Contents that a project published
-under several names may be used for what all of these allow. All of it together is bounded, tags and reasons included, and no project takes
-more than it leaves for all others: each partition keeps it in every snapshot.
+a name belongs to the project that first published under it, and jobs of others use it by a grant alone (`grant_rules`). Contents that a
+project published under several names may be used for what all of these allow. All of it together is bounded, tags and reasons included, and
+no project takes more than it leaves for all others: each partition keeps it in every snapshot.
 From SIZES_SINCE on it also holds sizes of splits, schemas and shards of which no sample can be read, each where events have said it.
 Never: looks at a manifest or a shard: who publishes has written them before.
 """
@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from trainhouse.events import (
     DataReference,
+    DatasetGranted,
+    DatasetGrantRevoked,
     DatasetVersion,
     DatasetVersionDeprecated,
     DatasetVersionPublished,
@@ -28,6 +30,7 @@ from trainhouse.events import (
 from trainhouse.events.model.dataset import DataField, LostShard, ShardsInQuarantine, schema_bytes
 from trainhouse.events.model.dataset_names import DatasetNameError, VersionName
 from trainhouse.events.model.spec import DEFAULT_MAX_BAD, MOST_QUARANTINED
+from trainhouse.scheduler.core.intake.dataset_grants import Grants
 
 # The level from which sizes, schemas and lost shards of versions are known, and specs may ask for a schema.
 SIZES_SINCE: Final = 14
@@ -118,6 +121,8 @@ class Datasets:
         # By schema hash: the fields, where they are known, and the projects with versions of it.
         self._schemas: dict[str, tuple[DataField, ...]] = {}
         self._schema_projects: dict[str, tuple[str, ...]] = {}
+        # By dataset what other projects may use.
+        self._grants: dict[str, Grants] = {}
         # Whether the tables above are its own, and of which datasets the rows are.
         self._owned = True
         self._owned_rows: set[str] = set()
@@ -127,6 +132,7 @@ class Datasets:
         fork = Datasets()
         fork._versions, fork._tags, fork._named, fork._held = self._versions, self._tags, self._named, self._held
         fork._schemas, fork._schema_projects = self._schemas, self._schema_projects
+        fork._grants = self._grants
         self._owned = fork._owned = False
         self._owned_rows = set()
         return fork
@@ -135,7 +141,7 @@ class Datasets:
         """Makes the tables, and a dataset's rows, its own before they change."""
         if not self._owned:
             self._versions, self._tags = dict(self._versions), dict(self._tags)
-            self._named, self._held = dict(self._named), dict(self._held)
+            self._named, self._held, self._grants = dict(self._named), dict(self._held), dict(self._grants)
             self._schemas, self._schema_projects = dict(self._schemas), dict(self._schema_projects)
             self._owned = True
         if dataset not in self._owned_rows:
@@ -187,6 +193,26 @@ class Datasets:
         facts = self.get(dataset, sha256)
         return 0 if facts is None else facts.shard_changes
 
+    def grants(self, dataset: str) -> Grants:
+        """Grants of a dataset to other projects."""
+        return self._grants.get(dataset, Grants())
+
+    def change_grant(self, change: DatasetGranted | DatasetGrantRevoked) -> None:
+        """Adds a grant, or takes one away, if the change is newer than what is known; of a dataset that is not known, nothing."""
+        known = self.grants(change.dataset)
+        if change.number > known.number:
+            self._set_grants(change.dataset, known.changed(change))
+
+    def _set_grants(self, dataset: str, grants: Grants) -> None:
+        owner = self.owner(dataset)
+        if owner is None:
+            return
+        self._own(dataset)
+        more_bytes = grants.size_bytes - self.grants(dataset).size_bytes
+        for holder in (None, owner):
+            self._held[holder] = self.held(holder).plus(0, more_bytes)
+        self._grants[dataset] = grants
+
     def _tag(self, dataset: str, sha256: str, semver: str) -> None:
         facts = self._versions[dataset][sha256]
         self._enter(dataset, sha256, replace(facts, tags=tuple(sorted((*facts.tags, semver)))))
@@ -232,6 +258,10 @@ class Datasets:
     def get(self, dataset: str, sha256: str) -> VersionFacts | None:
         """The facts of a version; None: it is not known."""
         return self._versions.get(dataset, {}).get(sha256)
+
+    def versions(self, dataset: str) -> list[VersionFacts]:
+        """Facts of the versions of a dataset that are not deprecated."""
+        return [facts for facts in self._versions.get(dataset, {}).values() if facts.deprecated is None]
 
     def same_contents(self, project: str, sha256: str) -> dict[str, VersionFacts]:
         """Facts by dataset, sorted, of the versions of these contents that a project published."""
@@ -290,9 +320,11 @@ class Datasets:
             if (shards := {sha256: [f.shard_changes, *f.quarantined] for sha256, f in versions.items() if f.shard_changes})
         }
         tags = {dataset: tags for dataset, tags in self._tags.items() if tags}
+        grants = {dataset: [found.number, *found.rows] for dataset, found in self._grants.items()}
         # Absent in the states of before, which had none.
         later = {
             "quarantined": quarantined,
+            "grants": grants,
             "sizes": self._dumped("sizes"),
             "lost": self._dumped("lost"),
             "schemas": {sha256: [[f.name, f.type, f.optional] for f in fields] for sha256, fields in self._schemas.items()},
@@ -327,6 +359,8 @@ class Datasets:
             found._schemas[schema_hash] = tuple(DataField(name=name, type=kind, optional=optional) for name, kind, optional in fields)
             for holder in (None, *found._schema_projects.get(schema_hash, ())):
                 found._held[holder] = found.held(holder).plus(0, schema_bytes(found._schemas[schema_hash]))
+        for dataset, (number, *rows) in dumped.get("grants", {}).items():
+            found._set_grants(dataset, Grants.load(dataset, number, rows))
         return found
 
 
@@ -380,7 +414,7 @@ def why_not_deprecated(datasets: Datasets, asked: DeprecateDataset) -> str:
     """Returns the reason for which a version is not deprecated; empty if it is, or was."""
     facts = datasets.get(asked.dataset, asked.sha256)
     if facts is None:
-        return _unknown(f"{asked.dataset}@sha256:{asked.sha256}", "deprecated")
+        return unknown_version(f"{asked.dataset}@sha256:{asked.sha256}", "deprecated")
     more_bytes = len(asked.reason.encode()) - REASON_BYTES
     if facts.deprecated is None and more_bytes > 0 and datasets.full_with(facts.project, 0, more_bytes):
         return (
@@ -395,7 +429,7 @@ def why_not_quarantined(datasets: Datasets, asked: QuarantineShard) -> str:
     facts = datasets.get(asked.dataset, asked.sha256)
     name = f"{asked.dataset}@sha256:{asked.sha256}"
     if facts is None:
-        return _unknown(name, "quarantined")
+        return unknown_version(name, "quarantined")
     if asked.shard in facts.quarantined:
         return ""
     if len(facts.quarantined) >= MOST_QUARANTINED:
@@ -413,23 +447,24 @@ def why_not_released(datasets: Datasets, asked: ReleaseShard) -> str:
     facts = datasets.get(asked.dataset, asked.sha256)
     name = f"{asked.dataset}@sha256:{asked.sha256}"
     if facts is None:
-        return _unknown(name, "released")
+        return unknown_version(name, "released")
     if asked.shard not in facts.quarantined:
         return f"shard {asked.shard} of {name} is not in quarantine; `trainhouse data quarantine list {name}` shows those that are"
     return ""
 
 
-def _unknown(name: str, done: str) -> str:
+def unknown_version(name: str, done: str) -> str:
+    """The sentence for a request about a version that is not known."""
     return f"there is no version {name}; `trainhouse data list` shows what there is. Nothing was {done}"
 
 
-def why_not_usable(datasets: Datasets, spec: JobSpec) -> str:
-    """Returns the reason for which a job may not use the version that it names; empty if it may, or names none."""
+def why_not_usable(datasets: Datasets, spec: JobSpec, owner: str) -> str:
+    """Returns the reason for which a job may not use the version that it names, of a dataset of `owner`; empty if it may, or names none."""
     data = spec.data
     if data is None or data.dataset is None:
         return ""
     try:
-        sha256 = resolved_sha256(datasets, data.dataset, spec.project)
+        sha256 = resolved_sha256(datasets, data.dataset, owner)
     except DatasetNameError as error:
         return f"spec.data.dataset: {error}"
     dataset = VersionName.parse(data.dataset).dataset
@@ -441,10 +476,10 @@ def why_not_usable(datasets: Datasets, spec: JobSpec) -> str:
         return f"spec.data.dataset: {data.dataset} is deprecated: {facts.deprecated}. {way_out}"
     if data.split is not None and data.split not in facts.splits:
         return f"spec.data.split: {data.dataset} has no split {data.split}; name one of: {', '.join(facts.splits)}"
-    if reason := why_unhealthy(datasets, data, facts) or why_schema_breaks(datasets, data, facts, spec.project):
+    if reason := why_unhealthy(datasets, data, facts) or why_schema_breaks(datasets, data, facts, owner):
         return reason
     # Of two partitions, each may have decided of one name before it knew of the other: so each name's purposes count, in whatever order.
-    alike = datasets.same_contents(spec.project, sha256).values()
+    alike = datasets.same_contents(owner, sha256).values()
     return next((reason for same in alike if (reason := _why_not_purpose(same, data, spec.purpose))), "")
 
 
@@ -469,7 +504,7 @@ def why_unhealthy(datasets: Datasets, data: DataReference, facts: VersionFacts) 
     return ""
 
 
-def why_schema_breaks(datasets: Datasets, data: DataReference, facts: VersionFacts, project: str) -> str:
+def why_schema_breaks(datasets: Datasets, data: DataReference, facts: VersionFacts, owner: str) -> str:
     """Returns the reason for which a version lacks a field that the job needs, or has it with a type that it does not take; empty if it
     has all."""
     if data.fields is None and data.schema_of is None:
@@ -481,7 +516,7 @@ def why_schema_breaks(datasets: Datasets, data: DataReference, facts: VersionFac
             if data.schema_of is None:
                 continue
             try:
-                before = datasets.get(VersionName.parse(data.schema_of).dataset, resolved_sha256(datasets, data.schema_of, project))
+                before = datasets.get(VersionName.parse(data.schema_of).dataset, resolved_sha256(datasets, data.schema_of, owner))
             except DatasetNameError as error:
                 return f"spec.data.schema_of: {error}"
             assert before is not None, "a version that was resolved is known"
@@ -537,14 +572,19 @@ def resolved_sha256(datasets: Datasets, reference: str, project: str) -> str:
     raise DatasetNameError(f"dataset {name.dataset} has no version {reference.partition('@')[2]}; it has: {listed}")
 
 
-def resolved(datasets: Datasets, spec: JobSpec) -> JobSpec:
-    """The spec with its version by hash, and the shards of it that are in quarantine, as ranks and tables get it."""
+def resolved(datasets: Datasets, spec: JobSpec, owner: str) -> JobSpec:
+    """The spec with its version by hash, the shards of it that are in quarantine and, where it is another's, its owner, as ranks and tables
+    get it."""
     if spec.data is None or spec.data.dataset is None:
         return spec
     name = VersionName.parse(spec.data.dataset)
-    by_hash = VersionName(name.dataset, sha256=resolved_sha256(datasets, spec.data.dataset, spec.project))
+    by_hash = VersionName(name.dataset, sha256=resolved_sha256(datasets, spec.data.dataset, owner))
     facts = datasets.get(by_hash.dataset, by_hash.sha256)
-    known = {"dataset": str(by_hash), "quarantined": () if facts is None else facts.quarantined}
+    known = {
+        "dataset": str(by_hash),
+        "quarantined": () if facts is None else facts.quarantined,
+        "owner": None if owner == spec.project else owner,
+    }
     return spec.model_copy(update={"data": spec.data.model_copy(update=known)})
 
 

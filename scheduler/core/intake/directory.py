@@ -20,11 +20,15 @@ from trainhouse.events import (
     CancelJob,
     ChangeJob,
     ChangeProject,
+    DatasetAccessRefused,
+    DatasetGranted,
+    DatasetGrantRevoked,
     DatasetVersionDeprecated,
     DatasetVersionPublished,
     DeprecateDataset,
     Event,
     EventId,
+    GrantDataset,
     JobAdmitted,
     JobId,
     JobRejected,
@@ -37,11 +41,13 @@ from trainhouse.events import (
     QuarantineShard,
     ReleaseShard,
     ReviewJob,
+    RevokeDatasetGrant,
     SecretDeclared,
     SecretRemoved,
     ShardQuarantined,
     ShardReleased,
 )
+from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.resume_ref import parse_resume_from
 from trainhouse.events.model.routing import (
@@ -94,6 +100,14 @@ from trainhouse.scheduler.core.intake.directory_state import (
     load_directory,
 )
 from trainhouse.scheduler.core.intake.fingerprint import differing_fields, fingerprint
+from trainhouse.scheduler.core.intake.grant_rules import (
+    access_refused,
+    granted_by,
+    revoked_by,
+    why_no_access,
+    why_not_granted,
+    why_not_revoked,
+)
 from trainhouse.scheduler.core.intake.projects import (
     limits_of,
     limits_to_publish,
@@ -128,6 +142,10 @@ _TAKEN = (
     | ReleaseShard
     | ShardQuarantined
     | ShardReleased
+    | GrantDataset
+    | RevokeDatasetGrant
+    | DatasetGranted
+    | DatasetGrantRevoked
     | SecretDeclared
     | SecretRemoved
     | ControlGrown
@@ -141,6 +159,8 @@ MOVES_SINCE: Final = 5
 DATASETS_SINCE: Final = 10
 # The level from which shards are quarantined.
 QUARANTINES_SINCE: Final = 11
+# The level from which datasets are granted to other projects.
+GRANTS_SINCE: Final = 12
 # Fields of a spec's checkpoint policy with the level from which a spec may name them: programs of before read no such spec.
 CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_memory": 9}
 # The same of a spec's own fields.
@@ -151,11 +171,12 @@ SPEC_FIELDS_SINCE: Final = {
     "data.max_bad": QUARANTINES_SINCE,
     "data.fields": SIZES_SINCE,
     "data.schema_of": SIZES_SINCE,
+    "data.owner": GRANTS_SINCE,
 }
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
-_CHANGES = ChangeJob | ReviewJob | ChangeProject | SecretDeclared | SecretRemoved | PoolRequest
+_CHANGES = ChangeJob | ReviewJob | ChangeProject | GrantDataset | RevokeDatasetGrant | SecretDeclared | SecretRemoved | PoolRequest
 
 
 class DirectoryMachine(Leveled):
@@ -165,7 +186,7 @@ class DirectoryMachine(Leveled):
     """
 
     name = "directory"
-    decide_version = 9
+    decide_version = 10
     fold_version = SIZES_SINCE
     lowest_level = 3
     formats = DIRECTORY_FORMATS
@@ -177,6 +198,9 @@ class DirectoryMachine(Leveled):
         DatasetNoted.event_type: DATASETS_SINCE,
         ShardQuarantined.event_type: QUARANTINES_SINCE,
         ShardReleased.event_type: QUARANTINES_SINCE,
+        DatasetGranted.event_type: GRANTS_SINCE,
+        DatasetGrantRevoked.event_type: GRANTS_SINCE,
+        DatasetAccessRefused.event_type: GRANTS_SINCE,
     }
     passing: tuple[type[Event], ...] = ()
 
@@ -304,6 +328,10 @@ class _Turn:
                 self.shard_asked(envelope, event)
             case ShardQuarantined() | ShardReleased():
                 self.shard_decided(event)
+            case GrantDataset() | RevokeDatasetGrant():
+                self.grant_asked(envelope, event)
+            case DatasetGranted() | DatasetGrantRevoked():
+                self.grant_decided(event)
             case SecretDeclared() | SecretRemoved():
                 self.secret(envelope, event)
             case CancelJob() | ChangeJob():
@@ -361,6 +389,9 @@ class _Turn:
     def submitted(self, envelope: Envelope, event: JobSubmitted) -> None:
         reason = self.why_not(event, envelope.project)
         if reason:
+            found = self.state.datasets
+            if self.level >= GRANTS_SINCE and (refused := access_refused(found, event, envelope.id, reason, self.now_ms)) is not None:
+                self.emit(refused)
             self.reject(envelope.id, event.job_id, reason, event.spec.project)
         elif self.state.job(event.job_id) is None:
             self.admit(envelope, event)
@@ -404,7 +435,15 @@ class _Turn:
             if project is not None and not (state.pool_of(source) and state.belongs(source, project)):
                 return f"resume_from: project {project} has no job {source}"
         rule = rule_of(state.projects, spec.project)
-        return why_not_usable(state.datasets, spec) or why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
+        no_access = why_no_access(state.datasets, spec) if self.level >= GRANTS_SINCE else ""
+        of_data = no_access or why_not_usable(state.datasets, spec, self.owner_of_data(spec))
+        return of_data or why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
+
+    def owner_of_data(self, spec: JobSpec) -> str:
+        """The project whose dataset a job uses, which `why_no_access` lets it; its own where it names none."""
+        if self.level < GRANTS_SINCE or spec.data is None or spec.data.dataset is None:
+            return spec.project
+        return self.state.datasets.owner(VersionName.parse(spec.data.dataset).dataset) or spec.project
 
     def too_many(self, rule: ProjectApplied | None) -> str:
         """Returns the reason for which a project may submit no more just now; empty if it may."""
@@ -425,7 +464,7 @@ class _Turn:
 
     def admit(self, envelope: Envelope, event: JobSubmitted) -> None:
         # Ranks and tables get a version by its hash; fingerprint and spec_sha256 are the submission's, by which clients know their job.
-        spec = resolved(self.state.datasets, event.spec)
+        spec = resolved(self.state.datasets, event.spec, self.owner_of_data(event.spec))
         admission = JobAdmitted(
             job_id=event.job_id,
             spec=spec,
@@ -620,6 +659,30 @@ class _Turn:
         if facts is not None and event.number > facts.shard_changes:
             quarantined = isinstance(event, ShardQuarantined)
             self.emit(DatasetNoted(quarantined=event) if quarantined else DatasetNoted(released=event))
+
+    def grant_asked(self, envelope: Envelope, event: GrantDataset | RevokeDatasetGrant) -> None:
+        """A grant to give or to revoke, decided by this partition alone. One that holds is sent again to partitions that may have missed
+        it."""
+        datasets = self.state.datasets
+        if self.level < GRANTS_SINCE:
+            refused = f"dataset {event.dataset}: an update is not finished; run `trainhouse upgrade finish --reason TEXT`, then ask again"
+        elif isinstance(event, GrantDataset):
+            refused = why_not_granted(datasets, self.state.projects, event)
+        else:
+            refused = why_not_revoked(datasets, event)
+        if refused:
+            self.reject(envelope.id, None, refused)
+        elif isinstance(event, GrantDataset):
+            self.emit(granted_by(datasets, event, self.now_ms))
+        else:
+            self.emit(revoked_by(datasets, event, self.now_ms))
+
+    def grant_decided(self, event: DatasetGranted | DatasetGrantRevoked) -> None:
+        """A grant as the partition that decides about its dataset has said; what is no newer than what is known changes nothing."""
+        self.require_level(event)
+        datasets = self.state.datasets
+        if datasets.owner(event.dataset) is not None and event.number > datasets.grants(event.dataset).number:
+            self.emit(DatasetNoted(granted=event) if isinstance(event, DatasetGranted) else DatasetNoted(revoked=event))
 
     def grown(self, event: ControlGrown) -> None:
         """Pools may be given more partitions; the schedulers of those learn the limits of all projects."""

@@ -1,13 +1,17 @@
 """Effects of a record of the directory: admitted jobs, requests and pools to the schedulers, refusals to the requester.
 
-Holds: each goes to the partition number of its pool; a project goes to every partition of admission, then to all who read, and its
-limits to every scheduler; so does a version of a dataset, without limits; a refusal is keyed by the id of the event that was refused.
+Holds: each goes to the partition number of its pool; a project goes to every partition of admission, then to all who read, and its limits
+to every scheduler; so does a version of a dataset, without limits, and a grant of one; a refusal is keyed by the id of the event that was
+refused, and one for want of a grant goes to the audit, too.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
 
 from trainhouse.events import (
+    DatasetAccessRefused,
+    DatasetGranted,
+    DatasetGrantRevoked,
     DatasetVersionDeprecated,
     DatasetVersionPublished,
     Event,
@@ -52,6 +56,12 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
                 yield from _of_dataset(d, f"shard:{d.dataset}:{d.sha256}:{d.shard}:quarantined:{d.number}")
             case ShardReleased():
                 yield from _of_dataset(d, f"shard:{d.dataset}:{d.sha256}:{d.shard}:released:{d.number}")
+            case DatasetGranted():
+                yield from _of_dataset(d, f"dataset:{d.dataset}:granted:{d.number}")
+            case DatasetGrantRevoked():
+                yield from _of_dataset(d, f"dataset:{d.dataset}:grant-revoked:{d.number}")
+            case DatasetAccessRefused():
+                yield Effect(topics.AUDIT, d.user, d, f"{d.submission_id[:480]}:dataset-refused")
             case LimitsForwarded():
                 event_id = f"limits:{_in_id(d.limited.project)}:{d.limited.version}"
                 for partition in range(d.first_partition, d.control_partitions):
@@ -61,7 +71,8 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
 
 
 def _of_dataset(
-    decided: DatasetVersionPublished | DatasetVersionDeprecated | ShardQuarantined | ShardReleased, event_id: str
+    decided: DatasetVersionPublished | DatasetVersionDeprecated | ShardQuarantined | ShardReleased | DatasetGranted | DatasetGrantRevoked,
+    event_id: str,
 ) -> Iterator[Effect]:
     """To every partition of admission, then to all who read: a job that names a version which was read there comes after it.
 
@@ -69,7 +80,7 @@ def _of_dataset(
     """
     for partition in range(decided.admission_partitions):
         yield Effect(topics.ADMISSION, decided.subject(), decided, event_id, partition)
-    if isinstance(decided, ShardReleased) or not decided.resent:
+    if isinstance(decided, ShardReleased | DatasetGrantRevoked) or not decided.resent:
         yield Effect(topics.DATASETS, decided.subject(), decided, event_id)
 
 

@@ -9,6 +9,8 @@ from trainhouse.events import (
     CancelJob,
     ChangeJob,
     CordonNode,
+    DatasetGranted,
+    DatasetGrantRevoked,
     DatasetVersionDeprecated,
     DatasetVersionPublished,
     DrainNode,
@@ -91,8 +93,11 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event, level: i
             state.datasets.deprecate(decision.dataset, decision.sha256, decision.reason)
         case ShardQuarantined() | ShardReleased():
             state.datasets.change_shard(decision, sized=level >= SIZES_SINCE)
+        case DatasetGranted() | DatasetGrantRevoked():
+            state.datasets.change_grant(decision)
         case DatasetNoted():
-            noted = decision.published or decision.deprecated or decision.quarantined or decision.released
+            of_version = decision.published or decision.deprecated or decision.quarantined or decision.released
+            noted = of_version or decision.granted or decision.revoked
             if noted is not None:
                 fold_directory(state, now_ms, noted, level)
         case ControlGrown():

@@ -15,6 +15,7 @@ from trainhouse.events import (
     DeprecateDataset,
     Envelope,
     EventId,
+    GrantDataset,
     InvalidEvent,
     JobId,
     JobState,
@@ -24,6 +25,7 @@ from trainhouse.events import (
     PublishDataset,
     QuarantineShard,
     ReleaseShard,
+    RevokeDatasetGrant,
     SecretDeclared,
     SecretRemoved,
     envelope_of,
@@ -42,7 +44,8 @@ from trainhouse.scheduler.core.protocol.publication import Outgoing, set_aside
 
 SOURCE = "trainhouse/intake"
 # A client waits for an answer under the event's id, though it is about no job.
-_ANSWERED = frozenset(cls.event_type for cls in (ChangeProject, PublishDataset, DeprecateDataset, ReleaseShard, *get_args(PoolRequest)))
+_OF_DATASETS = PublishDataset | DeprecateDataset | ReleaseShard | GrantDataset | RevokeDatasetGrant
+_ANSWERED = frozenset(cls.event_type for cls in (ChangeProject, *get_args(_OF_DATASETS), *get_args(PoolRequest)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
         raise InvalidEvent(f"{envelope.type} does not belong on {arrived.topic}; send one of {allowed}", **_hints(envelope))
     sent = envelope  # with its id as it was sent: a refusal puts the project before it
     envelope = vouched(envelope, arrived.project)
-    if isinstance(envelope.event, ChangeProject | PublishDataset | DeprecateDataset | QuarantineShard | ReleaseShard):
+    if isinstance(envelope.event, ChangeProject | QuarantineShard | _OF_DATASETS):
         # How many partitions must know of it is intake's to say.
         envelope = replace(envelope, event=envelope.event.model_copy(update={"admission_partitions": admission_partitions}))
     time_ms = envelope.time_ms if envelope.time_ms is not None else min(max(arrived.timestamp_ms, 0), LATEST_MS) or now_ms

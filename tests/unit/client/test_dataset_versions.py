@@ -4,7 +4,14 @@ import pytest
 
 from tests.support.dataset_versions import publish, version
 from trainhouse.client.kafka.dataset_versions import DatasetVersions
-from trainhouse.events import DatasetVersionDeprecated, DatasetVersionPublished
+from trainhouse.events import (
+    DatasetGranted,
+    DatasetGrantRevoked,
+    DatasetVersionDeprecated,
+    DatasetVersionPublished,
+    GrantDataset,
+)
+from trainhouse.events.model.dataset_grant import GrantKey
 from trainhouse.events.model.dataset_names import DatasetNameError
 
 ONE, TWO = version(), version(licence="MIT")
@@ -46,3 +53,27 @@ def test_versions_before_another_are_those_of_its_dataset_and_a_deprecated_one_i
     assert [v.version for v in versions.before(three.name)] == [TWO, ONE] and versions.before(ONE.name) == []
     found = versions.predecessor(three.name)
     assert found is not None and found.version == ONE and versions.predecessor(ONE.name) is None
+
+
+def test_grants_hold_until_they_are_revoked_and_are_named_by_dataset_or_version() -> None:
+    named = {"dataset": "speech", "sha256": ONE.sha256, "owner": "default", "project": "vision", "purpose": "research"}
+    given = DatasetGranted.model_validate(named | {"number": 1, "granted_at_ms": 1})
+    of_all = given.model_copy(update={"sha256": None, "number": 3})
+    over = DatasetGrantRevoked.model_validate(named | {"user": "bo", "number": 2, "revoked_at_ms": 2})
+    asked = GrantDataset(dataset="speech", sha256=ONE.sha256, project="vision", purpose="research")
+    key = GrantKey.of(asked)
+
+    held = DatasetVersions.of([published(ONE, "1.0.0"), given])
+    assert held.has_grant(asked) and not held.has_grant(asked.model_copy(update={"sha256": None}))
+    assert held.grants.covers(key) and held.grants.revocation(key) is None
+    ended = DatasetVersions.of([published(ONE), given, over]).grants
+    assert not ended.covers(key) and ended.revocation(key) == over
+    assert DatasetVersions.of([published(ONE), given, over, of_all]).grants.covers(key), "one of all versions covers each"
+    assert DatasetVersions.of([published(ONE), given, over, given]).has_grant(asked), "it may be given again"
+
+    assert held.grantable("speech") == ("speech", None) and held.grantable("speech@1.0.0") == ("speech", ONE.sha256)
+    assert held.grantable(str(ONE.name)) == ("speech", ONE.sha256)
+    assert held.grantable("noise") is None and held.grantable("speech@2.0.0") is None
+    for wrong in ("sp eech", "speech@", ""):
+        with pytest.raises(DatasetNameError):
+            held.grantable(wrong)

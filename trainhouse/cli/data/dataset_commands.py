@@ -21,6 +21,7 @@ from trainhouse.cli.data.dataset_access import (
 )
 from trainhouse.cli.data.drift_command import drift, record_drift
 from trainhouse.cli.data.export_command import export
+from trainhouse.cli.data.grant_commands import register as register_grants
 from trainhouse.cli.data.quarantine import register as register_quarantine
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
@@ -37,7 +38,7 @@ BEGINNING_BYTES = 60
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Publish datasets in versions that never change; show, compare and verify them.")
+    group = typer.Typer(no_args_is_help=True, help="Publish datasets in versions that never change; show, compare, verify and grant them.")
     group.command("publish")(publish)
     group.command("list")(list_versions)
     group.command("show")(show)
@@ -47,6 +48,7 @@ def register(app: typer.Typer) -> None:
     group.command("export")(export)
     group.command("verify")(verify)
     group.command("deprecate")(deprecate)
+    register_grants(group)
     register_quarantine(group)
     app.add_typer(group, name="data")
 

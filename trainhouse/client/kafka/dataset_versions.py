@@ -11,11 +11,13 @@ from trainhouse.events import (
     DatasetVersionDeprecated,
     DatasetVersionPublished,
     Event,
+    GrantDataset,
     PublishDataset,
     ShardQuarantined,
     ShardReleased,
 )
-from trainhouse.events.model.dataset_names import VersionName
+from trainhouse.events.model.dataset_grant import GrantKey, GrantTable
+from trainhouse.events.model.dataset_names import DatasetNameError, VersionName, is_dataset_name
 
 
 @dataclass(slots=True)
@@ -32,15 +34,18 @@ class PublishedVersion:
 
 @dataclass(frozen=True)
 class DatasetVersions:
-    """All versions, in the order of publication within each dataset."""
+    """All versions, in the order of publication within each dataset, and grants of them to other projects."""
 
     by_name: dict[VersionName, PublishedVersion]
+    grants: GrantTable = field(default_factory=GrantTable)
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> "DatasetVersions":
         """Folds the topic's events; others are passed over."""
         found: dict[VersionName, PublishedVersion] = {}
+        grants = GrantTable()
         for event in events:
+            grants.fold(event)
             match event:
                 case DatasetVersionPublished():
                     known = found.setdefault(event.version.name, PublishedVersion(event.version, event.created_by, event.published_at_ms))
@@ -58,7 +63,7 @@ class DatasetVersions:
                     name = VersionName(event.dataset, sha256=event.sha256)
                     if name in found:
                         found[name].quarantined.pop(event.shard, None)
-        return cls(found)
+        return cls(found, grants)
 
     def find(self, reference: str) -> PublishedVersion | None:
         """The version that `NAME@sha256:…` or `NAME@1.2.0` names; None: there is none. Raises DatasetNameError for another text."""
@@ -86,3 +91,17 @@ class DatasetVersions:
         """Whether a version is published as it is asked for already."""
         known = self.by_name.get(asked.version.name)
         return known is not None and known.deprecated is None and (asked.semver is None or asked.semver in known.tags)
+
+    def grantable(self, reference: str) -> tuple[str, str | None] | None:
+        """The dataset, and the hash of its version, that `NAME` (all versions), `NAME@sha256:…` or `NAME@1.2.0` names; None: there is none.
+        Raises DatasetNameError for another text."""
+        if "@" in reference:
+            found = self.find(reference)
+            return None if found is None else (found.version.dataset, found.version.sha256)
+        if not is_dataset_name(reference):
+            raise DatasetNameError(f"{reference[:200]!r} is no name of a dataset: write NAME, NAME@sha256:… or NAME@1.2.0")
+        return (reference, None) if any(name.dataset == reference for name in self.by_name) else None
+
+    def has_grant(self, asked: GrantDataset) -> bool:
+        """Whether a grant holds as it is asked for already."""
+        return GrantKey.of(asked) in self.grants.held

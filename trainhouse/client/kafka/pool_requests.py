@@ -29,11 +29,14 @@ from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unrea
 from trainhouse.events import (
     ChangeJob,
     ChangeProject,
+    DatasetGranted,
+    DatasetGrantRevoked,
     DatasetVersionDeprecated,
     DatasetVersionPublished,
     DeprecateDataset,
     Event,
     ForgetNodeKey,
+    GrantDataset,
     JobReviewed,
     MovePool,
     NodeKeyed,
@@ -45,10 +48,12 @@ from trainhouse.events import (
     PublishDataset,
     ReleaseShard,
     ReviewJob,
+    RevokeDatasetGrant,
     ShardReleased,
 )
 from trainhouse.events.bus.kafka import consumer, read_to_end
 from trainhouse.events.bus.repair_log import emptied_records
+from trainhouse.events.model.dataset_grant import GrantKey
 from trainhouse.events.model.decisions import JobRetuned
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
@@ -119,6 +124,29 @@ class Fleet:
 
         asked = f"release of shard {event.shard} of {event.dataset}@sha256:{event.sha256}"
         return self._published(event, DATASETS, ShardReleased, mine, timeout_s, asked)
+
+    def grant_dataset(self, event: GrantDataset, timeout_s: float) -> DatasetGranted | None:
+        """Lets another project's jobs use a dataset. Blocks until they may; None: they might before. Raises ChangeRefusedError,
+        NoReplyError."""
+
+        def mine(granted: DatasetGranted, _: str) -> bool:
+            return GrantKey.of(granted) == GrantKey.of(event)
+
+        with self._outcomes(DATASETS) as outcomes:
+            if self.datasets().has_grant(event):
+                self.send(event)  # so that it is sent to all partitions of admission again
+                return None
+            answer = RequestAnswer(self.send(event), DatasetGranted, mine, DATASETS, self._journals(), by_decisions=False)
+            return outcomes.first(answer, timeout_s, f"a grant of {GrantKey.of(event).reference} to project {event.project}")[0]
+
+    def revoke_grant(self, event: RevokeDatasetGrant, timeout_s: float) -> DatasetGrantRevoked:
+        """Ends a grant. Blocks until no new job is admitted by it. Raises ChangeRefusedError, NoReplyError."""
+
+        def mine(revoked: DatasetGrantRevoked, _: str) -> bool:
+            return GrantKey.of(revoked) == GrantKey.of(event)
+
+        asked = f"the end of project {event.project}'s grant of {GrantKey.of(event).reference}"
+        return self._published(event, DATASETS, DatasetGrantRevoked, mine, timeout_s, asked)
 
     def partitions(self) -> int:
         """Returns the number of partitions of control: pools may be given any of them. Blocks."""

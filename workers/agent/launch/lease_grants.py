@@ -2,6 +2,7 @@
 
 Holds: every answer rests on `lease.access_rule`; what it rests on is read from the store once per attempt. Signatures carry the store's
 time, so a wrong clock of this machine costs a warning.
+Another project's version is read by its grant alone, which is looked up at each request.
 Never: raises because the store is away: the answer says so, and the rank asks again. Lets bytes of objects pass.
 """
 
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
+from typing import Protocol
 
 import boto3
 import structlog
@@ -22,7 +24,7 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from trainhouse.checkpointing.chain.restore_candidates import resume_from_of
-from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailableError, RetryableError
+from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreRefusedError, ObjectStoreUnavailableError, RetryableError
 from trainhouse.checkpointing.lease.access_rule import Ask, DatasetLease, Lease, Operation, is_of_dataset, job_in, refusal, shared_chunk
 from trainhouse.checkpointing.lease.lease_facts import owned, resumable, shared_chunks_of
 from trainhouse.checkpointing.lease.policy import policy_of
@@ -32,7 +34,9 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.checkpointing.stores.s3_errors import why
-from trainhouse.events import GangAllocated
+from trainhouse.events import GangAllocated, JobSpec
+from trainhouse.events.model.dataset_grant import GrantKey
+from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.workers.data.errors import DamagedShardError
 from trainhouse.workers.data.stored_versions import read_manifest, shards_of
 
@@ -49,15 +53,24 @@ NO_SUCH_POLICY = frozenset({"PackedPolicyTooLarge", "MalformedPolicyDocument", "
 log = structlog.get_logger(__name__)
 
 
+class Grants(Protocol):
+    """Grants of datasets to other projects; see `grant_reader`."""
+
+    def covers(self, key: GrantKey) -> bool: ...
+    def why_not(self, key: GrantKey) -> str: ...
+    def close(self) -> None: ...
+
+
 @dataclass
 class Tenant:
-    """One attempt, as its allocation says, and what of its lease is known by now."""
+    """One attempt, as its allocation says, and what of its lease is known by now. `grant`: by which it reads another project's version."""
 
     job_id: str
     epoch: int
     project: str
     resume_from: str | None
     dataset: DatasetLease | None = None
+    grant: GrantKey | None = None
     lease: Lease | None = None
     shared: dict[str, frozenset[str]] = field(default_factory=dict)
     first_epochs: dict[str, int] = field(default_factory=dict)
@@ -68,27 +81,40 @@ class Tenant:
     @classmethod
     def of(cls, allocation: GangAllocated) -> "Tenant":
         spec = allocation.spec
-        named = spec.data is not None and spec.data.dataset is not None and spec.data.content_sha256
-        dataset = DatasetLease(spec.project, named) if named else None
-        return cls(str(allocation.job_id), int(allocation.epoch), spec.project, spec.resume_from, dataset)
+        dataset, grant = _of_data(spec)
+        return cls(str(allocation.job_id), int(allocation.epoch), spec.project, spec.resume_from, dataset, grant)
+
+
+def _of_data(spec: JobSpec) -> tuple[DatasetLease | None, GrantKey | None]:
+    """Leave to the version that a spec names, and the grant that this takes where the version is another project's."""
+    data = spec.data
+    if data is None or data.dataset is None or not data.content_sha256:
+        return None, None
+    owner = data.owner or spec.project
+    lease = DatasetLease(owner, data.content_sha256)
+    if owner == spec.project:
+        return lease, None
+    dataset = VersionName.parse(data.dataset).dataset
+    return lease, GrantKey(dataset, data.content_sha256, spec.project, data.purpose or spec.purpose or "")
 
 
 class LeaseDesk:
     """Of one agent. Safe to share by threads. `settings`: the store with the agent's own key."""
 
-    def __init__(self, settings: StoreSettings, objects: ObjectStore | None = None) -> None:
+    def __init__(self, settings: StoreSettings, objects: ObjectStore | None = None, grants: Grants | None = None) -> None:
         self._settings = settings
         self._objects = objects or S3ObjectStore(settings.model_copy(update={"deadline_s": LOOK_DEADLINE_S}))
         self._clock = StoreClock(settings)
         self._keys = Keys(settings)
         self._signer = Signer(settings, self._keys, self._clock.now_s)
         self._no_sts = False
+        self._grants = grants
 
     def ready(self, tenant: Tenant, asks: list[Ask]) -> bool:
         """Returns whether `answer` would return at once."""
         if tenant.lease is None or self._clock.due():
             return False
-        return all(_known(tenant, tenant.lease, ask) for ask in asks)
+        return all(self._known(tenant, tenant.lease, ask) for ask in asks)
 
     def answer(self, tenant: Tenant, asks: list[Ask]) -> list[LeaseReply]:
         """One answer for each, in order. May block on the store, for LOOK_DEADLINE_S at most."""
@@ -104,7 +130,7 @@ class LeaseDesk:
             answers: list[LeaseReply] = []
             away: LeaseReply | None = None  # then each further ask would wait for the store as long again
             for ask in asks:
-                known = _known(tenant, tenant.lease, ask)
+                known = self._known(tenant, tenant.lease, ask)
                 answers.append(self._answer(tenant, ask) if known or away is None else away)
                 if not known and answers[-1].get("kind") == "unavailable":
                     away = answers[-1]
@@ -156,6 +182,7 @@ class LeaseDesk:
             if shared_chunk(ask.key) is not None:
                 self._learn_shared(tenant)
             if is_of_dataset(ask.key):
+                self._check_grant(tenant)
                 self._learn_shards(tenant)
         except Exception as error:
             return _failed(error)
@@ -205,6 +232,26 @@ class LeaseDesk:
             if job_id not in tenant.shared:
                 tenant.shared[job_id] = shared_chunks_of(self._objects, job_id, first_epoch)
                 tenant.lease = replace(tenant.lease, shared_chunks=tenant.lease.shared_chunks | tenant.shared[job_id])
+
+    def _known(self, tenant: Tenant, lease: Lease, ask: Ask) -> bool:
+        """Whether the answer waits for nothing."""
+        granted = tenant.grant is None or (self._grants is not None and self._grants.covers(tenant.grant))
+        return _known(tenant, lease, ask) and (granted or not is_of_dataset(ask.key))
+
+    def _check_grant(self, tenant: Tenant) -> None:
+        """Makes sure of the grant by which it reads another project's version. Raises ObjectStoreRefusedError where it was revoked, and
+        ObjectStoreUnavailableError where that is not known."""
+        if tenant.grant is None or (self._grants is not None and self._grants.covers(tenant.grant)):
+            return
+        if self._grants is None:
+            raise ObjectStoreUnavailableError("this agent does not read grants of datasets, and the job's version is another project's")
+        if reason := self._grants.why_not(tenant.grant):
+            raise ObjectStoreRefusedError(reason)
+
+    def close(self) -> None:
+        """Ends the reading of grants."""
+        if self._grants is not None:
+            self._grants.close()
 
     def _learn_shards(self, tenant: Tenant) -> None:
         """Looks up the shards of the version that its spec names, once. Raises CheckpointError, DamagedShardError."""

@@ -29,7 +29,7 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.launch.attempt_dirs import key_of
-from trainhouse.workers.agent.launch.lease_grants import LeaseDesk, Tenant
+from trainhouse.workers.agent.launch.lease_grants import Grants, LeaseDesk, Tenant
 from trainhouse.workers.agent.peer_memory.holder_desk import HolderDesk
 from trainhouse.workers.launcher import AttemptPaths
 
@@ -66,8 +66,8 @@ class _Open:
 class StoreLeases:
     """Of one agent. `begin` and `end` may be called from any thread and do not wait for the store."""
 
-    def __init__(self, settings: StoreSettings, holders: HolderDesk | None = None) -> None:
-        self._desk = LeaseDesk(settings)
+    def __init__(self, settings: StoreSettings, holders: HolderDesk | None = None, grants: Grants | None = None) -> None:
+        self._desk = LeaseDesk(settings, grants=grants)
         self._holders = holders
         self._lock = threading.Lock()
         self._open: dict[AttemptKey, _Open] = {}
@@ -98,6 +98,7 @@ class StoreLeases:
             if self._loop is not None:
                 asyncio.run_coroutine_threadsafe(_stopped(), self._loop)
             self._loop = None
+        self._desk.close()
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

@@ -176,9 +176,13 @@ def test_a_directory_without_datasets_is_dumped_as_before_and_one_with_them_come
 def test_for_jobs_of_another_project_a_version_does_not_exist() -> None:
     directory = Directory().with_pools()
     directory.feed(publish(version(project="secret", purposes=("treatment",)), "1.0.0"))
-    unknown = refused(directory.feed(submit("a", project="other", data={"dataset": "noise@1.0.0"})))
-    for number, reference in enumerate(("speech@1.0.0", "speech@2.0.0", str(version(purposes=("treatment",)).name))):
-        answer = refused(directory.feed(submit(f"j{number}", project="other", data={"dataset": reference, "purpose": "treatment"})))
+    for number, tag in enumerate(("1.0.0", "2.0.0", f"sha256:{version(purposes=('treatment',)).sha256}")):
+        unknown, answer = (
+            refused(
+                directory.feed(submit(f"{name}{number}", project="other", data={"dataset": f"{name}@{tag}", "purpose": "treatment"}))[-1:]
+            )
+            for name in ("noise", "speech")
+        )
         assert answer == unknown.replace("noise", "speech")
     assert admitted(directory.feed(submit("s", project="secret", purpose="treatment", data={"dataset": "speech@1.0.0"}))).job_id == "s"
 
