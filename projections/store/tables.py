@@ -22,6 +22,8 @@ TABLES = (
     "dataset_versions_rows",
     "dataset_drift_rows",
     "dataset_shards_rows",
+    "data_positions_rows",
+    "shard_steps_rows",
     "refused_changes_rows",
     "node_restrictions_rows",
     "reservations_rows",
