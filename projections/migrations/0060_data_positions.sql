@@ -53,22 +53,26 @@ SETTINGS index_granularity = 1024, non_replicated_deduplication_window = 1000;
 
 -- The runs of every attempt; of one that a later attempt began before the end of, both parts: what counts, and what was thrown away.
 CREATE OR REPLACE VIEW data_positions AS
-SELECT r.job_id AS job_id, toUInt32(greatest(r.epoch, 1) - 1) AS attempt, r.epoch AS epoch, r.loader AS loader, r.tracked AS tracked,
-    d.1 AS version, d.2 AS split, r.seed AS seed, d.3 AS weight, piece.1 AS first_step, piece.2 AS last_step,
-    r.first_position + (piece.1 - r.first_step) * r.per_step AS first_position,
-    r.first_position + (piece.2 + 1 - r.first_step) * r.per_step AS end_position, r.per_step AS samples_per_step, r.samples AS pass_samples,
-    if(r.samples = 0, 0, intDiv(r.first_position + (piece.1 - r.first_step) * r.per_step, r.samples)) AS first_pass, r.padded AS padded,
-    piece.3 AS superseded, d.4 AS split_samples, r.data_order AS data_order
-FROM (SELECT * FROM data_positions_rows FINAL WHERE fact = 'read') AS r
-LEFT JOIN (
-    SELECT job_id, groupArray((epoch, first_step)) AS begun FROM data_positions_rows FINAL WHERE fact = 'began' GROUP BY job_id
-) AS b ON b.job_id = r.job_id
-ARRAY JOIN
-    arrayFilter(p -> p.1 <= p.2, [
-        (r.first_step, least(r.first_step + r.steps, arrayMin(arrayMap(x -> if(x.1 > r.epoch, x.2, toUInt64(9223372036854775807)), arrayPushBack(b.begun, (toUInt32(0), toUInt64(0)))))) - 1, toUInt8(0)),
-        (greatest(r.first_step, arrayMin(arrayMap(x -> if(x.1 > r.epoch, x.2, toUInt64(9223372036854775807)), arrayPushBack(b.begun, (toUInt32(0), toUInt64(0)))))), r.first_step + r.steps - 1, toUInt8(1))
-    ]) AS piece,
-    arrayZip(r.dataset_versions, r.splits, r.weights, r.part_samples) AS d;
+SELECT p.job_id AS job_id, toUInt32(greatest(p.epoch, 1) - 1) AS attempt, p.epoch AS epoch, p.loader AS loader, p.tracked AS tracked,
+    part.1 AS version, part.2 AS split, p.seed AS seed, part.3 AS weight, p.piece.1 AS first_step, p.piece.2 AS last_step,
+    p.begin + (p.piece.1 - p.run_step) * p.per_step AS first_position, p.begin + (p.piece.2 + 1 - p.run_step) * p.per_step AS end_position,
+    p.per_step AS samples_per_step, p.samples AS pass_samples, if(p.samples = 0, 0, intDiv(first_position, p.samples)) AS first_pass,
+    p.padded AS padded, p.piece.3 AS superseded, part.4 AS split_samples, p.data_order AS data_order
+FROM (
+    SELECT r.job_id AS job_id, r.epoch AS epoch, r.loader AS loader, r.tracked AS tracked, r.seed AS seed, r.first_position AS begin,
+        r.first_step AS run_step, r.per_step AS per_step, r.samples AS samples, r.padded AS padded, r.data_order AS data_order,
+        arrayZip(r.dataset_versions, r.splits, r.weights, r.part_samples) AS parts,
+        arrayMin(arrayMap(x -> if(x.1 > r.epoch, x.2, toUInt64(9223372036854775807)), arrayPushBack(b.begun, (toUInt32(0), toUInt64(0))))) AS cut,
+        arrayJoin(arrayMap(x -> (x.1, toUInt64(x.2 - 1), x.3), arrayFilter(x -> x.1 < x.2, [
+            (r.first_step, toUInt64(least(r.first_step + r.steps, cut)), toUInt8(0)),
+            (toUInt64(greatest(r.first_step, cut)), toUInt64(r.first_step + r.steps), toUInt8(1))
+        ]))) AS piece
+    FROM (SELECT * FROM data_positions_rows FINAL WHERE fact = 'read') AS r
+    LEFT JOIN (
+        SELECT job_id, groupArray((epoch, first_step)) AS begun FROM data_positions_rows FINAL WHERE fact = 'began' GROUP BY job_id
+    ) AS b ON b.job_id = r.job_id
+) AS p
+ARRAY JOIN p.parts AS part;
 
 -- Shards by what read them: one row a shard, attempt and loader, for the steps that count and for those that were thrown away. `samples` is NULL
 -- where a later attempt began within a stretch and has not reported it again.
@@ -83,11 +87,11 @@ SELECT s.shard AS shard, s.version AS version, s.split AS split, s.job_id AS job
 FROM (
     SELECT r.shard AS shard, r.dataset_version AS version, r.split AS split, r.job_id AS job_id, toUInt32(greatest(r.epoch, 1) - 1) AS attempt,
         r.epoch AS epoch, r.loader AS loader, max(r.tracked) AS tracked, piece.1 AS superseded,
-        if(countIf(r.cut > r.first_step AND r.cut < r.end_step) > 0, NULL, sum(r.samples)) AS samples,
+        if(countIf(r.runs[1].1 < r.cut AND r.runs[-1].1 + r.runs[-1].2 > r.cut) > 0, NULL, sum(r.samples)) AS samples,
         arraySort(arrayFlatten(groupArray(piece.2))) AS step_ranges
     FROM (
         SELECT f.shard AS shard, f.dataset_version AS dataset_version, f.split AS split, f.job_id AS job_id, f.epoch AS epoch, f.loader AS loader,
-            f.tracked AS tracked, f.samples AS samples, f.first_step AS first_step, f.end_step AS end_step,
+            f.tracked AS tracked, f.samples AS samples,
             arrayZip(f.run_first_steps, f.run_steps) AS runs,
             arrayMin(arrayMap(x -> if(x.1 > f.epoch, x.2, toUInt64(9223372036854775807)), arrayPushBack(b.begun, (toUInt32(0), toUInt64(0))))) AS cut
         FROM (SELECT * FROM shard_steps_rows FINAL) AS f
