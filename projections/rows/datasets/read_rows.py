@@ -12,7 +12,7 @@ from trainhouse.projections.record import Record, Row, clamp_ms
 
 POSITIONS: Final = "data_positions_rows"
 SHARDS: Final = "shard_steps_rows"
-_BITS_OF_STEP: Final = 40
+_BITS_OF_STEP: Final = 32
 
 
 def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
