@@ -2,8 +2,8 @@
 
 Holds: random generators go with their share of the data, from the lowest rank that read it to all that read it now; a share that there was
 not before gets ones derived from the job's seed, the share and the step, the same on every try. A state that says it speaks of the whole
-gang (`"scope": "gang"`) goes to every rank as it is; of one of which rank 0's alone counts (`"scope": "first"`), that does. Anything else is refused by name: nobody but the program knows what half of a rank's
-state, or two of them, would mean.
+gang (`"scope": "gang"`) goes to every rank as it is, and so does rank 0's of one that it alone has (`"scope": "first"`). Anything else is
+refused by name: nobody but the program knows what half of a rank's state, or two of them, would mean.
 Never: sees model, optimizer or schedule; `torch.distributed.checkpoint` lays those out anew.
 """
 

@@ -60,7 +60,7 @@ class ReadStretch(Model):
 
 
 class DataRead(Event, type="trainhouse.tracking.data-read.v1"):
-    """What the steps of a job read by one loader, as rank 0 of its gang reports it: at the begin, at each save, and from time to time."""
+    """Data that the steps of a job read by one loader. Rank 0 of its gang reports it at the begin, at each save, and each half minute."""
 
     job_id: JobId
     attempt: AttemptNumber

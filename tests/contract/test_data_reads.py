@@ -45,7 +45,9 @@ def stretch(epoch: int, first: int, end: int, *shards: tuple[str, int, list[tupl
 
 def saved(commit: int, epoch: int, step: int) -> CheckpointCompleted:
     fields = {"uri": f"s3://b/jobs/gpt-1/commits/{commit}", "bytes_total": 1, "bytes_new": 1, "at_ms": NOW_MS + commit}
-    return CheckpointCompleted.model_validate(fields | {"job_id": "gpt-1", "attempt": epoch - 1, "epoch": epoch, "commit": commit, "step": step})
+    return CheckpointCompleted.model_validate(
+        fields | {"job_id": "gpt-1", "attempt": epoch - 1, "epoch": epoch, "commit": commit, "step": step}
+    )
 
 
 def test_after_a_resume_each_step_has_what_counts_and_what_was_thrown_away(tmp_path: Path) -> None:
@@ -66,25 +68,35 @@ def test_after_a_resume_each_step_has_what_counts_and_what_was_thrown_away(tmp_p
             tables.put(topics.ENVIRONMENTS, [each])
         runs = tables.ask("SELECT * FROM data_positions WHERE job_id = 'gpt-1' ORDER BY superseded, first_step", {})
         step = {
-            n: tables.ask(f"SELECT * FROM step_data(job_id = 'gpt-1', step = {n}) ORDER BY superseded", {}) for n in (0, 7, 19, 24, 25, 29, 30)
+            n: tables.ask(f"SELECT * FROM step_data(job_id = 'gpt-1', step = {n}) ORDER BY superseded", {})
+            for n in (0, 7, 19, 24, 25, 29, 30)
         }
         shards = tables.ask(f"SELECT * FROM shard_reads WHERE shard = '{B}' ORDER BY epoch, superseded", {})
         [of_a] = tables.ask(f"SELECT * FROM shard_reads WHERE shard = '{A}'", {})
         assert tables.ask("SELECT count() AS n FROM events WHERE type LIKE '%data-read%'", {}) == [{"n": 0}]
     assert [
-        (r["attempt"], r["first_step"], r["last_step"], r["first_position"], r["end_position"], r["superseded"], r["first_pass"]) for r in runs
+        (r["attempt"], r["first_step"], r["last_step"], r["first_position"], r["end_position"], r["superseded"], r["first_pass"])
+        for r in runs
     ] == [
         (0, 0, 19, 0, 160, 0, 0),
         (1, 20, 29, 160, 200, 0, 1),
         (0, 20, 29, 160, 240, 1, 1),
     ]
-    assert (runs[0]["version"], runs[0]["split"], runs[0]["seed"], runs[0]["samples_per_step"], runs[0]["weight"]) == (VERSION, "train", "7", 8, 1)
+    assert (runs[0]["version"], runs[0]["split"], runs[0]["seed"], runs[0]["samples_per_step"], runs[0]["weight"]) == (
+        VERSION,
+        "train",
+        "7",
+        8,
+        1,
+    )
     assert [(s["first_position"], s["end_position"], s["data_pass"], s["position"]) for s in step[0]] == [(0, 8, 0, 0)]
     assert (step[0][0]["shards"], step[7][0]["shards"], step[19][0]["shards"]) == ([A, B], [A, B], [A])
     assert [(s["attempt"], s["superseded"], s["first_position"], s["shards"]) for s in step[24]] == [(1, 0, 176, [B]), (0, 1, 192, [])]
     assert [(s["attempt"], s["superseded"], s["shards"]) for s in step[25]] == [(1, 0, [B]), (0, 1, [B])]
     assert step[29][0]["position"] == 96 and step[30] == []
-    assert [(s["epoch"], s["superseded"], s["first_step"], s["last_step"], s["steps"], s["samples"], s["first_checkpoint"]) for s in shards] == [
+    assert [
+        (s["epoch"], s["superseded"], s["first_step"], s["last_step"], s["steps"], s["samples"], s["first_checkpoint"]) for s in shards
+    ] == [
         (1, 0, 0, 9, 4, 20, "checkpoint:gpt-1@1"),
         (1, 1, 20, 29, 9, 80, ""),
         (2, 0, 20, 29, 10, 40, "checkpoint:gpt-1@3"),

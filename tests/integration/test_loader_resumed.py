@@ -115,5 +115,7 @@ def test_a_killed_gang_goes_on_with_fewer_ranks_and_uses_each_sample_once_a_pass
         published_in = np.repeat(range(len(sizes)), sizes)  # a shard is known by the samples that only it has
         by_step = {step: before[step] for step in range(resumed_at)} | after
         found = shards(second)
-        assert {step: len(names) for step, names in found.items()} == {s: len({published_in[n] for n in used}) for s, used in by_step.items()}
+        assert {step: len(names) for step, names in found.items()} == {
+            s: len({published_in[n] for n in used}) for s, used in by_step.items()
+        }
         assert len({name for names in found.values() for name in names}) == len(sizes)

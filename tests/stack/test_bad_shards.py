@@ -119,8 +119,10 @@ def _reads(pool: Pool, job_id: str, version: str, shard: str, resumed_at: int) -
         WHERE shard = '{shard}' AND job_id = '{job_id}' ORDER BY attempt"""
     pool.once(
         query,
-        lambda found: [tuple(row.values()) for row in found]
-        == [(0, [[0, resumed_at - 1]], resumed_at * BATCH, 1), (1, [[resumed_at, STEPS - 1]], (STEPS - resumed_at) * BATCH, 1)],
+        lambda found: (
+            [tuple(row.values()) for row in found]
+            == [(0, [[0, resumed_at - 1]], resumed_at * BATCH, 1), (1, [[resumed_at, STEPS - 1]], (STEPS - resumed_at) * BATCH, 1)]
+        ),
     )
     query = f"SELECT attempt, version, position, samples, shards FROM step_data(job_id = '{job_id}', step = {STEPS - 1})"
     at = (STEPS - 1) * BATCH % ROWS

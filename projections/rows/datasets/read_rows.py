@@ -1,6 +1,6 @@
-"""What steps read to `data_positions_rows` and `shard_steps_rows`: one row a run of steps, and one a shard in a stretch of steps.
+"""Reads of steps to `data_positions_rows` and `shard_steps_rows`: one row a run of steps, and one a shard in a stretch of steps.
 
-Holds: a run that goes on is the same row with more steps; a stretch of shards that a later attempt reports again replaces what was reported.
+Holds: a run that goes on is the same row with more steps; a shard in a stretch that a later attempt reports again is replaced.
 """
 
 from collections.abc import Iterator

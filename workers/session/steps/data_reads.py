@@ -1,8 +1,8 @@
 """Reports of what each step read: positions of its data as runs of steps, and the shards that they lie in.
 
-Rank 0 reports for the gang, since all ranks go through one order. Runs are written before each save, and every REPORT_S; shards are counted by
-a thread beside training. The checkpoint holds the newest runs, so the attempt that restores it reports them, and the shards of the
-last RETOLD stretches, once more: what a node lost before it was shipped is not lost.
+Rank 0 reports for the gang, since all ranks go through one order. Runs are written before each save, and every REPORT_S; shards are counted
+by a thread beside training. The checkpoint holds the newest runs, so the attempt that restores it reports them, and the shards of the last
+REPORTED_AGAIN stretches, once more: what a node lost before it was shipped is not lost.
 Holds: a finished step that a checkpoint holds is reported, exactly, by the attempt that saved it or the one that restored it.
 Never: computes in training's own thread what grows with the number of samples; reports a step that was not finished.
 """
@@ -28,7 +28,7 @@ from trainhouse.workers.spool import SpoolError
 REPORT_S: Final = 30.0
 MOST_LOADERS: Final = 16
 MOST_RUNS_KEPT: Final = 64
-RETOLD: Final = 8
+REPORTED_AGAIN: Final = 8
 """Stretches before a restored step whose shards are reported again."""
 LAST_WAIT_S: Final = 5.0
 
@@ -133,11 +133,11 @@ class DataReads:
         known = self._restored[number] if number < len(self._restored) else None
         stream.counted = step
         if known is not None and known["order"] == stream.identity:
-            runs = [Run(*map(int, run[:5]), padded=bool(run[5])) for run in known["runs"]]
+            runs = [_from_list(run) for run in known["runs"]]
             stream.recorder.runs[:0] = runs
             since = runs[0].first_step if len(runs) >= MOST_RUNS_KEPT else 0  # of those before it not all is known
             bounds = [first for first, _ in stretches(0, step, self._cuts) if first >= since] if step else []
-            stream.counted = bounds[-RETOLD:][0] if bounds else step
+            stream.counted = bounds[-REPORTED_AGAIN:][0] if bounds else step
         self._report_runs(stream, always=True)
         if not self._started:
             self._started = True
@@ -152,13 +152,13 @@ class DataReads:
                 self._step = step
 
     def saving(self, step: int) -> None:
-        """A checkpoint of so many steps is about to be staged: what they read is in the spool, or in the thread's hands, before it exists."""
+        """A checkpoint of so many steps is about to be staged: writes what they read before it exists, and has the shards counted."""
         if not self._streams:
             return
         with self._lock:
             if not self._cuts or self._cuts[-1] < step:
                 oldest = min((s.stretch.first_step if s.stretch else s.counted for s in self._streams), default=step)
-                self._cuts = [*(cut for cut in self._cuts[:-RETOLD] if cut >= oldest), *self._cuts[-RETOLD:], step]
+                self._cuts = [*(cut for cut in self._cuts[:-REPORTED_AGAIN] if cut >= oldest), *self._cuts[-REPORTED_AGAIN:], step]
             for stream in self._streams:
                 self._report_runs(stream)
         self._due.set()
@@ -169,7 +169,7 @@ class DataReads:
             return {SCOPE: FIRST}
         with self._lock:
             loaders = [{"order": stream.identity, "runs": _as_lists(stream.recorder.runs[-MOST_RUNS_KEPT:])} for stream in self._streams]
-            return {SCOPE: FIRST, "job": self._context.job_id, "cuts": self._cuts[-RETOLD:], "loaders": loaders}
+            return {SCOPE: FIRST, "job": self._context.job_id, "cuts": self._cuts[-REPORTED_AGAIN:], "loaders": loaders}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over the runs of the job's own earlier attempts; another job's are its own."""
@@ -258,3 +258,8 @@ def _as_fields(run: Run) -> dict[str, Any]:
 
 def _as_lists(runs: Iterable[Run]) -> list[list[int]]:
     return [[run.epoch, run.first_step, run.steps, run.begin, run.per_step, int(run.padded)] for run in runs]
+
+
+def _from_list(values: Sequence[int]) -> Run:
+    epoch, first_step, steps, begin, per_step, padded = map(int, values)
+    return Run(epoch, first_step, steps, begin, per_step, bool(padded))

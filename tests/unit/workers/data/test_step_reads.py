@@ -112,7 +112,7 @@ def test_the_shards_of_a_stretch_are_those_of_each_sample_that_its_steps_used(
     stretch = Stretch(1, 0)
     for end in [*sorted(ends), len(counts)]:  # counted piece by piece, as a report is due
         stretch.add(runs.runs, end, order, shard_ends_of([sizes]))
-    found = {number: each for number, each in stretch.shards.items()}
+    found = stretch.shards
     assert {number: each.samples for number, each in found.items()} == {n: sum(steps.values()) for n, steps in expected.items()}
     for number, each in found.items():
         assert [step for first, steps in each.runs for step in range(first, first + steps)] == sorted(expected[number])
