@@ -36,6 +36,7 @@ from trainhouse.events.model.checkpoint import (
     CheckpointSkipped,
     CheckpointStarted,
 )
+from trainhouse.events.model.data_read import DataPart, DataRead, ReadRun, ReadStretch, ShardRead
 from trainhouse.events.model.dataset import (
     DatasetVersion,
     DatasetVersionDeprecated,
@@ -147,6 +148,11 @@ __all__ = [
     "DatasetGranted",
     "DatasetGrantRevoked",
     "DatasetAccessRefused",
+    "DataPart",
+    "DataRead",
+    "ReadRun",
+    "ReadStretch",
+    "ShardRead",
     "DatasetVersionDeprecated",
     "DatasetVersion",
     "AccessEnded",

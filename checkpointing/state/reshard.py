@@ -2,8 +2,8 @@
 
 Holds: random generators go with their share of the data, from the lowest rank that read it to all that read it now; a share that there was
 not before gets ones derived from the job's seed, the share and the step, the same on every try. A state that says it speaks of the whole
-gang (`"scope": "gang"`) goes to every rank as it is. Anything else is refused by name: nobody but the program knows what half of a rank's
-state, or two of them, would mean.
+gang (`"scope": "gang"`) goes to every rank as it is, and so does rank 0's of one that it alone has (`"scope": "first"`). Anything else is
+refused by name: nobody but the program knows what half of a rank's state, or two of them, would mean.
 Never: sees model, optimizer or schedule; `torch.distributed.checkpoint` lays those out anew.
 """
 
@@ -16,7 +16,7 @@ import torch
 from trainhouse.checkpointing.errors import InvalidStateError
 from trainhouse.checkpointing.state import rng
 
-SCOPE, GANG = "scope", "gang"
+SCOPE, GANG, FIRST = "scope", "gang", "first"
 
 
 def check(own: Mapping[str, Any], first: Mapping[str, Any], rank: int) -> None:
@@ -30,7 +30,7 @@ def check(own: Mapping[str, Any], first: Mapping[str, Any], rank: int) -> None:
                 raise InvalidStateError(
                     f"the state of {name!r} says that it speaks of the whole gang, but rank {rank} and rank 0 saved different ones"
                 )
-        elif not rng.is_state(value):
+        elif not _of_first(value) and not rng.is_state(value):
             raise InvalidStateError(
                 f"the state of {name!r} is each rank's own and does not carry over; let its state_dict() count for the whole gang "
                 f'and say so by the entry "{SCOPE}": "{GANG}"'
@@ -40,12 +40,16 @@ def check(own: Mapping[str, Any], first: Mapping[str, Any], rank: int) -> None:
 def carried(first: Mapping[str, Any], mine: Mapping[str, Any] | None, seed: int, share: int, step: int) -> dict[str, Any]:
     """The own state of a new rank that reads `share`: `mine` is what an old rank of this share saved, None if there was none."""
     if mine is not None:
-        return {name: first[name] if _of_gang(value) else value for name, value in mine.items()}
-    return {name: value if _of_gang(value) else rng.derived(seed, share, step) for name, value in first.items()}
+        return {name: first[name] if _of_gang(value) or _of_first(value) else value for name, value in mine.items()}
+    return {name: value if _of_gang(value) or _of_first(value) else rng.derived(seed, share, step) for name, value in first.items()}
 
 
 def _of_gang(value: object) -> bool:
     return isinstance(value, Mapping) and value.get(SCOPE) == GANG
+
+
+def _of_first(value: object) -> bool:
+    return isinstance(value, Mapping) and value.get(SCOPE) == FIRST
 
 
 def _alike(one: Any, other: Any) -> bool:

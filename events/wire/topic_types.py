@@ -33,6 +33,7 @@ from trainhouse.events.model.checkpoint import (
     CheckpointSkipped,
     CheckpointStarted,
 )
+from trainhouse.events.model.data_read import DataRead
 from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished, DeprecateDataset, PublishDataset
 from trainhouse.events.model.dataset_drift import DatasetDriftMeasured
 from trainhouse.events.model.dataset_grant import (
@@ -344,7 +345,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         CheckpointDeleted,
         DatasetDriftMeasured,
     ),
-    topics.ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded),
+    topics.ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, DataRead),
     topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     topics.LOGS: (LogLines,),
     topics.STATUS: (JobStatus, JobRejected),

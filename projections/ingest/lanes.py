@@ -45,7 +45,7 @@ from trainhouse.projections.rows import (
     tracking,
     verdict_rows,
 )
-from trainhouse.projections.rows.datasets import drift_rows, grant_rows
+from trainhouse.projections.rows.datasets import drift_rows, grant_rows, read_rows
 from trainhouse.projections.rows.lines import event_lines
 from trainhouse.projections.store.tables import APPENDED, DEAD_LETTERS_TABLE, TABLES
 
@@ -72,7 +72,7 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
 # What ranks tell beside points and lines: read where a node of the job signed it (senders.py).
 OF_RANKS: dict[str, tuple[RowsFunction, ...]] = {
     topics.CHECKPOINTS: (checkpoints.rows, lineage.rows, event_lines.rows),
-    topics.ENVIRONMENTS: (tracking.rows, one_to_one.artifacts, lineage.rows, event_lines.rows),
+    topics.ENVIRONMENTS: (tracking.rows, one_to_one.artifacts, read_rows.rows, lineage.rows, event_lines.rows),
 }
 # What was said on control, as far as the scheduler took it: read from its journal (report_rows.py).
 REPORTS: dict[str, tuple[RowsFunction, ...]] = {
@@ -110,8 +110,9 @@ OF_BEATS = _BEATS_ALONE | {"rank_facts", "node_facts", "device_facts"}
 OF_REPORTS = frozenset(
     {"attempt_facts", "rank_facts", "node_facts", "device_facts", "checkpoint_facts", "lineage_rows", "job_specs_rows", "events_rows"}
 )
-OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - _DECISIONS_ALONE - {"device_facts"}
-TABLES_OF_RANKS = frozenset({"checkpoint_facts", "lineage_rows", "events_rows", "job_environments_rows", "artifacts_rows"})
+_RANKS_ALONE = frozenset({read_rows.POSITIONS, read_rows.SHARDS})
+OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - _DECISIONS_ALONE - _RANKS_ALONE - {"device_facts"}
+TABLES_OF_RANKS = _RANKS_ALONE | {"checkpoint_facts", "lineage_rows", "events_rows", "job_environments_rows", "artifacts_rows"}
 
 LANES: tuple[LaneSpec, ...] = (
     LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas, *_: FactsBuilder(FACTS, schemas)),

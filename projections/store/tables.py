@@ -23,6 +23,8 @@ TABLES = (
     "dataset_drift_rows",
     "dataset_shards_rows",
     "dataset_grants_rows",
+    "data_positions_rows",
+    "shard_steps_rows",
     "refused_changes_rows",
     "node_restrictions_rows",
     "reservations_rows",

@@ -17,6 +17,7 @@ CALLS = {
     "lineage_of": "lineage_of(id = 'x')",
     "lineage_to": "lineage_to(id = 'x')",
     "run_compare": "run_compare(a = 'x', b = 'y')",
+    "step_data": "step_data(job_id = 'x', step = 1)",
     "run_curves": "run_curves(a = 'x', b = 'y', metric = 'loss', points = 10)",
 }
 PROMISED = {"job_status", "job_status_at", "gang_timeline", "gpu_seconds", "goodput", "cost", "queue_waits", "failures", "run_compare"} | {

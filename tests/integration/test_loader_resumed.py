@@ -2,7 +2,9 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import SecretStr
 
@@ -56,6 +58,29 @@ def used(folder: Path, run: JobRun, epoch: int, ranks: int) -> dict[int, list[in
     return by_step
 
 
+def reports(run: JobRun) -> list[dict[str, Any]]:
+    """Reports of what steps read."""
+    return [line[2] for line in run.events("DataRead")]  # type: ignore[misc]
+
+
+def positions(run: JobRun) -> dict[int, int]:
+    """First position of each step, as an attempt knows it of itself and of those before."""
+    runs = [each for report in reports(run) for each in report.get("runs", ())]
+    return {each["first_step"] + k: each["first_position"] + k * each["per_step"] for each in runs for k in range(each["steps"])}
+
+
+def shards(run: JobRun) -> dict[int, set[str]]:
+    """Shards of each step; the last report of a shard in a stretch counts."""
+    stretches = [report["stretch"] for report in reports(run) if "stretch" in report]
+    newest = {(stretch["first_step"], read["shard"]): read for stretch in stretches for read in stretch["shards"]}
+    found: dict[int, set[str]] = {}
+    for (_, shard), read in newest.items():
+        for first, count in zip(read["first_steps"], read["steps"], strict=True):
+            for step in range(first, first + count):
+                found.setdefault(step, set()).add(shard)
+    return found
+
+
 @pytest.mark.parametrize("sizes", [None, (5, 1, 29, 2)])
 def test_a_killed_gang_goes_on_with_fewer_ranks_and_uses_each_sample_once_a_pass(
     runs: Runs, tmp_path: Path, sizes: tuple[int, ...] | None
@@ -85,3 +110,12 @@ def test_a_killed_gang_goes_on_with_fewer_ranks_and_uses_each_sample_once_a_pass
     again = {step: before[step] for step in before if step >= resumed_at and len(before[step]) == BATCH}
     assert again == {step: after[step] for step in again}  # what the kill lost comes again alike, on one rank
     assert (tmp_path / "cache").exists() == (sizes is not None)
+    assert positions(second) == {step: step * BATCH for step in range(STEPS)}  # of the surviving history, each step once
+    if sizes is not None:
+        published_in = np.repeat(range(len(sizes)), sizes)  # a shard is known by the samples that only it has
+        by_step = {step: before[step] for step in range(resumed_at)} | after
+        found = shards(second)
+        assert {step: len(names) for step, names in found.items()} == {
+            s: len({published_in[n] for n in used}) for s, used in by_step.items()
+        }
+        assert len({name for names in found.values() for name in names}) == len(sizes)

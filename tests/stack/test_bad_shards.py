@@ -103,4 +103,27 @@ def test_a_job_that_meets_a_bad_shard_is_reviewed_and_goes_on_with_the_rebuilt_o
 
     stack.ok("review", job.id, "--go-on", "--max-bad", "0.01", "--reason", "its shard is whole again")
     assert job.until(lambda s: s.state is JobState.SUCCEEDED).step == STEPS
+    restores = f"SELECT step FROM checkpoint_restores WHERE job_id = '{job.id}'"
+    pool.once(restores, lambda found: [row["step"] for row in found] == [rests.last_checkpoint.step])
     assert pool.resumed_from(job) == [rests.last_checkpoint.step]
+    _reads(pool, job.id, version, shard["sha256"], rests.last_checkpoint.step)
+
+
+def _reads(pool: Pool, job_id: str, version: str, shard: str, resumed_at: int) -> None:
+    """What the steps of both attempts read, in SQL: the review let the job go on from its last step, so nothing was thrown away."""
+    whole = [(0, 0, resumed_at - 1, 0, resumed_at * BATCH), (1, resumed_at, STEPS - 1, resumed_at * BATCH, STEPS * BATCH)]
+    query = f"""SELECT attempt, first_step, last_step, first_position, end_position FROM data_positions
+        WHERE job_id = '{job_id}' AND version = '{version}' AND NOT superseded ORDER BY first_step"""
+    pool.once(query, lambda found: [tuple(row.values()) for row in found] == whole)
+    query = f"""SELECT attempt, step_ranges, samples, first_checkpoint != '' AS saved FROM shard_reads
+        WHERE shard = '{shard}' AND job_id = '{job_id}' ORDER BY attempt"""
+    pool.once(
+        query,
+        lambda found: (
+            [tuple(row.values()) for row in found]
+            == [(0, [[0, resumed_at - 1]], resumed_at * BATCH, 1), (1, [[resumed_at, STEPS - 1]], (STEPS - resumed_at) * BATCH, 1)]
+        ),
+    )
+    query = f"SELECT attempt, version, position, samples, shards FROM step_data(job_id = '{job_id}', step = {STEPS - 1})"
+    at = (STEPS - 1) * BATCH % ROWS
+    pool.once(query, lambda found: [tuple(row.values()) for row in found] == [(1, version, at, BATCH, [shard])])

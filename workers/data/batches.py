@@ -25,6 +25,15 @@ class Cursor:
     position: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Positions of one batch, counted through the passes. `padded`: those beyond the pass are the same pass's, from its beginning again."""
+
+    begin: int
+    positions: int
+    padded: bool = False
+
+
 @dataclass(frozen=True)
 class Share:
     """Number of an equal share, of `size`, of each batch of `batch` samples."""
@@ -85,6 +94,12 @@ class Batches:
             more, end = divmod(end, self._order.samples)
             return Cursor(begun.data_pass + more, end)
         return self.begin(Cursor(begun.data_pass, end))
+
+    def span(self, cursor: Cursor) -> Span:
+        """Positions of the whole batch at `cursor`, of all shares."""
+        begun, samples = self.begin(cursor), self._order.samples
+        padded = self._last is not None and begun.position + self._share.batch > samples
+        return Span(begun.data_pass * samples + begun.position, self._share.batch, padded)
 
     def indices(self, cursor: Cursor) -> Iterator[list[int]]:
         """Yields the indices of each batch's share from `cursor` on, without end."""

@@ -22,6 +22,7 @@ from trainhouse.workers.data.device_copies import CudaSideStream, DeviceCopies
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.order import Blocks, BlockShuffled, Mixed, OfDataset, Order, Sequential, ShardShuffled, Shuffled
 from trainhouse.workers.data.sharded_dataset import KEY, BadSample, ShardedDataset
+from trainhouse.workers.data.step_reads import StepRuns
 
 Wait = Callable[[], contextlib.AbstractContextManager[None]]
 Function = Callable[[Any], Any]
@@ -121,6 +122,8 @@ class Loader:
         self.weight, self.bad = 1.0, 0
         self.bad_of_gang = self.bad_here = 0
         self.reports: BadSampleReports | None = None
+        self.reads: StepRuns | None = None
+        """Receiver of the positions that each batch used, of all ranks together."""
         self._last_bad = ""
         self._samples, self._accepted_bad, self._job_id = len(dataset), reading.accepted_bad, reading.job_id
         self._most_bad = max(1.0, reading.max_bad * self._samples) if reading.max_bad else 0.0
@@ -165,6 +168,8 @@ class Loader:
                     "raise another error"
                 ) from error
             raise
+        if self.reads is not None:
+            self.reads.used(self._batches.span(self._cursor))
         self._cursor = self._batches.after(self._cursor)
         return batch
 
@@ -221,6 +226,11 @@ class Loader:
         self._generator.manual_seed(int.from_bytes(hashlib.sha256(json.dumps(at).encode()).digest()[:7]))
         self._sampler.cursor = self._cursor
         return iter(self._torch)
+
+    @property
+    def order(self) -> Order:
+        """The order that its positions count in."""
+        return self._order
 
     @property
     def data_pass(self) -> int | None:

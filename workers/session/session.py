@@ -170,7 +170,9 @@ class Session:
         if self._boundary.tracked:
             raise InvalidUseError("track was called before; name everything in one call")
         own = self._essentials.scaler
-        self._boundary.track(Tracked(model, optimizer, schedule, loader, scaler or (own if own.is_enabled() else None), ema, extra or {}))
+        scaler = scaler or (own if own.is_enabled() else None)
+        reads = self._boundary.reads if self._context.job_id is not None else None
+        self._boundary.track(Tracked(model, optimizer, schedule, loader, scaler, ema, extra or {}, reads))
         self._essentials.track(self._boundary.tracked.models)
         self._step = self._saver.restore(self._boundary.tracked)
         return self._step
@@ -323,6 +325,7 @@ class Session:
         reading = Reading(workers, decode, collate, self.device.type == "cuda", share_bad, job.accepted_bad, job.job_id or "")
         made = make_loader(dataset, share, self.seed if seed is None else seed, shuffle, last, reading, self.data_wait)
         made.reports = self._boundary.bad_samples
+        self._boundary.reads.watch(made, dataset)
         return made
 
     def _published(self, split: str) -> ShardedDataset:
@@ -427,6 +430,7 @@ class Session:
         self._saver.close(self._boundary.last_wait_s)
         quiet = all([self._own_log.stop(), self._pulse.stop()])
         self._boundary.left()
+        self._boundary.reads.close()
         self._boundary.report()
         stored = self._boundary.trace.close(self._boundary.last_wait_s)
         if quiet and stored:  # otherwise a thread may still write, and the end of the process closes the file

@@ -232,6 +232,13 @@ def test_ranks_with_different_parts_are_refused() -> None:
         check({"randomness": state}, {"randomness": state, "loader": {"scope": "gang"}}, 2)
 
 
+def test_a_state_that_rank_0_alone_has_goes_to_the_new_rank_0() -> None:
+    first, other = {"data_reads": {"scope": "first", "cuts": [3]}}, {"data_reads": {"scope": "first"}}
+    check(other, first, 2)
+    for mine in (first, other, None):
+        assert carried(first, mine, 1, 0, 3) == first
+
+
 def test_equal_places_may_hold_arrays_and_tensors() -> None:
     def place(last: int) -> dict[str, Any]:
         return {"loader": {"scope": "gang", "order": torch.arange(3), "more": [np.eye(2), (1, last)]}}

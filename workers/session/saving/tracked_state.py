@@ -47,6 +47,8 @@ class Tracked:
     scaler: Stateful | None = None
     ema: Modules | None = None
     extra: Mapping[str, Stateful] = field(default_factory=dict)
+    reads: Stateful | None = None
+    """What the steps have read; of the session itself, and no part of the program's."""
 
     def __post_init__(self) -> None:
         parts = [(f"{name}=...", part) for name in _NAMES for part in _several(getattr(self, name))]
@@ -94,6 +96,8 @@ class Tracked:
         state: dict[str, Any] = {"randomness": rng.capture()}
         if self.loader is not None:
             state["loader"] = self.loader.state_dict()
+        if self.reads is not None:
+            state["data_reads"] = self.reads.state_dict()
         return state
 
     def put_back_own(self, state: dict[str, Any]) -> None:
@@ -102,6 +106,8 @@ class Tracked:
             return
         if self.loader is not None:
             self.loader.load_state_dict(state["loader"])
+        if self.reads is not None and "data_reads" in state:
+            self.reads.load_state_dict(state["data_reads"])
         rng.restore(state["randomness"])
 
     def _optimizer_state(self) -> Stateful:

@@ -34,6 +34,7 @@ from trainhouse.workers.session.step_schedule import Wishes
 from trainhouse.workers.session.steps import divergence
 from trainhouse.workers.session.steps.agent_requests import RequestFile
 from trainhouse.workers.session.steps.bad_samples import BadSamples
+from trainhouse.workers.session.steps.data_reads import DataReads
 from trainhouse.workers.session.steps.progress import Progress
 from trainhouse.workers.session.steps.untracked import Untracked
 from trainhouse.workers.session.steps.worktime import WorkTime
@@ -85,6 +86,7 @@ class Boundary:
         self.untracked = Untracked(context.policy, self._report_untracked if reports else None)
         self._at_step = 0
         self.bad_samples = BadSamples(context, gang, sink, lambda: self._at_step)
+        self.reads = DataReads(context, sink)
         self._counts_bad = context.job_id is not None and context.data is not None and context.data.dataset is not None
         self._too_much: Excess | None = None
         self._survival = Survival(context.rank, context.rank_folders, saver.save_for_all, saver.elsewhere)
@@ -93,6 +95,7 @@ class Boundary:
         """Sets the state that is saved from now on."""
         self.tracked = tracked
         self.bad_samples.track((tracked.loader, *tracked.extra.values()))
+        self.reads.track((tracked.loader, *tracked.extra.values()))
         if tracked:
             self.untracked.tracks()
         self.work.watch(tracked.models[0] if tracked.models else None)
@@ -147,6 +150,7 @@ class Boundary:
         self._saved_step = step if step else None
         self._stepping = True
         self._next_agreement = step + 1
+        self.reads.begin(step)
         self._keep_own(step, now)
         self._progress.begin(step, total, now, _now_ms())
         self.figures.begin(step, now, amounts or Amounts())
@@ -156,6 +160,7 @@ class Boundary:
         """Another step is finished: `step` of them now. Raises Stopped when this rank is to leave."""
         self._at_step = step
         self._end_step(step)
+        self.reads.passed(step)
         self._keep_own(step, time.monotonic())
         if self._terminated:
             self._leave(SIGTERM_EXIT)
@@ -223,6 +228,7 @@ class Boundary:
         self._settle()
         if (self._watch is not None or self._counts_bad) and step != self._agreed_at:
             self._heed(self._gang.agree(self._known()), step)
+        self.reads.saving(step)
         with self._saving():
             began = time.monotonic()
             staged = self._saver.save(self.tracked, step, self._progress.measured(), score)
