@@ -84,6 +84,7 @@ from trainhouse.events.model.node import (
 )
 from trainhouse.events.model.node_audit import NodeAccess
 from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied, OperationRequest, ProfileRanks
+from trainhouse.events.model.output import OutputAnswered, OutputsSealed
 from trainhouse.events.model.policy import SchedulingPolicy
 from trainhouse.events.model.pool import (
     ChangeRefused,
@@ -271,6 +272,8 @@ __all__ = [
     "event_class",
     "event_classes",
     "BadShardFound",
+    "OutputAnswered",
+    "OutputsSealed",
     "QuarantineShard",
     "ReleaseShard",
     "ShardEvidence",

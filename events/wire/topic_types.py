@@ -95,6 +95,7 @@ from trainhouse.events.model.node import (
 )
 from trainhouse.events.model.node_audit import NodeAccess
 from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied, ProfileRanks
+from trainhouse.events.model.output import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
 from trainhouse.events.model.pool import (
     ChangeRefused,
     ClaimDropped,
@@ -196,6 +197,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         LossDiverged,
         BadShardFound,
         TooManyBadSamples,
+        OutputsSealed,
+        OutputAnswered,
         NodeNoticed,
         NodeProbed,
         GangHung,
@@ -222,6 +225,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         *_SECRETS,
         *_DATASETS,
         DatasetNoted,
+        OutputAnswered,
         JobRejected,
         LevelRaised,
     ),
@@ -244,6 +248,9 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         CheckpointNoted,
         EvidenceFound,
         BadShardNoted,
+        OutputsNoted,
+        OutputsRequested,
+        OutputAnswered,
         NodeJoined,
         NodeKeyed,
         NodeGivenUp,

@@ -31,6 +31,7 @@ from trainhouse.events import (
     JobSpec,
     JobSubmitted,
     MovePool,
+    OutputAnswered,
     PoolCreated,
     ProjectApplied,
     PublishDataset,
@@ -42,6 +43,7 @@ from trainhouse.events import (
     ShardQuarantined,
     ShardReleased,
 )
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.resume_ref import parse_resume_from
 from trainhouse.events.model.routing import (
@@ -69,6 +71,7 @@ from trainhouse.scheduler.core.intake.datasets import (
     released_by,
     resolved,
     why_not_deprecated,
+    why_not_outputs,
     why_not_published,
     why_not_quarantined,
     why_not_released,
@@ -140,8 +143,16 @@ DATASETS_SINCE: Final = 10
 QUARANTINES_SINCE: Final = 11
 # Fields of a spec's checkpoint policy with the level from which a spec may name them: programs of before read no such spec.
 CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_memory": 9}
-# The same of a spec's own fields.
-SPEC_FIELDS_SINCE: Final = {"parallelism": 8, "training": 9, "data.dataset": DATASETS_SINCE, "data.max_bad": QUARANTINES_SINCE}
+# The level from which jobs have outputs, and their schedulers get intake's answers.
+OUTPUTS_SINCE: Final = 13
+# Fields of a spec with the level from which it may name them.
+SPEC_FIELDS_SINCE: Final = {
+    "parallelism": 8,
+    "training": 9,
+    "data.dataset": DATASETS_SINCE,
+    "data.max_bad": QUARANTINES_SINCE,
+    "outputs": OUTPUTS_SINCE,
+}
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
@@ -156,7 +167,7 @@ class DirectoryMachine(Leveled):
 
     name = "directory"
     decide_version = 9
-    fold_version = 11
+    fold_version = 13
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {
@@ -167,6 +178,7 @@ class DirectoryMachine(Leveled):
         DatasetNoted.event_type: DATASETS_SINCE,
         ShardQuarantined.event_type: QUARANTINES_SINCE,
         ShardReleased.event_type: QUARANTINES_SINCE,
+        OutputAnswered.event_type: OUTPUTS_SINCE,
     }
     passing: tuple[type[Event], ...] = ()
 
@@ -373,7 +385,7 @@ class _Turn:
         later = [name for name, since in CHECKPOINT_FIELDS_SINCE.items() if self.level < since]
         written = spec.checkpoint.model_dump() if later else {}  # without what is as it was before
         too_new = [f"checkpoint.{name}" for name in later if name in written]
-        too_new += [name for name, since in SPEC_FIELDS_SINCE.items() if self.level < since and _field(spec, name) is not None]
+        too_new += [name for name, since in SPEC_FIELDS_SINCE.items() if self.level < since and not is_absent(_field(spec, name))]
         if too_new:
             return (
                 f"spec.{too_new[0]}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
@@ -394,7 +406,7 @@ class _Turn:
             if project is not None and not (state.pool_of(source) and state.belongs(source, project)):
                 return f"resume_from: project {project} has no job {source}"
         rule = rule_of(state.projects, spec.project)
-        return why_not_usable(state.datasets, spec) or why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
+        return why_not_usable(state.datasets, spec) or why_not_outputs(state.datasets, spec) or why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
 
     def too_many(self, rule: ProjectApplied | None) -> str:
         """Returns the reason for which a project may submit no more just now; empty if it may."""
@@ -545,14 +557,38 @@ class _Turn:
             else:
                 self.emit(deprecated_by(event, facts.deprecated or event.reason, self.now_ms, resent=facts.deprecated is not None))
         elif refused := why_not_published(datasets, event):
-            self.reject(envelope.id, None, refused)
+            if self.is_output(envelope, event):
+                self.answer(event, refused)
+            else:
+                self.reject(envelope.id, None, refused)
         else:
             untagged = why_not_tagged(datasets, event)
             semver = None if untagged else event.semver
             known, resent = datasets.get(event.version.dataset, event.version.sha256), not datasets.is_news(event.version, semver)
-            self.emit(published_by(event, semver, self.now_ms, known, resent))
+            is_output = self.is_output(envelope, event)
+            self.emit(published_by(event, semver, self.now_ms, known, resent, event.job_id if is_output else None))
+            if is_output:
+                self.answer(event, "")
             if untagged:
                 self.reject(envelope.id, None, untagged)
+
+    def is_output(self, envelope: Envelope, event: PublishDataset) -> bool:
+        """Whether a job's scheduler asks. What came by a project's own topic is not the scheduler's, whatever it names."""
+        return event.job_id is not None and event.pool in self.state.pools and envelope.project is None and self.level >= OUTPUTS_SINCE
+
+    def answer(self, event: PublishDataset, refusal: str) -> None:
+        """Answers a job's scheduler about an output."""
+        assert event.job_id is not None and event.pool is not None
+        self.emit(
+            OutputAnswered(
+                job_id=event.job_id,
+                pool=event.pool,
+                partition=self.state.pools[event.pool],
+                dataset=event.version.dataset,
+                sha256=event.version.sha256,
+                refusal=refusal,
+            )
+        )
 
     def require_level(self, event: Event) -> None:
         """Raises UnexpectedInput below the level that an event of another partition needs."""

@@ -14,6 +14,7 @@ from trainhouse.events import (
     JobRejected,
     JobState,
     JobStatus,
+    OutputAnswered,
     PoolCreated,
     ProjectApplied,
     ShardQuarantined,
@@ -51,6 +52,9 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
                 yield from _of_dataset(d, f"shard:{d.dataset}:{d.sha256}:{d.shard}:quarantined:{d.number}")
             case ShardReleased():
                 yield from _of_dataset(d, f"shard:{d.dataset}:{d.sha256}:{d.shard}:released:{d.number}")
+            case OutputAnswered():
+                event_id = f"{d.job_id}:output:{d.dataset}:{d.sha256}:answered"
+                yield Effect(topics.CONTROL, str(d.partition), d, event_id, d.partition, d.pool)
             case LimitsForwarded():
                 event_id = f"limits:{_in_id(d.limited.project)}:{d.limited.version}"
                 for partition in range(d.first_partition, d.control_partitions):
