@@ -58,6 +58,7 @@ class Tenant:
     project: str
     resume_from: str | None
     dataset: DatasetLease | None = None
+    outputs: frozenset[str] = frozenset()
     lease: Lease | None = None
     shared: dict[str, frozenset[str]] = field(default_factory=dict)
     first_epochs: dict[str, int] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Tenant:
         spec = allocation.spec
         named = spec.data is not None and spec.data.dataset is not None and spec.data.content_sha256
         dataset = DatasetLease(spec.project, named) if named else None
-        return cls(str(allocation.job_id), int(allocation.epoch), spec.project, spec.resume_from, dataset)
+        return cls(str(allocation.job_id), int(allocation.epoch), spec.project, spec.resume_from, dataset, frozenset(spec.outputs))
 
 
 class LeaseDesk:
@@ -98,7 +99,7 @@ class LeaseDesk:
                 if tenant.lease is None:
                     first = owned(self._objects, tenant.job_id, tenant.project, tenant.epoch)
                     tenant.first_epochs[tenant.job_id] = first.first_epoch
-                    tenant.lease = Lease(tenant.job_id, tenant.epoch, dataset=tenant.dataset)
+                    tenant.lease = Lease(tenant.job_id, tenant.epoch, dataset=tenant.dataset, outputs=tenant.outputs)
             except Exception as error:
                 return [_failed(error)] * len(asks)
             answers: list[LeaseReply] = []
