@@ -45,6 +45,7 @@ class Typed:
     hyperparameters: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     data: str | None = None
+    outputs: tuple[str, ...] = ()
     every_steps: int | None = None
     keep_last: int | None = None
     max_run_time: str | None = None
@@ -76,6 +77,8 @@ def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dic
         _part(fields, "parallelism").update(sweep.parse_values(typed.parallelism.split(","), "--parallelism"))
     if typed.data:
         fields["data"] = parse_data(typed.data)
+    if typed.outputs:
+        fields["outputs"] = list(typed.outputs)
     if typed.env:
         _part(fields, "env").update(dict(sweep.parse_pair(e, "--env") for e in typed.env))
     if typed.labels:
