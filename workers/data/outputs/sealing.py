@@ -6,11 +6,12 @@ Never: reads a record of another attempt's ranks, or of another job.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import orjson
 from pydantic import ValidationError
 
+from trainhouse.checkpointing.chain.chunks import GRACE_S
 from trainhouse.checkpointing.errors import ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import DataShard, DatasetVersion, version_of
@@ -58,8 +59,11 @@ def seal(objects: ObjectStore, job_id: str, project: str, output: str, epoch: in
     return version_of(manifest, output, project)
 
 
-def staged_jobs(objects: ObjectStore, grace_s: float) -> dict[str, list[str]]:
-    """Keys of what jobs staged, by job, of those whose newest is older than `grace_s`. Blocks long."""
+def sweep_staged(objects: ObjectStore, is_over: Callable[[str], bool], grace_s: float = GRACE_S) -> int:
+    """Removes what jobs staged, published or not, of those that are over and whose newest object there is older than `grace_s`.
+
+    Returns how many objects. `is_over` is asked for each such job. Blocks long.
+    """
     keys, young = dict[str, list[str]](), set[str]()
     for stat in objects.list("jobs/"):
         parts = stat.key.split("/")
@@ -67,7 +71,10 @@ def staged_jobs(objects: ObjectStore, grace_s: float) -> dict[str, list[str]]:
             keys.setdefault(parts[1], []).append(stat.key)
             if stat.age_s <= grace_s:
                 young.add(parts[1])
-    return {job_id: found for job_id, found in keys.items() if job_id not in young}
+    old = [key for job_id, found in keys.items() if job_id not in young and is_over(job_id) for key in found]
+    for key in old:
+        objects.delete(key)
+    return len(old)
 
 
 def _records(objects: ObjectStore, prefix: str) -> list[tuple[str, Piece]]:

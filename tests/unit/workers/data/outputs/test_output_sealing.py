@@ -19,7 +19,7 @@ from trainhouse.events.model.output_names import rank_piece_key, staged_shard_ke
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.output import FolderOutputStore, JobOutputStore, Output
 from trainhouse.workers.data.outputs.pieces import Piece
-from trainhouse.workers.data.outputs.sealing import seal, staged_jobs
+from trainhouse.workers.data.outputs.sealing import seal, sweep_staged
 from trainhouse.workers.data.published_data import open_folder, open_split
 from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.data.stored_versions import problems_of, read_manifest, shards_of
@@ -177,13 +177,16 @@ def test_outside_of_a_job_shards_are_in_a_folder(tmp_path: Path) -> None:
     assert sorted(found[n]["txt"] for n in range(len(found))) == [b"x", b"y"]
 
 
-def test_what_jobs_staged_is_listed_when_all_of_it_is_old() -> None:
+def test_what_a_job_staged_is_swept_once_it_is_over_and_all_of_it_is_old() -> None:
     now = [1_000.0]
     store = MemoryObjectStore(clock=lambda: now[0])
     with output(store) as out:
         out.add({"txt": "x"})
+    version = sealed(store)
     now[0] += 100
     store.put("jobs/j/commits/0000000000", b"")
-    assert not staged_jobs(store, grace_s=200)
-    found = staged_jobs(store, grace_s=50)
-    assert list(found) == ["j"] and all("/outputs/" in key for key in found["j"]) and len(found["j"]) == 3
+    assert sweep_staged(store, lambda _: True, grace_s=200) == 0
+    assert sweep_staged(store, lambda _: False, grace_s=50) == 0
+    assert sweep_staged(store, lambda job_id: job_id == "j", grace_s=50) == 3
+    assert [stat.key for stat in store.list("jobs/")] == ["jobs/j/commits/0000000000"]
+    assert texts(store, version) == [b"x"]  # what is published stays
