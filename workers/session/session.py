@@ -44,7 +44,7 @@ from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events import RankActivity
 from trainhouse.events.model.parallelism import Parallelism
-from trainhouse.events.model.spec import Scalar
+from trainhouse.events.model.spec import DataReference, Scalar
 from trainhouse.events.model.training import Training
 from trainhouse.workers.data.batches import Last, Share
 from trainhouse.workers.data.data_loader import Function, Loader, MapStyle, Reading, make_loader
@@ -53,6 +53,7 @@ from trainhouse.workers.data.outputs.output import FolderOutputStore, JobOutputS
 from trainhouse.workers.data.published_data import open_split
 from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.data.sharded_dataset import ShardedDataset
+from trainhouse.workers.data.shards.writer import MOST_BYTES
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.session.context import Context
@@ -339,11 +340,11 @@ class Session:
         one_node = all(folder.exists() for folder in self._context.rank_folders)
         return open_split(data.dataset, self._context.project, split, open_store(StoreSettings()), DataSettings(), whole=one_node)
 
-    def output(self, name: str) -> Output:
+    def output(self, name: str, *, shard_bytes: int = MOST_BYTES) -> Output:
         """An output of the job, which its spec names in `outputs`; each call with a name gives the same one. Any rank may write to it.
 
         When every rank has exited with code 0, what was written is one version of the dataset NAME in the job's project. Of a job that
-        fails, or is cancelled, nothing is published. The end of the session closes it. Outside of Trainhouse shards are written to
+        fails, or is cancelled, nothing is published. The end of the session closes it. `shard_bytes`: size at which shards are cut. Outside of Trainhouse shards are written to
         outputs/NAME, or to the folder that TRAINHOUSE_OUTPUTS_DIR names. Raises InvalidUseError.
         """
         known = self._outputs.get(name)
@@ -352,12 +353,13 @@ class Session:
         job = self._context
         if job.job_id is None:
             folder = Path(os.environ.get("TRAINHOUSE_OUTPUTS_DIR", "outputs")) / name
-            made = Output(FolderOutputStore(folder), self.rank)
+            made = Output(FolderOutputStore(folder), self.rank, shard_bytes)
         elif name not in job.outputs:
             listed = ", ".join(job.outputs) or "none"
             raise InvalidUseError(f"output({name!r}): the job's spec names {listed}; give outputs: [{name}] there, or --output {name}")
         else:
-            made = Output(JobOutputStore(open_store(StoreSettings()), job.job_id, name, job.epoch, self.rank), self.rank)
+            store = JobOutputStore(open_store(StoreSettings()), job.job_id, name, job.epoch, self.rank)
+            made = Output(store, self.rank, shard_bytes)
         self._outputs[name] = made
         return made
 
@@ -502,6 +504,16 @@ class Session:
             raise InvalidUseError(
                 f"there is no secret {name}: the spec names it by `secrets: [{name}]`, or submit by --secret {name}"
             ) from None
+
+    @property
+    def data(self) -> DataReference | None:
+        """The input data that the spec names."""
+        return self._context.data
+
+    @property
+    def project(self) -> str:
+        """The project that the job belongs to."""
+        return self._context.project
 
     @property
     def seed(self) -> int:
