@@ -63,6 +63,7 @@ from trainhouse.events.model.job import (
     ReviewAction,
     ReviewJob,
 )
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsSealed
 from trainhouse.events.model.node import (
     AttemptHeartbeat,
     AttemptRef,
@@ -84,7 +85,6 @@ from trainhouse.events.model.node import (
 )
 from trainhouse.events.model.node_audit import NodeAccess
 from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied, OperationRequest, ProfileRanks
-from trainhouse.events.model.output import OutputAnswered, OutputsSealed
 from trainhouse.events.model.policy import SchedulingPolicy
 from trainhouse.events.model.pool import (
     ChangeRefused,

@@ -82,6 +82,7 @@ from trainhouse.events.model.job import (
     PoolCreated,
     ReviewJob,
 )
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
 from trainhouse.events.model.node import (
     NodeHeartbeat,
     NodeKeyed,
@@ -95,7 +96,6 @@ from trainhouse.events.model.node import (
 )
 from trainhouse.events.model.node_audit import NodeAccess
 from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied, ProfileRanks
-from trainhouse.events.model.output import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
 from trainhouse.events.model.pool import (
     ChangeRefused,
     ClaimDropped,

@@ -33,7 +33,7 @@ from trainhouse.events.model.bad_shard import BadShardFound, BadShardNoted, Quar
 from trainhouse.events.model.decisions import NodeForgotten, NodeJoined
 from trainhouse.events.model.handover import FenceSent, InputRedirected, PoolFence, PoolPart, PoolTaken, RedirectedInput
 from trainhouse.events.model.ids import TRAINHOUSE
-from trainhouse.events.model.output import OutputsRequested
+from trainhouse.events.model.job_outputs import OutputsRequested
 from trainhouse.events.model.pool import StartReserved, StartUnreserved
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import encode

@@ -45,7 +45,7 @@ from trainhouse.events.model.handover import (
     PoolTaken,
     RedirectedInput,
 )
-from trainhouse.events.model.output import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
 from trainhouse.events.model.pool import CycleRan
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.events.wire.redirected import unwrapped

@@ -96,7 +96,7 @@ def _unit(label: pl.DataType, feature: pl.DataType, rule: JoinRule) -> str | Non
     """The finer unit of two times; None for two numbers. Raises InvalidDataError where they cannot be compared."""
     if label.is_integer() != feature.is_integer():
         raise InvalidDataError(
-            f"{rule.label_time} of the labels is {label} and {rule.feature_time} of the features is {feature}; convert one to the other's kind"
+            f"{rule.label_time} of the labels is {label} and {rule.feature_time} of the features is {feature}; make them of one kind"
         )
     if label.is_integer():
         if rule.max_age is not None and not isinstance(rule.max_age, int):
@@ -105,8 +105,8 @@ def _unit(label: pl.DataType, feature: pl.DataType, rule: JoinRule) -> str | Non
     zoned = [isinstance(kind, pl.Datetime) and kind.time_zone is not None for kind in (label, feature)]
     if zoned[0] != zoned[1]:
         raise InvalidDataError(
-            f"{rule.label_time} of the labels is {label} and {rule.feature_time} of the features is {feature}: one names a zone and one does "
-            "not; give both the zone that they are meant in"
+            f"{rule.label_time} of the labels is {label} and {rule.feature_time} of the features is {feature}: one names a zone, and one "
+            "does not; give both the zone that they are meant in"
         )
     if rule.max_age is not None and not isinstance(rule.max_age, timedelta):
         raise InvalidDataError("the times are dates, so that the greatest age is a duration, as 7d")

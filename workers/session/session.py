@@ -49,7 +49,7 @@ from trainhouse.events.model.training import Training
 from trainhouse.workers.data.batches import Last, Share
 from trainhouse.workers.data.data_loader import Function, Loader, MapStyle, Reading, make_loader
 from trainhouse.workers.data.order import Blocks
-from trainhouse.workers.data.outputs.output import FolderOutputStore, JobOutputStore, Output
+from trainhouse.workers.data.outputs.written_output import FolderOutputStore, JobOutputStore, Output
 from trainhouse.workers.data.published_data import open_split
 from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.data.sharded_dataset import ShardedDataset
@@ -344,8 +344,9 @@ class Session:
         """An output of the job, which its spec names in `outputs`; each call with a name gives the same one. Any rank may write to it.
 
         When every rank has exited with code 0, what was written is one version of the dataset NAME in the job's project. Of a job that
-        fails, or is cancelled, nothing is published. The end of the session closes it. `shard_bytes`: size at which shards are cut. Outside of Trainhouse shards are written to
-        outputs/NAME, or to the folder that TRAINHOUSE_OUTPUTS_DIR names. Raises InvalidUseError.
+        fails, or is cancelled, nothing is published. The end of the session closes it. `shard_bytes`: size at which shards are cut.
+        Outside of Trainhouse shards are written to outputs/NAME, or below the folder that TRAINHOUSE_OUTPUTS_DIR names. Raises
+        InvalidUseError.
         """
         known = self._outputs.get(name)
         if known is not None:

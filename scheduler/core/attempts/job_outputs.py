@@ -6,7 +6,7 @@ a succeeded job's. A report names no other dataset and no other project than the
 
 from typing import Final
 
-from trainhouse.events.model.output import OutputsRequested, OutputsSealed
+from trainhouse.events.model.job_outputs import OutputsRequested, OutputsSealed
 from trainhouse.events.model.phases import Failed, Succeeded
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job

@@ -10,9 +10,9 @@ from trainhouse.events import Epoch, GangAllocated, JobId, NodeDesiredState, Nod
 from trainhouse.events.model.decisions import DevicesFreed, Hold, NodeGivenUp, NodeJoined, TrustChanged
 from trainhouse.events.model.node import AttemptRef
 from trainhouse.events.model.phases import PartEnd, StopCause, StopKind, Stopping
-from trainhouse.scheduler.core.attempts.job_outputs import may_succeed
 from trainhouse.scheduler.core.attempts.eviction import holder_of
 from trainhouse.scheduler.core.attempts.evidence import note_launch, note_lost
+from trainhouse.scheduler.core.attempts.job_outputs import may_succeed
 from trainhouse.scheduler.core.attempts.node_trust import is_ours
 from trainhouse.scheduler.core.attempts.stopping import end_part, stop
 from trainhouse.scheduler.core.handlers import self_tests

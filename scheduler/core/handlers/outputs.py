@@ -3,7 +3,7 @@
 Holds: of an attempt the first report counts; an answer counts once, and only for an output that was asked for.
 """
 
-from trainhouse.events.model.output import OutputAnswered, OutputsNoted, OutputsSealed
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsSealed
 from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE, checked, is_decided
 from trainhouse.scheduler.core.attempts.stopping import settle
 from trainhouse.scheduler.core.handlers.reports import current

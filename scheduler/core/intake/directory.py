@@ -406,7 +406,12 @@ class _Turn:
             if project is not None and not (state.pool_of(source) and state.belongs(source, project)):
                 return f"resume_from: project {project} has no job {source}"
         rule = rule_of(state.projects, spec.project)
-        return why_not_usable(state.datasets, spec) or why_not_outputs(state.datasets, spec) or why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
+        return (
+            why_not_usable(state.datasets, spec)
+            or why_not_outputs(state.datasets, spec)
+            or why_not_in(rule, spec, event.asked_as)
+            or self.too_many(rule)
+        )
 
     def too_many(self, rule: ProjectApplied | None) -> str:
         """Returns the reason for which a project may submit no more just now; empty if it may."""

@@ -28,7 +28,7 @@ from trainhouse.events.model.decisions import (
     TokenSeen,
 )
 from trainhouse.events.model.evidence import MAX_DEGRADED, MAX_ENDS, MAX_PAST, JobFailure
-from trainhouse.events.model.output import OutputAnswered, OutputsNoted, OutputsRequested
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsRequested
 from trainhouse.events.model.phases import (
     Allotment,
     Cancelled,

@@ -26,8 +26,8 @@ from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.decisions import Hold
 from trainhouse.events.model.evidence import JobFailure, Trust
 from trainhouse.events.model.ids import TRAINHOUSE
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsSealed
 from trainhouse.events.model.node import AttemptRef, NodeIsolation
-from trainhouse.events.model.output import OutputAnswered, OutputsSealed
 from trainhouse.events.model.phases import Allotment, Pending, Phase, Progress, Tally
 
 

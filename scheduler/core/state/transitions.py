@@ -61,7 +61,11 @@ TRANSITIONS: Final[tuple[tuple[JobState, JobState, str], ...]] = (
     (_S.CHECKPOINTING, _S.PREEMPTED, "saved, or out of time for it; the release was to make way"),
     (_S.CHECKPOINTING, _S.NEEDS_REVIEW, "saved, or out of time for it; the release was for a review"),
     (_S.CHECKPOINTING, _S.SUCCEEDED, _EXITED),
-    (_S.CHECKPOINTING, _S.FAILED, "saved, or out of time for it; the release was for the limit of run time; or an output cannot be published"),
+    (
+        _S.CHECKPOINTING,
+        _S.FAILED,
+        "saved, or out of time for it; the release was for the limit of run time; or an output cannot be published",
+    ),
     (_S.CHECKPOINTING, _S.CANCELLED, _CANCEL),
     (_S.PREEMPTED, _S.PENDING, "queued again, with attempt + 1"),
     (_S.PREEMPTED, _S.NEEDS_REVIEW, "sent to review while it made way"),

@@ -45,7 +45,8 @@ def test_options_are_taken(files: tuple[Path, Path], tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("more", "why"), [({"label_time": "at"}, "the labels have no column at"), ({"max_age": "5"}, "a duration"), ({"max_age": "x"}, "length")]
+    ("more", "why"),
+    [({"label_time": "at"}, "the labels have no column at"), ({"max_age": "5"}, "a duration"), ({"max_age": "x"}, "length")],
 )
 def test_what_cannot_be_joined_is_refused(files: tuple[Path, Path], tmp_path: Path, more: dict[str, object], why: str) -> None:
     with pytest.raises((CliError, typer.Exit), match=why):

@@ -48,10 +48,10 @@ def join(
     if out.suffix not in _READ:
         raise CliError(f"{out}: name a file that ends in {', '.join(_READ)}", Exit.USAGE)
     try:
-        tables = [_read(labels), _read(features)]
+        left, right = _read(labels), _read(features)
         rule = JoinRule(tuple(by or ()), label_time, feature_time, strictly, _age(max_age), time_as)
         with explained():
-            found = joined(*tables, rule)
+            found = joined(left, right, rule)
         _write(found, out)
     except (OSError, polars.exceptions.PolarsError) as error:
         raise CliError(f"{labels}, {features}, {out}: {error}", Exit.USAGE) from error

@@ -110,4 +110,6 @@ class UploadOwnStates:
     key: AttemptKey
 
 
-Action = Launch | Terminate | KillTree | TakeStacks | Report | AskCheckpoint | Sweep | Drain | Seal | Finish | Register | Probe | UploadOwnStates
+Action = (
+    Launch | Terminate | KillTree | TakeStacks | Report | AskCheckpoint | Sweep | Drain | Seal | Finish | Register | Probe | UploadOwnStates
+)

@@ -6,7 +6,18 @@ Holds: lives within one call of `step`; nothing outside sees it.
 from dataclasses import replace
 
 from trainhouse.events import AttemptStarted, AttemptStopped, GangAllocated, GangReleased, LaunchFailed, OutputsSealed, RankExited
-from trainhouse.workers.agent.core.actions import Action, Drain, KillTree, Launch, Report, Seal, Sweep, TakeStacks, Terminate, UploadOwnStates
+from trainhouse.workers.agent.core.actions import (
+    Action,
+    Drain,
+    KillTree,
+    Launch,
+    Report,
+    Seal,
+    Sweep,
+    TakeStacks,
+    Terminate,
+    UploadOwnStates,
+)
 from trainhouse.workers.agent.core.agent_state import (
     AgentState,
     AttemptKey,
@@ -127,7 +138,7 @@ class Turn:
         self.do(Drain(attempt.key))
 
     def close(self, attempt: LocalAttempt) -> None:
-        """What the ranks wrote is shipped: the outputs are sealed, where they may be, and then the attempt's last word is said."""
+        """Seals the outputs of a drained attempt, where they may be; else reports it stopped."""
         if attempt.seals:
             self.put(attempt, Sealing())
             self.do(Seal(attempt.key))

@@ -54,7 +54,7 @@ class OutputSealer:
             del self._attempts[key]
 
     def look(self, now_ms: int) -> Iterator[Sealed]:
-        """What is done by now."""
+        """Yields the attempts that are done by now."""
         for key, sealing in list(self._attempts.items()):
             if sealing.working is not None and sealing.working.done():
                 done, sealing.working = sealing.working.result(), None
@@ -70,7 +70,7 @@ class OutputSealer:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _try(self, key: AttemptKey, allocation: GangAllocated) -> Sealed | None:
-        """What is done; None where it is to be tried again."""
+        """Does this node's part; returns None where it is to be tried again."""
         try:
             self._store = objects = self._store or self._make_store()
             note_ended(objects, key.job_id, key.epoch, self._node_id)

@@ -151,5 +151,5 @@ def _content(key: str, extension: str, value: Any) -> bytes:
         return canonical(value)
     except (TypeError, orjson.JSONEncodeError) as error:
         raise InvalidDataError(
-            f"sample {key!r}, field {extension!r}: {type(value).__name__} is no bytes, no text, and nothing that JSON has ({error}); encode it"
+            f"sample {key!r}, field {extension!r}: {type(value).__name__} is no bytes, no text, nor what JSON has ({error}); encode it"
         ) from error

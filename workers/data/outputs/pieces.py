@@ -70,7 +70,7 @@ def manifest_of(job_id: str, output: str, named: Mapping[str, Piece], of_ranks: 
     unfinished = sorted(rank for rank, piece in of_ranks.items() if not piece.closed)
     if unfinished:
         raise InvalidDataError(
-            f"rank {unfinished[0]} exited with code 0 and had not closed output {output}: let its session end, or call close() of the output"
+            f"rank {unfinished[0]} exited with code 0 and had not closed output {output}: let its session end, or call its close()"
         )
     pieces = [named[name] for name in sorted(named)] + [of_ranks[rank] for rank in sorted(of_ranks)]
     splits = dict[str, DataSplit]()

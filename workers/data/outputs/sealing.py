@@ -1,7 +1,7 @@
 """Sealing of an attempt's outputs: shards and manifests go from the job's own prefix to where the project's datasets are.
 
-Holds: every object that is copied has the contents that its name says; a manifest is written when all that it names is there. Done twice, or
-broken off and begun anew, the same pieces give the same objects. What is written is no version until intake publishes it.
+Holds: every object that is copied has the contents that its name says; a manifest is written when all that it names is there. Done twice,
+or broken off and begun anew, the same pieces give the same objects. What is written is no version until intake publishes it.
 Never: reads a record of another attempt's ranks, or of another job.
 """
 
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from trainhouse.checkpointing.chain.chunks import GRACE_S
 from trainhouse.checkpointing.errors import ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model.dataset import DataShard, DatasetVersion, version_of
+from trainhouse.events.model.dataset import DatasetVersion, DataShard, version_of
 from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
 from trainhouse.events.model.output_names import (
     ENDED,
@@ -51,7 +51,9 @@ def seal(objects: ObjectStore, job_id: str, project: str, output: str, epoch: in
         key.removeprefix(pieces_prefix(job_id, output)).removesuffix(".json"): piece
         for key, piece in _records(objects, pieces_prefix(job_id, output))
     }
-    of_ranks = {int(key[-len("000000.json") : -len(".json")]): piece for key, piece in _records(objects, rank_pieces_prefix(job_id, output, epoch))}
+    of_ranks = {
+        int(key[-len("000000.json") : -len(".json")]): piece for key, piece in _records(objects, rank_pieces_prefix(job_id, output, epoch))
+    }
     manifest = manifest_of(job_id, output, named, of_ranks)
     for shard in {shard.sha256: shard for _, shard in shards_of(manifest)}.values():
         _copy(objects, job_id, project, output, shard)
@@ -81,7 +83,9 @@ def _records(objects: ObjectStore, prefix: str) -> list[tuple[str, Piece]]:
     found = []
     for stat in objects.list(prefix):
         if stat.size_bytes > MOST_RECORD_BYTES:
-            raise InvalidDataError(f"{objects.uri(stat.key)} has {stat.size_bytes} bytes, more than {MOST_RECORD_BYTES}; write larger shards")
+            raise InvalidDataError(
+                f"{objects.uri(stat.key)} has {stat.size_bytes} bytes, more than {MOST_RECORD_BYTES}; write larger shards"
+            )
         try:
             found.append((stat.key, Piece.model_validate(orjson.loads(objects.get(stat.key)))))
         except (ValidationError, orjson.JSONDecodeError) as error:
@@ -110,5 +114,3 @@ def _copy(objects: ObjectStore, job_id: str, project: str, output: str, shard: D
 def _put_once(objects: ObjectStore, key: str, body: bytes) -> None:
     if objects.stat(key) is None:
         objects.put(key, body)
-
-

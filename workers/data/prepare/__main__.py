@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from trainhouse.workers.data.prepare.job import main
+from trainhouse.workers.data.prepare.preparation_job import main
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))

@@ -106,7 +106,9 @@ class Preparation(Model):
     )
     split: SplitStep | None = Field(None, description="new splits; default: those of the source stay")
     normalise: tuple[FieldName, ...] = Field(
-        (), max_length=MOST_COLUMNS, description="columns of numbers that get mean 0 and standard deviation 1, by those of the split train alone"
+        (),
+        max_length=MOST_COLUMNS,
+        description="columns of numbers that get mean 0 and standard deviation 1, by those of the split train alone",
     )
     tokenise: TokeniseStep | None = None
     shuffle: int | None = Field(None, ge=0, lt=2**63, description="seed of the order of rows within what is made of one shard")

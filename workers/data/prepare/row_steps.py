@@ -1,7 +1,7 @@
 """Steps over one row, and the moments of columns. Pure.
 
-Holds: what becomes of a row follows from the row and the preparation alone; moments are exact, so that they are equal in whatever order rows
-come and however they are shared out.
+Holds: what becomes of a row follows from the row and the preparation alone; moments are exact, so that they are equal in whatever order
+rows come and however they are shared out.
 """
 
 import hashlib
@@ -148,7 +148,7 @@ class ColumnMoments:
                 self.of.setdefault(column, Moments()).add(_number(value, column, where))
 
     def merged(self, other: "ColumnMoments") -> "ColumnMoments":
-        """Those of the rows of both."""
+        """The moments of the rows of both."""
         found = dict(self.of)
         for column, moments in other.of.items():
             found[column] = found[column].merged(moments) if column in found else moments

@@ -27,7 +27,7 @@ BATCH = 256
 class Encoder(Protocol):
     """Part of a tokenizer that is needed: that of Hugging Face's."""
 
-    def encode_batch(self, input: list[str]) -> Sequence[Any]: ...  # noqa: A002
+    def encode_batch(self, input: list[str]) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True)

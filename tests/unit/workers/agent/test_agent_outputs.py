@@ -13,7 +13,7 @@ from trainhouse.events import AttemptStopped, GangAllocated, NodePlacement, Outp
 from trainhouse.events.model.dataset_names import manifest_key
 from trainhouse.workers.agent.core import AttemptKey, Drained, Seal, Sealed, Swept
 from trainhouse.workers.agent.ship.output_sealer import RETRY_MS, OutputSealer
-from trainhouse.workers.data.outputs.output import JobOutputStore, Output
+from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
 
 KEY = AttemptKey("j", 0)
 
@@ -22,9 +22,7 @@ def with_outputs(*names: str, nodes: int = 1) -> GangAllocated:
     spec = SPEC.model_copy(update={"outputs": names})
     parts = [*gang().placements]
     for number in range(1, nodes):
-        parts.append(
-            NodePlacement(node_id=f"n{number + 1}", boot_id="b", address="127.0.0.1", first_rank=2 * number, devices=("d8", "d9"))
-        )
+        parts.append(NodePlacement(node_id=f"n{number + 1}", boot_id="b", address="127.0.0.1", first_rank=2 * number, devices=("d8", "d9")))
     return gang().model_copy(update={"spec": spec, "placements": tuple(parts)})
 
 

@@ -25,7 +25,10 @@ def reference(label: tuple[str | None, int], features: list[tuple[str | None, in
     known = [
         (at, row)
         for row, (user, at) in enumerate(features)
-        if user is not None and user == label[0] and (at < label[1] if strictly else at <= label[1]) and (age is None or label[1] - at <= age)
+        if user is not None
+        and user == label[0]
+        and (at < label[1] if strictly else at <= label[1])
+        and (age is None or label[1] - at <= age)
     ]
     return max(known)[1] if known else None
 
@@ -44,7 +47,9 @@ def test_numbers_are_joined_as_the_reference_does(
     assert all(known is None or known <= at for known, at in found.select("feature_time", "at").rows())
 
 
-@given(labels=st.lists(TICKS, max_size=8), features=st.lists(TICKS, max_size=8), units=st.tuples(*[st.sampled_from(["ms", "us", "ns"])] * 2))
+@given(
+    labels=st.lists(TICKS, max_size=8), features=st.lists(TICKS, max_size=8), units=st.tuples(*[st.sampled_from(["ms", "us", "ns"])] * 2)
+)
 @settings(max_examples=examples(200), deadline=None)
 def test_times_of_two_units_are_never_rounded_towards_each_other(labels: list[int], features: list[int], units: tuple[str, str]) -> None:
     scale = {"ms": 10**6, "us": 10**3, "ns": 1}
@@ -108,7 +113,7 @@ def test_without_an_entity_all_values_are_everybodys() -> None:
         ({"user": ["a", "a"], "at": [1, None]}, {"user": ["a"], "known": [1]}, "has no time in 1 rows \\(1\\)"),
         ({"user": ["a"], "at": [1]}, {"user": ["a"], "known": [1.5]}, "is Float64"),
         ({"user": ["a"], "at": [1]}, {"user": [1], "known": [1]}, "column user is String in the labels and Int64"),
-        ({"user": ["a"], "at": [1]}, {"user": ["a"], "known": [date(2026, 1, 1)]}, "convert one to the other's kind"),
+        ({"user": ["a"], "at": [1]}, {"user": ["a"], "known": [date(2026, 1, 1)]}, "make them of one kind"),
         ({"user": ["a"], "at": [datetime(2026, 1, 1)]}, {"user": ["a"], "known": [datetime(2026, 1, 1, tzinfo=UTC)]}, "names a zone"),
         ({"user": ["a"], "at": [1], "x": [1]}, {"user": ["a"], "known": [1], "x": [1]}, "column x would come twice"),
         ({"user": ["a"], "at": [2**63]}, {"user": ["a"], "known": [1]}, "beyond 64 bits"),

