@@ -1,7 +1,8 @@
 """An output of a job as its ranks see it: samples of this attempt, and named pieces that stay over attempts.
 
 Holds: what is added without a piece counts for this attempt alone, since the next one begins anew; a named piece is there whole or not
-at all, once, whichever attempt wrote it. Nothing is published here: the node's agent makes the version, once every rank has exited with code 0.
+at all, once, whichever attempt wrote it. Nothing is published here: the node's agent makes the version, once every rank has exited with
+code 0.
 """
 
 import mmap
