@@ -8,10 +8,10 @@ import secrets
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 
+from tests.chaos.drive import Training
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 from trainhouse.checkpointing.settings import StoreSettings
@@ -24,18 +24,6 @@ from trainhouse.events.model.output_names import pieces_prefix
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
 ROWS = 3000
-
-
-def ranks_of(file: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
-        except psutil.Error:
-            continue
-        if "trainhouse.workers.data.prepare" in command and file in command and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
 
 
 def test_a_preparation_that_is_killed_goes_on_with_what_is_missing(stack: LiveStack, tmp_path: Path) -> None:
@@ -64,8 +52,8 @@ def test_a_preparation_that_is_killed_goes_on_with_what_is_missing(stack: LiveSt
     objects = S3ObjectStore(StoreSettings.model_validate(read_toml(stack.data_dir / "trainhouse.toml")["s3"]))
     prefix = pieces_prefix(job_id, name)
     before = until(lambda: {s.key: s.modified_s for s in objects.list(prefix)} or None, "first pieces", every_s=0.02)
-    victim = until(lambda: ranks_of(file.name), "ranks", every_s=0.02)[0]
-    os.kill(victim.pid, signal.SIGKILL)
+    attempts = Path(read_toml(stack.data_dir / "trainhouse.toml")["agent"]["dir"]) / "attempts"
+    os.kill(until(Training((attempts,), job_id).rank_pids, "ranks", every_s=0.02)[0], signal.SIGKILL)
     status = until(lambda: status if (status := client.status(job_id)).state.final else None, lambda: client.status(job_id), timeout_s=400)
     assert status.state is JobState.SUCCEEDED and status.attempt == 1, status
     after = {s.key: s.modified_s for s in objects.list(prefix)}
