@@ -22,7 +22,6 @@ from trainhouse.cli.data.dataset_access import (
 from trainhouse.cli.data.drift_command import drift, record_drift
 from trainhouse.cli.data.export_command import export
 from trainhouse.cli.data.join_command import join
-from trainhouse.cli.data.prepare_command import prepare
 from trainhouse.cli.data.quarantine import register as register_quarantine
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
@@ -48,7 +47,6 @@ def register(app: typer.Typer) -> None:
     group.command("drift")(drift)
     group.command("export")(export)
     group.command("join")(join)
-    group.command("prepare")(prepare)
     group.command("verify")(verify)
     group.command("deprecate")(deprecate)
     register_quarantine(group)

@@ -60,7 +60,7 @@ def join(
 
 
 def _age(text: str | None) -> timedelta | int | None:
-    from trainhouse.cli.jobs.spec_build import parse_duration_s
+    from trainhouse.cli.shared.filters import parse_duration_s
 
     if text is None:
         return None

@@ -55,6 +55,8 @@ class Typed:
 
 def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dict[str, Any]]:
     """The fields of each job's spec: one, or one for each point of the sweep. Raises CliError."""
+    from trainhouse.cli.shared.filters import parse_duration_s
+
     fields = copy.deepcopy(base)
     for name in ("name", "project", "purpose", "team", "user", "pool", "priority", "gang", "seed", "resume_from", "preemptible"):
         value = getattr(typed, name)
@@ -120,16 +122,6 @@ def parse_data(text: str) -> dict[str, str]:
             Exit.USAGE,
         )
     return {"uri": found["uri"], "sha256": found["sha256"]}
-
-
-def parse_duration_s(text: str) -> float:
-    """`90`, `90s`, `15m`, `2h`, `3d` as seconds. Raises CliError."""
-    from trainhouse.cli.shared.filters import UNITS_S
-
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
-    if not found or float(found[1]) <= 0:
-        raise CliError(f"{text!r} is no length of time: write 90s, 15m, 2h or 3d", Exit.USAGE)
-    return float(found[1]) * UNITS_S[found[2] or "s"]
 
 
 def specs_of(fields: list[dict[str, Any]], file: SpecFile | None) -> list["JobSpec"]:

@@ -141,7 +141,7 @@ def submit(
     submitted = send(client, specs, folder, job_id, json=json)
     if wait:
         from trainhouse.cli.jobs.follow import follow_all
-        from trainhouse.cli.jobs.spec_build import parse_duration_s
+        from trainhouse.cli.shared.filters import parse_duration_s
 
         raise typer.Exit(follow_all(client, submitted, parse_duration_s(timeout) if timeout else None, json=json))
 

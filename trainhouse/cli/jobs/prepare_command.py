@@ -10,6 +10,13 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, Json
 
 
+def register(app: typer.Typer) -> None:
+    """Adds the command to the group of datasets, which is there already."""
+    group = next(group.typer_instance for group in app.registered_groups if group.name == "data")
+    assert group is not None
+    group.command("prepare")(prepare)
+
+
 def prepare(
     file: Annotated[Path, typer.Argument(help="Preparation as YAML; its folder is sent with the job.", show_default=False)],
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the job to its end; exit with its code.")] = False,
