@@ -71,6 +71,7 @@ from trainhouse.events.model.job import (
     ReviewAction,
     ReviewJob,
 )
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsSealed
 from trainhouse.events.model.node import (
     AttemptHeartbeat,
     AttemptRef,
@@ -289,6 +290,8 @@ __all__ = [
     "event_class",
     "event_classes",
     "BadShardFound",
+    "OutputAnswered",
+    "OutputsSealed",
     "QuarantineShard",
     "ReleaseShard",
     "ShardEvidence",

@@ -4,7 +4,8 @@ Holds: an attempt writes below its own job's prefix alone, and there only what a
 is of its own epoch, and the tag `best`; and artifacts of its own job under their hash, where there is none. It reads its own job, and the
 checkpoints of the job that it resumes from, with the tag `best`, if that is of the same project; there it writes one thing, under its own
 name: which of them it began from, so that retention keeps it. Of datasets it reads the version that its spec names: the manifest, and the
-shards that this names.
+shards that this names. Of outputs it writes, below its own job's prefix, those that its spec names: shards, records of its own epoch's
+ranks, and records of pieces where there is none; never what agents note there, nor where published datasets are.
 Never: allows a key that is not spelled as Trainhouse spells it: what has `..`, an empty part or a percent sign is not looked at further.
 """
 
@@ -30,6 +31,11 @@ _SHARED_CHUNK = re.compile(r"chunks/(?P<two>[0-9a-f]{2})/(?P<sha256>(?P=two)[0-9
 _OF_A_DATASET = re.compile(
     r"datasets/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/(?:manifests|shards/[0-9a-f]{2})/(?P<sha256>[0-9a-f]{64})\.(?:json|tar|idx)"
 )
+_OUTPUT = rf"jobs/{_JOB}/outputs/(?P<output>[A-Za-z0-9][A-Za-z0-9._-]{{0,127}})"
+_OUTPUT_SHARD = re.compile(rf"{_OUTPUT}/shards/[0-9a-f]{{64}}\.(?:tar|idx)")
+_OUTPUT_RANK = re.compile(rf"{_OUTPUT}/ranks/{_EPOCH}/[0-9]{{6}}\.json")
+_OUTPUT_PIECE = re.compile(rf"{_OUTPUT}/pieces/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json")
+_OUTPUT_PIECES_PREFIX = re.compile(rf"{_OUTPUT}/pieces/")
 _COMMITS_PREFIX = re.compile(rf"jobs/{_JOB}/commits/")
 _OWN_PREFIXES = re.compile(rf"jobs/{_JOB}/(?:tags/|own/|own/[0-9]{{10}}/nodes/)")
 # What the store itself gave; some stores make files of it.
@@ -101,13 +107,14 @@ class DatasetLease:
 @dataclass(frozen=True)
 class Lease:
     """Facts behind the rule. `resumes`: the job to begin from, once it is known to be of the same project. `shared_chunks`: hashes of
-    chunks from when all jobs' lay together, that checkpoints of these two jobs name."""
+    chunks from when all jobs' lay together, that checkpoints of these two jobs name. `outputs`: those that its spec names."""
 
     job_id: str
     epoch: int
     resumes: str | None = None
     shared_chunks: frozenset[str] = field(default=frozenset(), repr=False)
     dataset: DatasetLease | None = None
+    outputs: frozenset[str] = frozenset()
 
 
 def refusal(lease: Lease, ask: Ask) -> str | None:
@@ -118,16 +125,22 @@ def refusal(lease: Lease, ask: Ask) -> str | None:
     elif operation in _READS:
         own = _own(lease, _TAG, _SAVER, _NODE, _ARTIFACT, key=key) or _begun_from(lease, key)
         of_jobs = own or _of(lease, _COMMIT, _CHUNK, _BEST, key=key)
-        ok = of_jobs or shared_chunk(key) in lease.shared_chunks or _of_dataset(lease.dataset, key)
+        outputs = _of_output(lease, _OUTPUT_SHARD, _OUTPUT_RANK, _OUTPUT_PIECE, key=key)
+        ok = of_jobs or outputs or shared_chunk(key) in lease.shared_chunks or _of_dataset(lease.dataset, key)
     elif operation is Operation.LIST:
-        ok = (_of(lease, _COMMITS_PREFIX, key=key) or _own(lease, _OWN_PREFIXES, key=key)) and _start_is_below(ask)
+        own = _own(lease, _OWN_PREFIXES, key=key) or _of_output(lease, _OUTPUT_PIECES_PREFIX, key=key)
+        ok = (own or _of(lease, _COMMITS_PREFIX, key=key)) and _start_is_below(ask)
     elif operation is Operation.PUT:
         own = _own(lease, _COMMIT, _CHUNK, _BEST, key=key) or (_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)
-        ok = own or _begun_from(lease, key) or (ask.if_absent and _own(lease, _ARTIFACT, key=key))
+        own = own or _of_output(lease, _OUTPUT_SHARD, key=key)
+        own = own or (_of_output(lease, _OUTPUT_RANK, key=key) and epoch_in(key) == lease.epoch)
+        once = ask.if_absent and (_own(lease, _ARTIFACT, key=key) or _of_output(lease, _OUTPUT_PIECE, key=key))
+        ok = own or once or _begun_from(lease, key)
     elif operation is Operation.DELETE:
         ok = _own(lease, _SAVER, _NODE, key=key) and epoch_in(key) < lease.epoch
     else:
-        ok = operation in _UPLOADS and _own(lease, _CHUNK, key=key) and _upload_is_sound(ask)
+        own = _own(lease, _CHUNK, key=key) or _of_output(lease, _OUTPUT_SHARD, key=key)
+        ok = operation in _UPLOADS and own and _upload_is_sound(ask)
     return None if ok else f"{operation.value} of {key[:300]!r} is not among the rights of job {lease.job_id}, epoch {lease.epoch}"
 
 
@@ -150,7 +163,7 @@ def job_in(key: str) -> str | None:
 
 def epoch_in(key: str) -> int:
     """Of which epoch a key of what ranks have of their own is."""
-    found = _SAVER.fullmatch(key) or _NODE.fullmatch(key)
+    found = _SAVER.fullmatch(key) or _NODE.fullmatch(key) or _OUTPUT_RANK.fullmatch(key)
     return int(found["epoch"]) if found else -1
 
 
@@ -171,6 +184,12 @@ def _own(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
 def _of(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
     """Of the job, or of the one that it resumes from."""
     return any(found["job"] in (lease.job_id, lease.resumes) for found in (p.fullmatch(key) for p in patterns) if found)
+
+
+def _of_output(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
+    """Of an output of the job that its spec names."""
+    found = next((found for pattern in patterns if (found := pattern.fullmatch(key))), None)
+    return found is not None and found["job"] == lease.job_id and found["output"] in lease.outputs
 
 
 def _of_dataset(dataset: DatasetLease | None, key: str) -> bool:

@@ -1,7 +1,7 @@
 """The rights of a lease as an IAM policy, for stores that give keys which end by themselves (STS AssumeRole). Pure.
 
 Holds: nothing in it is wider than what the rule allows, but for what a policy cannot say: the operations of an attempt that is replaced end
-with its keys, and what is of another epoch of the same job may be removed.
+with its keys, and what is of another epoch of the same job may be removed, or a piece of its own output be replaced.
 """
 
 from typing import Any
@@ -16,6 +16,11 @@ def policy_of(lease: Lease, bucket: str) -> dict[str, Any]:
     read = [f"{own}/{part}/*" for part in ("commits", "chunks", "tags", "own")]
     listed = [f"{own}/{part}/*" for part in ("commits", "tags", "own")]
     written = [f"{own}/commits/*", f"{own}/chunks/*", f"{own}/tags/{BEST}", f"{own}/own/{lease.epoch:010d}/savers/*"]
+    for output in sorted(lease.outputs):
+        at = f"{own}/outputs/{output}"
+        read.append(f"{at}/*")
+        listed.append(f"{at}/pieces/*")
+        written += [f"{at}/shards/*", f"{at}/pieces/*", f"{at}/ranks/{lease.epoch:010d}/*"]
     if lease.resumes is not None and lease.resumes != lease.job_id:
         begun_from = used_by_key(lease.resumes, lease.job_id)
         written.append(begun_from)

@@ -1,6 +1,7 @@
 """Versions of datasets: the manifest, whose hash is the version's id, and the events by which versions come and are deprecated.
 
-Holds: a manifest is about contents alone (no name, person, time, path or machine), so equal inputs have equal ids everywhere. A version
+Holds: a manifest is about contents alone (no name, person, time, path or machine), so equal inputs have equal ids everywhere; that of a
+job's output names the job, not its attempt. A version
 never changes; a semver tag belongs to the version that was first published with it; a name belongs to the project that first published
 under it.
 Never: a sample's content.
@@ -17,6 +18,7 @@ from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, ByteCount, Count, CutText, InputText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.dataset_names import DatasetName, FieldName, Semver, SplitName, VersionName
+from trainhouse.events.model.ids import JobId, PoolName
 from trainhouse.events.model.spec import MOST_QUARANTINED, Label, Sha256
 
 FORMAT: Final = 1
@@ -69,10 +71,11 @@ class DataSplit(Model):
 class DataSource(Model):
     """Source of a version: its kind and the hash of its contents."""
 
-    kind: Label = Field(description="folder, jsonl, csv, parquet, webdataset or mds")
-    sha256: Sha256 = Field(description="SHA-256 over all that was read, in hexadecimal")
+    kind: Label = Field(description="folder, jsonl, csv, parquet, webdataset or mds; job: what its ranks wrote")
+    sha256: Sha256 = Field(description="SHA-256 over all that was read, in hexadecimal; of a job: over the hashes of its shards")
     bytes: ByteCount = Field(description="bytes that were read")
-    files: Count = Field(description="files that were read")
+    files: Count = Field(description="files that were read; of a job: pieces that were written")
+    job: JobId | None = Field(None, exclude_if=is_absent, description="job that wrote it as its output; absent: it was read from files")
 
 
 class Manifest(Model):
@@ -195,6 +198,10 @@ class PublishDataset(Event, type="trainhouse.dataset.publish.v1", public_input=T
     semver: Semver | None = Field(None, description="tag that names it beside its hash; absent: none")
     user: str = Field("unknown", max_length=128)
     admission_partitions: int = Field(1, ge=1, le=1024, description="partitions of admission; filled in by intake")
+    job_id: JobId | None = Field(
+        None, exclude_if=is_absent, description="job whose output it is, by the job's scheduler alone; absent: it is none"
+    )
+    pool: PoolName | None = Field(None, exclude_if=is_absent, description="pool of that job, whose scheduler gets the answer")
 
     def subject(self) -> str:
         return self.version.dataset
@@ -245,6 +252,7 @@ class DatasetVersionPublished(Event, type="trainhouse.dataset.version-published.
     quarantine: ShardsInQuarantine | None = Field(
         None, exclude_if=is_absent, description="its shards in quarantine, for partitions that missed them; absent: none ever was"
     )
+    job_id: JobId | None = Field(None, exclude_if=is_absent, description="job whose output it is; absent: it is none")
 
     def subject(self) -> str:
         return self.version.dataset

@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
-from trainhouse.events.model.dataset_names import FieldName, SplitName, VersionReference
+from trainhouse.events.model.dataset_names import DatasetName, FieldName, SplitName, VersionReference
 from trainhouse.events.model.ids import PoolName
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.secret_names import PATTERN as SECRET_PATTERN
@@ -30,6 +30,7 @@ MOST_QUARANTINED: Final = 64
 MOST_NEEDED_FIELDS: Final = 256
 DEFAULT_MAX_BAD: Final = 0.001
 """Share of the places of each pass that may stay empty, where neither the spec nor the program says one."""
+MOST_OUTPUTS: Final = 16
 FORMER_MAX_INTERVAL_S: Final = 1800.0  # the default until it became 600 s; recorded specs have it in words
 Scalar = bool | Int64 | Metric | InputText | None
 
@@ -370,6 +371,12 @@ class JobSpec(Model):
         description="values that `session.hyperparameters` reads, and that fill `{name}` in the command",
     )
     data: DataReference | None = Field(None, description="immutable input data: a version of a dataset, or data elsewhere")
+    outputs: tuple[DatasetName, ...] = Field(
+        (),
+        max_length=MOST_OUTPUTS,
+        exclude_if=is_absent,
+        description="datasets of the job's project that ranks write to `session.output(NAME)`; each gets a version when the job succeeds",
+    )
     checkpoint: CheckpointPolicy = Field(CheckpointPolicy(), description="when a session saves, and what is kept")
     preemptible: bool = Field(True, description="whether it may be stopped so that another job can start")
     resume_from: str | None = Field(
@@ -397,6 +404,14 @@ class JobSpec(Model):
         if twice:
             raise ValueError(f"secrets: two of them would be the variable {twice[0]}; keep one of them")
         return self
+
+    @field_validator("outputs")
+    @classmethod
+    def _outputs_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"{twice[0]} comes twice; name each output once")
+        return names
 
     @model_validator(mode="after")
     def _shares(self) -> "JobSpec":

@@ -23,6 +23,7 @@ from trainhouse.events.model.base import Event
 from trainhouse.events.model.checkpoint import CheckpointCompleted
 from trainhouse.events.model.decisions import NodeForgotten
 from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.model.job_outputs import OutputsSealed
 from trainhouse.events.model.node import NodeHeartbeat, NodeKeyed, NodeNoticed, NodeProbed, NodeRegistered
 from trainhouse.events.security.signing import Signature
 from trainhouse.events.wire.codec import Headers, decode
@@ -41,6 +42,7 @@ BY_AGENTS: tuple[type[Event], ...] = (
     LossDiverged,
     BadShardFound,
     TooManyBadSamples,
+    OutputsSealed,
     CheckpointCompleted,
 )
 _NONE: frozenset[str] = frozenset()

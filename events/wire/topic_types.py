@@ -90,6 +90,7 @@ from trainhouse.events.model.job import (
     PoolCreated,
     ReviewJob,
 )
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
 from trainhouse.events.model.node import (
     NodeHeartbeat,
     NodeKeyed,
@@ -213,6 +214,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         LossDiverged,
         BadShardFound,
         TooManyBadSamples,
+        OutputsSealed,
+        OutputAnswered,
         NodeNoticed,
         NodeProbed,
         GangHung,
@@ -240,6 +243,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         *_DATASETS,
         DatasetNoted,
         DatasetAccessRefused,
+        OutputAnswered,
         JobRejected,
         LevelRaised,
     ),
@@ -262,6 +266,9 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         CheckpointNoted,
         EvidenceFound,
         BadShardNoted,
+        OutputsNoted,
+        OutputsRequested,
+        OutputAnswered,
         NodeJoined,
         NodeKeyed,
         NodeGivenUp,

@@ -58,7 +58,7 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.POOLS: (pools.rows,),
     topics.POLICIES: (pools.rows,),
     topics.PROJECTS: (projects.rows,),
-    topics.DATASETS: (one_to_one.dataset_versions, one_to_one.dataset_shards, grant_rows.rows),
+    topics.DATASETS: (one_to_one.dataset_versions, one_to_one.dataset_shards, grant_rows.rows, lineage.rows),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
     topics.TRACKING: (tracking.rows, one_to_one.artifacts, checkpoints.rows, drift_rows.rows, lineage.rows, event_lines.rows),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import orjson
 
 from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointRestored
+from trainhouse.events.model.dataset import DatasetVersionPublished
 from trainhouse.events.model.decisions import JobQueued
 from trainhouse.events.model.gang import GangAllocated
 from trainhouse.events.model.job import JobAdmitted
@@ -39,6 +40,9 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
         case CheckpointRestored():
             job_id = str(event.job_id)
             yield edge(_restored(event), attempt_of(job_id, event.epoch), "restored", clamp_ms(event.at_ms), job_id)
+        case DatasetVersionPublished(job_id=job_id) if job_id is not None:
+            at, project = clamp_ms(event.published_at_ms), event.version.project
+            yield edge(job_of(str(job_id)), f"data:{event.version.name}", "wrote", at, str(job_id), project)
         case ArtifactLogged() | InputsLogged() | EnvironmentCaptured() | TraceRecorded():
             yield from _logged(event)
 

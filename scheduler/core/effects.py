@@ -27,11 +27,13 @@ from trainhouse.events import (
     NodeRestricted,
     PolicyApplied,
     PoolCreated,
+    PublishDataset,
 )
 from trainhouse.events.model.bad_shard import BadShardFound, BadShardNoted, QuarantineShard, ShardEvidence
 from trainhouse.events.model.decisions import NodeForgotten, NodeJoined
 from trainhouse.events.model.handover import FenceSent, InputRedirected, PoolFence, PoolPart, PoolTaken, RedirectedInput
 from trainhouse.events.model.ids import TRAINHOUSE
+from trainhouse.events.model.job_outputs import OutputsRequested
 from trainhouse.events.model.pool import StartReserved, StartUnreserved
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import encode
@@ -82,6 +84,8 @@ def effects_of(seq: int, now_ms: int, inputs: Sequence[Input], decisions: Iterab
                 yield Effect(topics.VERDICTS, decision.job_id, decision, f"{decision.job_id}:blamed:{decision.epoch}")
             case BadShardNoted(report=report):
                 yield _quarantine(report)
+            case OutputsRequested():
+                yield from _outputs(decision)
             case JobReviewed():
                 yield Effect(topics.VERDICTS, decision.job_id, decision, f"{decision.event_id[:480]}:reviewed")
             case JobRejected():
@@ -122,6 +126,13 @@ def _quarantine(report: BadShardFound) -> Effect:
         user=TRAINHOUSE,
     )
     return Effect(topics.JOBS, asked.subject(), asked, f"{report.job_id}:bad-shard:{report.epoch}:{report.shard}")
+
+
+def _outputs(decision: OutputsRequested) -> Iterator[Effect]:
+    """The requests to intake, one for each output."""
+    for version in decision.versions:
+        asked = PublishDataset(version=version, user=decision.user, job_id=decision.job_id, pool=decision.pool)
+        yield Effect(topics.JOBS, asked.subject(), asked, f"{decision.job_id}:output:{decision.epoch}:{version.dataset}")
 
 
 def _to_scheduler(decision: PoolPart | FenceSent | InputRedirected, inputs: Sequence[Input], seq: int, place: int) -> Effect:

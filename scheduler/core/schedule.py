@@ -45,13 +45,15 @@ from trainhouse.events.model.handover import (
     PoolTaken,
     RedirectedInput,
 )
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
 from trainhouse.events.model.pool import CycleRan
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.events.wire.redirected import unwrapped
+from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
-from trainhouse.scheduler.core.handlers import bad_data, handover, nodes, reports, requests, review, self_tests, verdicts
+from trainhouse.scheduler.core.handlers import bad_data, handover, nodes, outputs, reports, requests, review, self_tests, verdicts
 from trainhouse.scheduler.core.handlers.handover import MOVES_SINCE
 from trainhouse.scheduler.core.handlers.pool_changes import CHANGES
 from trainhouse.scheduler.core.handlers.timers import next_ms, on_tick
@@ -81,6 +83,8 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     LossDiverged: verdicts.on_diverged,
     BadShardFound: bad_data.on_bad_shard,
     TooManyBadSamples: bad_data.on_too_many,
+    OutputsSealed: outputs.on_sealed,
+    OutputAnswered: outputs.on_answered,
     GangHung: verdicts.on_hung,
     DeviceDegraded: verdicts.on_degraded,
     NodeNoticed: verdicts.on_noticed,
@@ -110,6 +114,7 @@ class ScheduleMachine(Leveled):
     since: Mapping[str, int] = {
         **dict.fromkeys((kind.event_type for kind in _OF_MOVES), MOVES_SINCE),
         BadShardNoted.event_type: review.BAD_SAMPLES_SINCE,
+        **dict.fromkeys((kind.event_type for kind in (OutputsNoted, OutputsRequested, OutputAnswered)), OUTPUTS_SINCE),
     }
     passing: tuple[type[Event], ...] = (CycleRan,)
 

@@ -84,7 +84,9 @@ MUTATIONS = (
     Mutation(CORE + "blame.rank_exit", "(raised.own and raised.kind in _MINE)", "(raised.kind in _MINE)", BLAME),
     Mutation(CORE + "blame.rank_exit", "standing = Causality.ASKED if cause.asked", "standing = Causality.BARE if cause.asked", BLAME),
     # How an attempt ends, and what grows.
-    Mutation(CORE + "attempts.outcome", "elif all_clean(allotment) and (kind", "elif (kind", ENDS),
+    Mutation(CORE + "attempts.outcome", "elif all_clean(allotment) and may_succeed(job)", "elif may_succeed(job)", ENDS),
+    Mutation(CORE + "attempts.outcome", "if is_decided(job):", "if False:", ("test_core_outputs.py",)),
+    Mutation(CORE + "attempts.job_outputs", "elif not outputs.requested:", "elif outputs.requested:", ("test_core_outputs.py",)),
     Mutation(
         CORE + "attempts.outcome",
         "job.tally.rollbacks < rule.rollbacks:",
@@ -157,7 +159,13 @@ MUTATIONS = (
     Mutation(SAVED + "chain.restore_candidates", "entry = entry.manifest or entry", "pass", REFERENCES),
     Mutation(SAVED + "lease.access_rule", ' and found["child"] == lease.job_id', "", LEASE),
     Mutation(SAVED + "lease.access_rule", "epoch_in(key) < lease.epoch", "epoch_in(key) <= lease.epoch", LEASE),
-    Mutation(SAVED + "lease.access_rule", "and epoch_in(key) == lease.epoch)", ")", LEASE),
+    Mutation(
+        SAVED + "lease.access_rule",
+        "(_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)",
+        "_own(lease, _SAVER, key=key)",
+        LEASE,
+    ),
+    Mutation(SAVED + "lease.access_rule", 'and found["output"] in lease.outputs', "", LEASE),
     Mutation(
         SAVED + "state.balance",
         "rank = ranks[0] if len(ranks) == 1 else",

@@ -18,6 +18,7 @@ from trainhouse.events.model.spec import JobSpec
 from trainhouse.reference import setting_pages
 from trainhouse.reference.pages import render
 from trainhouse.scheduler.core.state.transitions import render_markdown
+from trainhouse.workers.data.prepare.preparation import Preparation
 
 # Blocks that no test runs, by page: each has its reason beside it. Whoever adds one changes the number here.
 NOT_RUN = {
@@ -71,6 +72,8 @@ def _validate(block: Block) -> None:
         event_class(found["type"]).model_validate(found["data"])
     elif "runtime" in found:
         JobSpec.model_validate(found)
+    elif "output" in found:
+        Preparation.parse(found)
     elif "members" not in found:
         SchedulingPolicy.model_validate(found)
 
@@ -126,8 +129,9 @@ def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
 
 
 IMPERATIVES = re.compile(
-    "Add|Allow|Approve|Build|Cancel|Change|Close|Compare|Copy|Create|Declare|Delete|Emulate|Empty|End|Explain|Export|Find|Forget|Give|Grant|Import|Keep|Let|List|"
-    "Make|Move|Open|Place|Print|Prove|Publish|Put|Re-run|Read|Record|Remove|Repair|Report|Revoke|Run|Send|Show|Start|Stop|Submit|Sweep|Tag|Take|Use|Write"
+    "Add|Allow|Approve|Build|Cancel|Change|Close|Compare|Copy|Create|Declare|Delete|Empty|Emulate|End|Explain|Export|Find|Forget|"
+    "Give|Grant|Import|Join|Keep|Let|List|Make|Move|Open|Place|Prepare|Print|Prove|Publish|Put|Re-run|Read|Record|Remove|Repair|"
+    "Report|Revoke|Run|Send|Show|Start|Stop|Submit|Sweep|Tag|Take|Use|Write"
 )
 
 

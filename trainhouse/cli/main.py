@@ -63,7 +63,18 @@ def _commands() -> Iterable[ModuleType]:
         table_copies,
     )
     from trainhouse.cli.fleet import emulated_fleet, node_commands, node_list, policies, pools, simulate, what_if
-    from trainhouse.cli.jobs import changes, checkpoint_commands, import_runs, job_events, job_status, logs, rank_inspection, submit, why
+    from trainhouse.cli.jobs import (
+        changes,
+        checkpoint_commands,
+        import_runs,
+        job_events,
+        job_status,
+        logs,
+        prepare_command,
+        rank_inspection,
+        submit,
+        why,
+    )
     from trainhouse.cli.stack import open, partitions, project_access, project_account, project_topics, run, secret, token, upgrade
     from trainhouse.cli.top import command as top
 
@@ -85,6 +96,7 @@ def _commands() -> Iterable[ModuleType]:
         policies,
         project_access,
         dataset_commands,
+        prepare_command,  # after the group of datasets
         sql_query,
         report,
         objectives,

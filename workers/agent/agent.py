@@ -36,6 +36,7 @@ from trainhouse.workers.agent.core import (
     Probe,
     Register,
     Report,
+    Seal,
     SessionSeen,
     ShutdownAsked,
     StacksTaken,
@@ -50,7 +51,7 @@ from trainhouse.workers.agent.core import (
     step,
 )
 from trainhouse.workers.agent.core import home as homes
-from trainhouse.workers.agent.core.agent_state import Draining, Running, Stopping, Sweeping
+from trainhouse.workers.agent.core.agent_state import Draining, Running, Sealing, Stopping, Sweeping
 from trainhouse.workers.agent.core.home import Home, Stage
 from trainhouse.workers.agent.debug.stacks import keep_stacks
 from trainhouse.workers.agent.errors import CommandsLostError
@@ -136,6 +137,7 @@ class Agent:
         self._p.listener.close()
         self._p.prober.close()
         self._p.own_states.close()
+        self._p.sealer.close()
         if self._p.holder is not None:
             self._p.holder.close()
         if self._p.starter.leases is not None:
@@ -162,8 +164,14 @@ class Agent:
             self._step(StopAcked(key))
         self._note_shipped(now_ms)
         self._p.own_states.look(now_ms)
+        self._seal(now_ms)
         self._move(now_ms)
         self._pulse(now_ms)
+
+    def _seal(self, now_ms: int) -> None:
+        self._p.sealer.keep({key for key, attempt in self.state.attempts.items() if isinstance(attempt.phase, Sealing)})
+        for sealed in self._p.sealer.look(now_ms):
+            self._step(sealed)
 
     def _patience_s(self) -> float:
         """Returns the time that the loop may sleep."""
@@ -295,6 +303,8 @@ class Agent:
             case Drain(key=key):
                 self._p.starter.secrets.remove(key)
                 self._p.shipper.writers_gone(key)
+            case Seal(key=key):
+                self._p.sealer.begin(self.state.attempts[key].allocation)
             case Finish(key=key):
                 self._p.starter.secrets.remove(key)
                 mark_finished(self._paths(key), shipped=key in self._shipped)
@@ -369,7 +379,7 @@ class Agent:
         going = self.state.notice is not None and bool(self.state.attempts)
         if going:
             self._note_sessions()
-        if going or any(isinstance(a.phase, Stopping | Draining) for a in self.state.attempts.values()):
+        if going or any(isinstance(a.phase, Stopping | Draining | Sealing) for a in self.state.attempts.values()):
             self._step(Tick())
 
     def _note_sessions(self) -> None:

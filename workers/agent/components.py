@@ -21,6 +21,7 @@ from trainhouse.workers.agent.peer_memory.holder_keeper import HolderKeeper
 from trainhouse.workers.agent.probe.prober import Prober
 from trainhouse.workers.agent.rank_operations import Operations
 from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.output_sealer import OutputSealer
 from trainhouse.workers.agent.ship.own_states import OwnStatesUploader
 from trainhouse.workers.agent.ship.reports import Reports
 from trainhouse.workers.agent.ship.shipper import Shipper
@@ -51,6 +52,7 @@ class Parts:
     notices: NoticeWatch
     prober: Prober
     own_states: OwnStatesUploader
+    sealer: OutputSealer
     cleaner: Cleaner
     facts: NodeFacts
     pulse: Pulse

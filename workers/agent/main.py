@@ -57,6 +57,7 @@ from trainhouse.workers.agent.probe.prober import ProbePlan, Prober
 from trainhouse.workers.agent.rank_operations import Operations
 from trainhouse.workers.agent.settings import NODE_KEY, AgentSettings, GatewayAddress
 from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.output_sealer import OutputSealer
 from trainhouse.workers.agent.ship.own_states import OwnStatesUploader
 from trainhouse.workers.agent.ship.reports import Reports
 from trainhouse.workers.agent.ship.shipper import Shipper
@@ -154,6 +155,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
         own_states=OwnStatesUploader(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
+        sealer=OutputSealer(node_id, lambda: S3ObjectStore(store)),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
         facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, isolation, public_key),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),

@@ -26,6 +26,8 @@ from trainhouse.workers.agent.core import (
     Probe,
     Register,
     Report,
+    Seal,
+    Sealed,
     ShutdownAsked,
     StacksTaken,
     StopAcked,
@@ -168,6 +170,8 @@ class EmulatedAgent:
             case Drain(key=key):
                 self.uplink.ship()
                 self.on_input(Drained(key), now_ms)
+            case Seal(key=key):
+                self.on_input(Sealed(key, makes=True, failure="emulated ranks write no outputs"), now_ms)
             case Finish(key=key):
                 self._machine.finished(key)
             case Register():

@@ -49,6 +49,7 @@ class Context:
     alike: bool = True
     resume_from: str | None = None
     data: DataReference | None = None
+    outputs: tuple[str, ...] = ()
     project: str = "default"
     code: CodeArchive | None = None
     restore_at_most: int | None = None
@@ -98,6 +99,7 @@ class Context:
             alike=len(spec.gang.roles) < 2,
             resume_from=spec.resume_from,
             data=spec.data,
+            outputs=spec.outputs,
             project=spec.project,
             code=spec.code,
             restore_at_most=_number(environ.get(ports.RESTORE_AT_MOST)),

@@ -32,6 +32,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -43,14 +44,16 @@ from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events import RankActivity
 from trainhouse.events.model.parallelism import Parallelism
-from trainhouse.events.model.spec import Scalar
+from trainhouse.events.model.spec import DataReference, Scalar
 from trainhouse.events.model.training import Training
 from trainhouse.workers.data.batches import Last, Share
 from trainhouse.workers.data.data_loader import Function, Loader, MapStyle, Reading, make_loader
 from trainhouse.workers.data.order import Blocks
+from trainhouse.workers.data.outputs.written_output import FolderOutputStore, JobOutputStore, Output
 from trainhouse.workers.data.published_data import open_split
 from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.data.sharded_dataset import ShardedDataset
+from trainhouse.workers.data.shards.writer import MOST_BYTES
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.session.context import Context
@@ -95,6 +98,7 @@ class Session:
         self._best_of: tuple[str, str] | None = None
         self._own_log = OwnLog(context, sink, self._training_step, os.environ, lambda: self._tracking_ns)
         self._pid = os.getpid()
+        self._outputs: dict[str, Output] = {}
         self._step = 0
         self._closed = False
 
@@ -341,6 +345,30 @@ class Session:
         objects = open_store(StoreSettings())
         return open_split(data.dataset, data.owner or project, split, objects, DataSettings(), whole=one_node, reader=project)
 
+    def output(self, name: str, *, shard_bytes: int = MOST_BYTES) -> Output:
+        """An output of the job, which its spec names in `outputs`; each call with a name gives the same one. Any rank may write to it.
+
+        When every rank has exited with code 0, what was written is one version of the dataset NAME in the job's project. Of a job that
+        fails, or is cancelled, nothing is published. The end of the session closes it. `shard_bytes`: size at which shards are cut.
+        Outside of Trainhouse shards are written to outputs/NAME, or below the folder that TRAINHOUSE_OUTPUTS_DIR names. Raises
+        InvalidUseError.
+        """
+        known = self._outputs.get(name)
+        if known is not None:
+            return known
+        job = self._context
+        if job.job_id is None:
+            folder = Path(os.environ.get("TRAINHOUSE_OUTPUTS_DIR", "outputs")) / name
+            made = Output(FolderOutputStore(folder), self.rank, shard_bytes)
+        elif name not in job.outputs:
+            listed = ", ".join(job.outputs) or "none"
+            raise InvalidUseError(f"output({name!r}): the job's spec names {listed}; give outputs: [{name}] there, or --output {name}")
+        else:
+            store = JobOutputStore(open_store(StoreSettings()), job.job_id, name, job.epoch, self.rank)
+            made = Output(store, self.rank, shard_bytes)
+        self._outputs[name] = made
+        return made
+
     def _samples_at_once(self, batch: int | None, last: Last) -> int:
         """Samples that all data ranks take together off a loader at once. A pipeline's schedule splits the whole step by itself."""
         training = self.training
@@ -427,6 +455,8 @@ class Session:
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
+        for output in self._outputs.values():
+            output.close()
         self._saver.close(self._boundary.last_wait_s)
         quiet = all([self._own_log.stop(), self._pulse.stop()])
         self._boundary.left()
@@ -481,6 +511,16 @@ class Session:
             raise InvalidUseError(
                 f"there is no secret {name}: the spec names it by `secrets: [{name}]`, or submit by --secret {name}"
             ) from None
+
+    @property
+    def data(self) -> DataReference | None:
+        """The input data that the spec names."""
+        return self._context.data
+
+    @property
+    def project(self) -> str:
+        """The project that the job belongs to."""
+        return self._context.project
 
     @property
     def seed(self) -> int:

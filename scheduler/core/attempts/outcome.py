@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from trainhouse.events import AttemptNumber, FailureBlamed, OnDivergence
 from trainhouse.events.model.decisions import JobRequeued
-from trainhouse.events.model.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, Succeeded, UnderReview
+from trainhouse.events.model.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, UnderReview
 from trainhouse.events.wire.rank_end import one_line
 from trainhouse.scheduler.core.attempts.attribution import blame_attempt, end_summary
+from trainhouse.scheduler.core.attempts.job_outputs import is_decided, may_succeed, succeed
 from trainhouse.scheduler.core.attempts.node_trust import hold_against
 from trainhouse.scheduler.core.attempts.restart_budget import FREE, Cost, backoff_ms, cost_of, streak_of
 from trainhouse.scheduler.core.attempts.restart_nodes import has_all, let_go, to_avoid, to_prefer
@@ -36,12 +37,14 @@ class _Next:
 def conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
     """The attempt of a job that was stopped, or left, is over on all of its nodes."""
     kind = cause.kind
-    if kind is StopKind.CANCELLED:
+    if is_decided(job):
+        succeed(draft, job)
+    elif kind is StopKind.CANCELLED:
         draft.move(job.job_id, Cancelled(), cause.reason)
     elif kind is StopKind.RUN_TIME:
         draft.move(job.job_id, Failed(), f"{cause.reason}.{_kept(job)}")
-    elif all_clean(allotment) and (kind in (StopKind.LOST, StopKind.HUNG, StopKind.REVIEW) or kind.makes_way):
-        draft.move(job.job_id, Succeeded(), "every rank exited with code 0")
+    elif all_clean(allotment) and may_succeed(job) and (kind in (StopKind.LOST, StopKind.HUNG, StopKind.REVIEW) or kind.makes_way):
+        succeed(draft, job)
     elif kind is StopKind.REVIEW:
         _to_review(draft, job, allotment, cause)
     elif allotment.evidence.diverged is not None:

@@ -8,7 +8,8 @@ from typing import Final
 
 from trainhouse.events import GangReleased, JobState
 from trainhouse.events.model.decisions import PartEnded
-from trainhouse.events.model.phases import Checkpointing, PartEnd, StopCause, StopKind, Stopping, Succeeded
+from trainhouse.events.model.phases import Checkpointing, PartEnd, StopCause, StopKind, Stopping
+from trainhouse.scheduler.core.attempts.job_outputs import succeed
 from trainhouse.scheduler.core.attempts.outcome import all_clean, conclude
 from trainhouse.scheduler.core.attempts.restart_nodes import hold_on
 from trainhouse.scheduler.core.state.draft import Draft
@@ -103,4 +104,4 @@ def settle(draft: Draft, job_id: str) -> None:
         if isinstance(job.phase, Checkpointing):
             conclude(draft, job, allotment, job.phase.cause)
         else:
-            draft.move(job_id, Succeeded(), "every rank exited with code 0")
+            succeed(draft, job)

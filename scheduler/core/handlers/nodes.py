@@ -12,6 +12,7 @@ from trainhouse.events.model.node import AttemptRef
 from trainhouse.events.model.phases import PartEnd, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.attempts.eviction import holder_of
 from trainhouse.scheduler.core.attempts.evidence import note_launch, note_lost
+from trainhouse.scheduler.core.attempts.job_outputs import may_succeed
 from trainhouse.scheduler.core.attempts.node_trust import is_ours
 from trainhouse.scheduler.core.attempts.stopping import end_part, stop
 from trainhouse.scheduler.core.handlers import self_tests
@@ -190,7 +191,7 @@ def lose_part(draft: Draft, job: Job, lost: Node, reason: str) -> None:
     if allotment is None or any(e.node_id == node_id for e in allotment.ended):
         return
     part = next(p for p in allotment.placements if p.node_id == node_id)
-    if not _clean(job, part.ranks):
+    if not _clean(job, part.ranks) or not may_succeed(job):
         cause = _cause_of_loss(job, reason)
         if cause is not None:
             note_lost(draft, job, lost)

@@ -29,6 +29,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.dataset import DataField, LostShard, ShardsInQuarantine, schema_bytes
 from trainhouse.events.model.dataset_names import DatasetNameError, VersionName
+from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.spec import DEFAULT_MAX_BAD, MOST_QUARANTINED
 from trainhouse.scheduler.core.intake.dataset_grants import Grants
 
@@ -551,6 +552,15 @@ def _unknown_fields(version: str) -> str:
     )
 
 
+def why_not_outputs(datasets: Datasets, spec: JobSpec) -> str:
+    """Returns the reason for which a job's outputs could not be published; empty if they could, or there are none."""
+    for name in spec.outputs:
+        owner = datasets.owner(name)
+        if owner is not None and owner != spec.project:
+            return f"spec.outputs: a dataset {name} belongs to another project than {spec.project}; name the output otherwise"
+    return ""
+
+
 def _why_not_purpose(facts: VersionFacts, data: DataReference, of_job: str | None) -> str:
     purpose = data.purpose or of_job
     if not facts.purposes or purpose in facts.purposes:
@@ -589,7 +599,7 @@ def resolved(datasets: Datasets, spec: JobSpec, owner: str) -> JobSpec:
 
 
 def published_by(
-    asked: PublishDataset, semver: str | None, now_ms: int, known: VersionFacts | None, resent: bool
+    asked: PublishDataset, semver: str | None, now_ms: int, known: VersionFacts | None, resent: bool, job_id: JobId | None = None
 ) -> DatasetVersionPublished:
     """A version as it is asked to be published, with the tag that it gets; a known one with its shards in quarantine."""
     shards = None
@@ -604,6 +614,7 @@ def published_by(
         admission_partitions=asked.admission_partitions,
         resent=resent,
         quarantine=shards,
+        job_id=job_id,
     )
 
 

@@ -35,6 +35,7 @@ from trainhouse.events import (
     JobSpec,
     JobSubmitted,
     MovePool,
+    OutputAnswered,
     PoolCreated,
     ProjectApplied,
     PublishDataset,
@@ -47,6 +48,7 @@ from trainhouse.events import (
     ShardQuarantined,
     ShardReleased,
 )
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.resume_ref import parse_resume_from
@@ -77,6 +79,7 @@ from trainhouse.scheduler.core.intake.datasets import (
     released_by,
     resolved,
     why_not_deprecated,
+    why_not_outputs,
     why_not_published,
     why_not_quarantined,
     why_not_released,
@@ -163,7 +166,9 @@ QUARANTINES_SINCE: Final = 11
 GRANTS_SINCE: Final = 12
 # Fields of a spec's checkpoint policy with the level from which a spec may name them: programs of before read no such spec.
 CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_memory": 9}
-# The same of a spec's own fields.
+# The level from which jobs have outputs, and their schedulers get intake's answers.
+OUTPUTS_SINCE: Final = 13
+# Fields of a spec with the level from which it may name them.
 SPEC_FIELDS_SINCE: Final = {
     "parallelism": 8,
     "training": 9,
@@ -172,6 +177,7 @@ SPEC_FIELDS_SINCE: Final = {
     "data.fields": SIZES_SINCE,
     "data.schema_of": SIZES_SINCE,
     "data.owner": GRANTS_SINCE,
+    "outputs": OUTPUTS_SINCE,
 }
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
@@ -201,6 +207,7 @@ class DirectoryMachine(Leveled):
         DatasetGranted.event_type: GRANTS_SINCE,
         DatasetGrantRevoked.event_type: GRANTS_SINCE,
         DatasetAccessRefused.event_type: GRANTS_SINCE,
+        OutputAnswered.event_type: OUTPUTS_SINCE,
     }
     passing: tuple[type[Event], ...] = ()
 
@@ -414,7 +421,7 @@ class _Turn:
         later = [name for name, since in CHECKPOINT_FIELDS_SINCE.items() if self.level < since]
         written = spec.checkpoint.model_dump() if later else {}  # without what is as it was before
         too_new = [f"checkpoint.{name}" for name in later if name in written]
-        too_new += [name for name, since in SPEC_FIELDS_SINCE.items() if self.level < since and _field(spec, name) is not None]
+        too_new += [name for name, since in SPEC_FIELDS_SINCE.items() if self.level < since and not is_absent(_field(spec, name))]
         if too_new:
             return (
                 f"spec.{too_new[0]}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "
@@ -436,7 +443,7 @@ class _Turn:
                 return f"resume_from: project {project} has no job {source}"
         rule = rule_of(state.projects, spec.project)
         no_access = why_no_access(state.datasets, spec) if self.level >= GRANTS_SINCE else ""
-        of_data = no_access or why_not_usable(state.datasets, spec, self.owner_of_data(spec))
+        of_data = no_access or why_not_usable(state.datasets, spec, self.owner_of_data(spec)) or why_not_outputs(state.datasets, spec)
         return of_data or why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
 
     def owner_of_data(self, spec: JobSpec) -> str:
@@ -594,15 +601,40 @@ class _Turn:
             else:
                 self.emit(deprecated_by(event, facts.deprecated or event.reason, self.now_ms, resent=facts.deprecated is not None))
         elif refused := why_not_published(datasets, event):
-            self.reject(envelope.id, None, refused)
+            if self.is_output(envelope, event):
+                self.answer(event, refused)
+            else:
+                self.reject(envelope.id, None, refused)
         else:
             untagged = why_not_tagged(datasets, event)
             semver = None if untagged else event.semver
             known, resent = datasets.get(event.version.dataset, event.version.sha256), not datasets.is_news(event.version, semver)
-            decided = published_by(fitting(datasets, event), semver, self.now_ms, known, resent)
+            is_output = self.is_output(envelope, event)
+            job_id = event.job_id if is_output else None
+            decided = published_by(fitting(datasets, event), semver, self.now_ms, known, resent, job_id)
             self.emit(decided if self.level >= SIZES_SINCE else without_sizes(decided))
+            if is_output:
+                self.answer(event, "")
             if untagged:
                 self.reject(envelope.id, None, untagged)
+
+    def is_output(self, envelope: Envelope, event: PublishDataset) -> bool:
+        """Whether a job's scheduler asks. What came by a project's own topic is not the scheduler's, whatever it names."""
+        return event.job_id is not None and event.pool in self.state.pools and envelope.project is None and self.level >= OUTPUTS_SINCE
+
+    def answer(self, event: PublishDataset, refusal: str) -> None:
+        """Answers a job's scheduler about an output."""
+        assert event.job_id is not None and event.pool is not None
+        self.emit(
+            OutputAnswered(
+                job_id=event.job_id,
+                pool=event.pool,
+                partition=self.state.pools[event.pool],
+                dataset=event.version.dataset,
+                sha256=event.version.sha256,
+                refusal=refusal,
+            )
+        )
 
     def require_level(self, event: Event) -> None:
         """Raises UnexpectedInput below the level that an event of another partition needs."""

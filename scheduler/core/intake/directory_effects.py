@@ -18,6 +18,7 @@ from trainhouse.events import (
     JobRejected,
     JobState,
     JobStatus,
+    OutputAnswered,
     PoolCreated,
     ProjectApplied,
     ShardQuarantined,
@@ -62,6 +63,9 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
                 yield from _of_dataset(d, f"dataset:{d.dataset}:grant-revoked:{d.number}")
             case DatasetAccessRefused():
                 yield Effect(topics.AUDIT, d.user, d, f"{d.submission_id[:480]}:dataset-refused")
+            case OutputAnswered():
+                event_id = f"{d.job_id}:output:{d.dataset}:{d.sha256}:answered"
+                yield Effect(topics.CONTROL, str(d.partition), d, event_id, d.partition, d.pool)
             case LimitsForwarded():
                 event_id = f"limits:{_in_id(d.limited.project)}:{d.limited.version}"
                 for partition in range(d.first_partition, d.control_partitions):

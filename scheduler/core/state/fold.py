@@ -28,6 +28,7 @@ from trainhouse.events.model.decisions import (
     TokenSeen,
 )
 from trainhouse.events.model.evidence import MAX_DEGRADED, MAX_ENDS, MAX_PAST, JobFailure
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsRequested
 from trainhouse.events.model.phases import (
     Allotment,
     Cancelled,
@@ -59,7 +60,7 @@ from trainhouse.scheduler.core.queue.project_bounds import Bound
 from trainhouse.scheduler.core.state.demand import device_share, host_needs, kin_of, shape_of
 from trainhouse.scheduler.core.state.fold_moves import MOVE_STEPS
 from trainhouse.scheduler.core.state.fold_nodes import NODE_STEPS
-from trainhouse.scheduler.core.state.records import Job
+from trainhouse.scheduler.core.state.records import Job, JobOutputs
 from trainhouse.scheduler.core.state.state import Freeze, ScheduleState
 
 MAX_COMMITS = 32
@@ -152,7 +153,7 @@ def _requeued(state: ScheduleState, now_ms: int, d: JobRequeued) -> None:
     if d.restore_at_most is not None:
         fields["commits"] = tuple(c for c in state.job(d.job_id).commits if c <= d.restore_at_most)
     expected_ms = state.book.estimates.expected(kin_of(state.job(d.job_id).spec), d.tally.ran_ms)
-    fields["bad_shards"] = ()
+    fields |= {"bad_shards": (), "outputs": None}
     _change(state, now_ms, d.job_id, **fields, allotment=None, running_at_ms=None, waits_since_ms=now_ms, expected_ms=expected_ms)
 
 
@@ -241,6 +242,25 @@ def _blamed(state: ScheduleState, now_ms: int, d: FailureBlamed) -> None:
 def _bad_shard(state: ScheduleState, now_ms: int, d: BadShardNoted) -> None:
     job = state.job(d.report.job_id)
     _change(state, now_ms, job.job_id, bad_shards=(*job.bad_shards, d.report.shard))
+
+
+def _outputs_noted(state: ScheduleState, now_ms: int, d: OutputsNoted) -> None:
+    _change(state, now_ms, d.report.job_id, outputs=JobOutputs(sealed=d.report))
+
+
+def _outputs_requested(state: ScheduleState, now_ms: int, d: OutputsRequested) -> None:
+    _change(state, now_ms, d.job_id, outputs=_outputs(state, d.job_id).model_copy(update={"requested": True}))
+
+
+def _output_answered(state: ScheduleState, now_ms: int, d: OutputAnswered) -> None:
+    outputs = _outputs(state, d.job_id)
+    _change(state, now_ms, d.job_id, outputs=outputs.model_copy(update={"answers": (*outputs.answers, d)}))
+
+
+def _outputs(state: ScheduleState, job_id: str) -> JobOutputs:
+    found = state.job(job_id).outputs
+    assert found is not None, f"job {job_id} has no outputs; the journal speaks of some"
+    return found
 
 
 def _reviewed(state: ScheduleState, now_ms: int, d: JobReviewed) -> None:
@@ -333,6 +353,9 @@ _STEPS: dict[type[Event], Callable[[ScheduleState, int, Any], None]] = {
     EvidenceFound: _evidence,
     FailureBlamed: _blamed,
     BadShardNoted: _bad_shard,
+    OutputsNoted: _outputs_noted,
+    OutputsRequested: _outputs_requested,
+    OutputAnswered: _output_answered,
     JobReviewed: _reviewed,
     PolicyApplied: _policy,
     ProjectLimited: _limited,

@@ -26,8 +26,17 @@ from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.decisions import Hold
 from trainhouse.events.model.evidence import JobFailure, Trust
 from trainhouse.events.model.ids import TRAINHOUSE
+from trainhouse.events.model.job_outputs import OutputAnswered, OutputsSealed
 from trainhouse.events.model.node import AttemptRef, NodeIsolation
 from trainhouse.events.model.phases import Allotment, Pending, Phase, Progress, Tally
+
+
+class JobOutputs(Model):
+    """Outputs of the present attempt as its agent reported them, whether intake was asked to publish them, and its answers."""
+
+    sealed: OutputsSealed
+    requested: bool = False
+    answers: tuple[OutputAnswered, ...] = ()
 
 
 class Job(Model):
@@ -77,6 +86,7 @@ class Job(Model):
     bad_shards: tuple[str, ...] = Field((), exclude_if=is_absent)
     bad_samples: int | None = Field(None, exclude_if=is_absent)
     accepted_bad: int | None = Field(None, exclude_if=is_absent)
+    outputs: JobOutputs | None = Field(None, exclude_if=is_absent)
 
     @property
     def quarantined(self) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ from trainhouse.scheduler.core.errors import BrokenInvariant
 _S = JobState
 _RETRY = "the attempt failed or its node was lost; a retry, with attempt + 1"
 _CANCEL = "cancelled"
-_EXITED = "every rank exited with code 0"
-_END = "a failure, and no retry is left; or the limit of run time"
+_EXITED = "every rank exited with code 0, and the outputs of the spec are published"
+_END = "a failure, and no retry is left; the limit of run time; or an output of the spec cannot be published"
 _REVIEW = "a person sent it to review, too many of its samples are bad, or its input could not be handled; its gang is released"
 _WAY = "its gang is released: for another job, a move, another size, or a node that is drained"
 
@@ -61,7 +61,11 @@ TRANSITIONS: Final[tuple[tuple[JobState, JobState, str], ...]] = (
     (_S.CHECKPOINTING, _S.PREEMPTED, "saved, or out of time for it; the release was to make way"),
     (_S.CHECKPOINTING, _S.NEEDS_REVIEW, "saved, or out of time for it; the release was for a review"),
     (_S.CHECKPOINTING, _S.SUCCEEDED, _EXITED),
-    (_S.CHECKPOINTING, _S.FAILED, "saved, or out of time for it; the release was for the limit of run time"),
+    (
+        _S.CHECKPOINTING,
+        _S.FAILED,
+        "saved, or out of time for it; the release was for the limit of run time; or an output cannot be published",
+    ),
     (_S.CHECKPOINTING, _S.CANCELLED, _CANCEL),
     (_S.PREEMPTED, _S.PENDING, "queued again, with attempt + 1"),
     (_S.PREEMPTED, _S.NEEDS_REVIEW, "sent to review while it made way"),

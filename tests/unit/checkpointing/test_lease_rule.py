@@ -185,3 +185,40 @@ def test_the_policy_names_the_job_and_nothing_else() -> None:
             assert resource == "arn:aws:s3:::b" or resource.startswith("arn:aws:s3:::b/jobs/mine/")
         for prefix in statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix", []):
             assert prefix.startswith("jobs/mine/")
+
+
+OUTPUT = "jobs/mine/outputs/out"
+WRITER = Lease("mine", 4, outputs=frozenset({"out"}))
+
+
+def may_write(operation: Operation, key: str, **more: object) -> bool:
+    return refusal(WRITER, Ask(operation, key, **more)) is None  # type: ignore[arg-type]
+
+
+def test_of_the_outputs_that_its_spec_names_an_attempt_writes_shards_and_records() -> None:
+    shard, piece, rank = f"{OUTPUT}/shards/{SHA}.tar", f"{OUTPUT}/pieces/part-1.json", f"{OUTPUT}/ranks/0000000004/000001.json"
+    assert may_write(Operation.PUT, shard) and may_write(Operation.PUT, f"{OUTPUT}/shards/{SHA}.idx") and may_write(Operation.PUT, rank)
+    assert may_write(Operation.PUT, piece, if_absent=True) and not may_write(Operation.PUT, piece)
+    assert may_write(Operation.CREATE_UPLOAD, shard) and may_write(Operation.PUT_PART, shard, upload_id="a", part=1)
+    assert may_write(Operation.LIST, f"{OUTPUT}/pieces/") and may_write(Operation.GET, piece) and may_write(Operation.HEAD, shard)
+    assert not may_write(Operation.PUT, rank.replace("4/", "3/")) and not may_write(Operation.LIST, OUTPUT)
+    assert not any(may_write(Operation.DELETE, key) for key in (shard, piece, rank))
+    for written in (f"{OUTPUT}/shards/*", f"{OUTPUT}/pieces/*", f"{OUTPUT}/ranks/0000000004/*"):
+        assert f"arn:aws:s3:::b/{written}" in policy_of(WRITER, "b")["Statement"][1]["Resource"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"jobs/mine/outputs/other/shards/{SHA}.tar",
+        f"jobs/old/outputs/out/shards/{SHA}.tar",
+        "jobs/mine/ended/0000000004/n1",
+        f"{OUTPUT}/shards/../{SHA}.tar",
+        f"{OUTPUT}/pieces/.json",
+        shard_key("default", SHA),
+        manifest_key("default", SHA),
+    ],
+)
+def test_beside_them_it_writes_no_output(key: str) -> None:
+    assert not any(may_write(operation, key, if_absent=operation is Operation.PUT) for operation in WRITES)
+    assert not any(allowed(operation, key) for operation in WRITES)

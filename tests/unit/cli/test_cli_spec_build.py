@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from trainhouse.cli.jobs.spec_build import Typed, default_name, fields_of, parse_data, parse_duration_s, specs_of
+from trainhouse.cli.jobs.spec_build import Typed, default_name, fields_of, parse_data, specs_of
 from trainhouse.cli.shared.exit_codes import CliError
+from trainhouse.cli.shared.filters import parse_duration_s
 
 
 def test_a_command_alone_is_a_spec() -> None:

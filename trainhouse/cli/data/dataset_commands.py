@@ -22,6 +22,7 @@ from trainhouse.cli.data.dataset_access import (
 from trainhouse.cli.data.drift_command import drift, record_drift
 from trainhouse.cli.data.export_command import export
 from trainhouse.cli.data.grant_commands import register as register_grants
+from trainhouse.cli.data.join_command import join
 from trainhouse.cli.data.quarantine import register as register_quarantine
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
@@ -46,6 +47,7 @@ def register(app: typer.Typer) -> None:
     group.command("diff")(diff)
     group.command("drift")(drift)
     group.command("export")(export)
+    group.command("join")(join)
     group.command("verify")(verify)
     group.command("deprecate")(deprecate)
     register_grants(group)

@@ -19,7 +19,8 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(json: Json = False, data_dir: DataDir = None) -> None:
-    """Remove bytes that no checkpoint names any more, and what the ranks of broken gangs left. Nothing younger than a day goes.
+    """Remove bytes that no checkpoint names any more, what the ranks of broken gangs left, and what jobs that ended wrote to their outputs;
+    published versions stay. Nothing younger than a day goes.
 
     \b
     trainhouse store sweep                           by hand, or once a day from a timer
@@ -32,22 +33,37 @@ def sweep(json: Json = False, data_dir: DataDir = None) -> None:
     from trainhouse.checkpointing.settings import StoreSettings
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
     from trainhouse.cli.shared import output
+    from trainhouse.workers.data.outputs.sealing import sweep_staged
     from trainhouse.workers.own_states import sweep_left
 
     objects = S3ObjectStore(StoreSettings())
     found = sweep_chunks(objects)
     left = sweep_left(objects)
+    staged = sweep_staged(objects, _is_over)
     if json:
-        counts = {"chunks": found.chunks, "bytes_freed": found.bytes_freed, "left_by_ranks": left}
+        counts = {"chunks": found.chunks, "bytes_freed": found.bytes_freed, "left_by_ranks": left, "staged_outputs": staged}
         output.json_lines([{**counts, "damaged": found.damaged, "unknown": found.unknown}])
         return
     print(f"{found.chunks} chunks of {found.bytes_freed / 2**20:.1f} MiB and {left} objects that ranks of broken gangs left are removed")
+    if staged:
+        print(f"{staged} objects that jobs which ended wrote to their outputs are removed; published versions stay")
     for key in found.damaged:
         output.remark(
             f"the entry {key} is damaged: all bytes of its job stay for it; to free them, remove it from the store once the job ended"
         )
     for key in found.unknown:
         output.remark(f"the entry {key} is of a newer program: all bytes of its job stay for it; sweep with that program to free others")
+
+
+def _is_over(job_id: str) -> bool:
+    """Whether a job has ended, or ended so long ago that nothing knows it any more."""
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.errors import UnknownJobError
+
+    try:
+        return TrainhouseClient.from_settings().status(job_id).state.final
+    except UnknownJobError:
+        return True
 
 
 def own(

@@ -167,7 +167,7 @@ def review(
 
 def limits_asked(restarts: int | None, run_time: str | None, grace: str | None) -> dict[str, Any]:
     """The fields of the limits that were named. Raises CliError."""
-    from trainhouse.cli.jobs.spec_build import parse_duration_s
+    from trainhouse.cli.shared.filters import parse_duration_s
 
     asked: dict[str, Any] = {} if restarts is None else {"restarts": restarts}
     if run_time is not None:

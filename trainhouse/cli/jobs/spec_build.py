@@ -45,6 +45,7 @@ class Typed:
     hyperparameters: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     data: str | None = None
+    outputs: tuple[str, ...] = ()
     every_steps: int | None = None
     keep_last: int | None = None
     max_run_time: str | None = None
@@ -54,6 +55,8 @@ class Typed:
 
 def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dict[str, Any]]:
     """The fields of each job's spec: one, or one for each point of the sweep. Raises CliError."""
+    from trainhouse.cli.shared.filters import parse_duration_s
+
     fields = copy.deepcopy(base)
     for name in ("name", "project", "purpose", "team", "user", "pool", "priority", "gang", "seed", "resume_from", "preemptible"):
         value = getattr(typed, name)
@@ -76,6 +79,8 @@ def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dic
         _part(fields, "parallelism").update(sweep.parse_values(typed.parallelism.split(","), "--parallelism"))
     if typed.data:
         fields["data"] = parse_data(typed.data)
+    if typed.outputs:
+        fields["outputs"] = list(typed.outputs)
     if typed.env:
         _part(fields, "env").update(dict(sweep.parse_pair(e, "--env") for e in typed.env))
     if typed.labels:
@@ -117,16 +122,6 @@ def parse_data(text: str) -> dict[str, str]:
             Exit.USAGE,
         )
     return {"uri": found["uri"], "sha256": found["sha256"]}
-
-
-def parse_duration_s(text: str) -> float:
-    """`90`, `90s`, `15m`, `2h`, `3d` as seconds. Raises CliError."""
-    from trainhouse.cli.shared.filters import UNITS_S
-
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
-    if not found or float(found[1]) <= 0:
-        raise CliError(f"{text!r} is no length of time: write 90s, 15m, 2h or 3d", Exit.USAGE)
-    return float(found[1]) * UNITS_S[found[2] or "s"]
 
 
 def specs_of(fields: list[dict[str, Any]], file: SpecFile | None) -> list["JobSpec"]:

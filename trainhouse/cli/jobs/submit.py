@@ -71,6 +71,10 @@ def submit(
     ] = None,
     label: Annotated[Optional[list[str]], typer.Option(metavar="K=V", help="A note on the job; repeatable.")] = None,  # noqa: UP045
     data: Annotated[Optional[str], typer.Option(metavar="NAME@VERSION[:SPLIT]|URI#SHA256", help="Immutable input data.")] = None,  # noqa: UP045
+    output: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(metavar="NAME", help="A dataset that it writes, published when it succeeds; repeatable."),
+    ] = None,
     every_steps: Annotated[Optional[int], typer.Option(help="Checkpoint every so many steps.")] = None,  # noqa: UP045
     keep_last: Annotated[Optional[int], typer.Option(help="Checkpoints to keep.")] = None,  # noqa: UP045
     max_run_time: Annotated[Optional[str], typer.Option(help="90s, 15m, 2h: checkpoint, then FAILED.")] = None,  # noqa: UP045
@@ -112,6 +116,7 @@ def submit(
         sweeps=tuple(sweep or ()),
         labels=tuple(label or ()),
         data=data,
+        outputs=tuple(output or ()),
         every_steps=every_steps,
         keep_last=keep_last,
         max_run_time=max_run_time,
@@ -136,7 +141,7 @@ def submit(
     submitted = send(client, specs, folder, job_id, json=json)
     if wait:
         from trainhouse.cli.jobs.follow import follow_all
-        from trainhouse.cli.jobs.spec_build import parse_duration_s
+        from trainhouse.cli.shared.filters import parse_duration_s
 
         raise typer.Exit(follow_all(client, submitted, parse_duration_s(timeout) if timeout else None, json=json))
 

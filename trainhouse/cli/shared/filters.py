@@ -67,3 +67,11 @@ def job_filter(
         since_ms=parse_time(since, now_ms) if since else None,
         until_ms=parse_time(until, now_ms) if until else None,
     )
+
+
+def parse_duration_s(text: str) -> float:
+    """`90`, `90s`, `15m`, `2h`, `3d` as seconds. Raises CliError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", text.strip())
+    if not found or float(found[1]) <= 0:
+        raise CliError(f"{text!r} is no length of time: write 90s, 15m, 2h or 3d", Exit.USAGE)
+    return float(found[1]) * UNITS_S[found[2] or "s"]

@@ -76,6 +76,13 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Seal:
+    """Note that all ranks here exited with code 0; on the node of rank 0, make the outputs when all nodes have. Answer with Sealed."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Nothing more will come of this attempt: mark its folder, so that no restart adopts it."""
 
@@ -103,4 +110,6 @@ class UploadOwnStates:
     key: AttemptKey
 
 
-Action = Launch | Terminate | KillTree | TakeStacks | Report | AskCheckpoint | Sweep | Drain | Finish | Register | Probe | UploadOwnStates
+Action = (
+    Launch | Terminate | KillTree | TakeStacks | Report | AskCheckpoint | Sweep | Drain | Seal | Finish | Register | Probe | UploadOwnStates
+)

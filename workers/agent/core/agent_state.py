@@ -86,16 +86,24 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True)
+class Sealing:
+    """All its ranks exited with code 0 and are drained: its outputs are sealed, until `until_ms` at most where it was asked to stop."""
+
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reporting:
     """AttemptStopped is on its way."""
 
 
-Phase = Waiting | Launching | Running | Stopping | Sweeping | Draining | Reporting
+Phase = Waiting | Launching | Running | Stopping | Sweeping | Draining | Sealing | Reporting
 
 
 @dataclass(frozen=True, slots=True)
 class LocalAttempt:
-    """This node's part of one attempt. `talks`: its ranks have a session; `asked`: it was asked to save and leave."""
+    """This node's part of one attempt. `talks`: its ranks have a session; `asked`: it was asked to save and leave; `broken`: a rank here
+    did not exit with code 0."""
 
     allocation: GangAllocated
     placement: NodePlacement
@@ -103,6 +111,7 @@ class LocalAttempt:
     exited: frozenset[int] = frozenset()
     talks: bool = False
     asked: bool = False
+    broken: bool = False
 
     @property
     def key(self) -> AttemptKey:
@@ -112,6 +121,11 @@ class LocalAttempt:
     def has_processes(self) -> bool:
         """True if a process of it may be alive, so that nothing newer may start over it."""
         return isinstance(self.phase, Launching | Running | Stopping | Sweeping)
+
+    @property
+    def seals(self) -> bool:
+        """Whether it has outputs, and all of its ranks here exited with code 0."""
+        return bool(self.allocation.spec.outputs) and not self.broken and not self.ranks_left
 
     @property
     def ranks_left(self) -> frozenset[int]:

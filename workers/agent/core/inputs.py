@@ -5,7 +5,7 @@ Holds: plain frozen data; times are milliseconds since 1970.
 
 from dataclasses import dataclass
 
-from trainhouse.events import Event, GangAllocated, Order
+from trainhouse.events import DatasetVersion, Event, GangAllocated, Order
 from trainhouse.workers.agent.core.agent_state import AttemptKey
 
 
@@ -69,6 +69,16 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
+class Sealed:
+    """This node's part in the outputs of an attempt is done. `makes`: it made them, as `versions`, or not, for the reason in `failure`."""
+
+    key: AttemptKey
+    makes: bool = False
+    versions: tuple[DatasetVersion, ...] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StopAcked:
     """The brokers hold the AttemptStopped of this attempt."""
 
@@ -119,5 +129,5 @@ class ShutdownAsked:
     grace_ms: int
 
 
-OfAttempt = LaunchDone | LaunchRefused | RankGone | StacksTaken | Swept | Drained | StopAcked | SessionSeen
+OfAttempt = LaunchDone | LaunchRefused | RankGone | StacksTaken | Swept | Drained | Sealed | StopAcked | SessionSeen
 AgentInput = Command | OfAttempt | AttemptAdopted | Tick | Noticed | NoticeWithdrawn | ShutdownAsked

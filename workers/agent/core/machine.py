@@ -26,6 +26,7 @@ from trainhouse.workers.agent.core.agent_state import (
     Launching,
     LocalAttempt,
     Running,
+    Sealing,
     Stop,
     Stopping,
     Sweeping,
@@ -43,6 +44,7 @@ from trainhouse.workers.agent.core.inputs import (
     NoticeWithdrawn,
     OfAttempt,
     RankGone,
+    Sealed,
     SessionSeen,
     ShutdownAsked,
     StacksTaken,
@@ -94,7 +96,8 @@ def _of_attempt(turn: Turn, attempt: LocalAttempt, happened: OfAttempt) -> None:
             turn.report_launch_failed(attempt.allocation, reason, retryable)
             turn.sweep(attempt)
         case RankGone(rank=rank) if isinstance(attempt.phase, Running | Stopping) and rank in attempt.ranks_left:
-            attempt = turn.put(replace(attempt, exited=attempt.exited | {rank}), attempt.phase)
+            broken = attempt.broken or happened.exit_code != 0
+            attempt = turn.put(replace(attempt, exited=attempt.exited | {rank}, broken=broken), attempt.phase)
             turn.report_rank(attempt, happened)
             if isinstance(attempt.phase, Running) and happened.exit_code not in AS_IT_SHOULD:
                 turn.upload_own_states(attempt)
@@ -105,6 +108,10 @@ def _of_attempt(turn: Turn, attempt: LocalAttempt, happened: OfAttempt) -> None:
         case Swept() if isinstance(attempt.phase, Sweeping):
             turn.drain(attempt)
         case Drained() if isinstance(attempt.phase, Draining):
+            turn.close(attempt)
+        case Sealed() if isinstance(attempt.phase, Sealing):
+            if happened.makes:
+                turn.report_sealed(attempt, happened)
             turn.report_stopped(attempt)
         case SessionSeen() if not attempt.talks:
             turn.put(replace(attempt, talks=True), attempt.phase)
@@ -120,6 +127,8 @@ def _tick(turn: Turn) -> None:
         turn.terminate_if_due(attempt.key)
         turn.kill_if_due(attempt.key)
         if isinstance(attempt.phase, Draining) and attempt.phase.until_ms <= turn.now_ms:
+            turn.close(attempt)
+        elif isinstance(attempt.phase, Sealing) and attempt.phase.until_ms is not None and attempt.phase.until_ms <= turn.now_ms:
             turn.report_stopped(attempt)
     see_off(turn)
 

@@ -5,8 +5,19 @@ Holds: lives within one call of `step`; nothing outside sees it.
 
 from dataclasses import replace
 
-from trainhouse.events import AttemptStarted, AttemptStopped, GangAllocated, GangReleased, LaunchFailed, RankExited
-from trainhouse.workers.agent.core.actions import Action, Drain, KillTree, Launch, Report, Sweep, TakeStacks, Terminate, UploadOwnStates
+from trainhouse.events import AttemptStarted, AttemptStopped, GangAllocated, GangReleased, LaunchFailed, OutputsSealed, RankExited
+from trainhouse.workers.agent.core.actions import (
+    Action,
+    Drain,
+    KillTree,
+    Launch,
+    Report,
+    Seal,
+    Sweep,
+    TakeStacks,
+    Terminate,
+    UploadOwnStates,
+)
 from trainhouse.workers.agent.core.agent_state import (
     AgentState,
     AttemptKey,
@@ -16,12 +27,13 @@ from trainhouse.workers.agent.core.agent_state import (
     Phase,
     Reporting,
     Running,
+    Sealing,
     Stop,
     Stopping,
     Sweeping,
     Waiting,
 )
-from trainhouse.workers.agent.core.inputs import RankGone
+from trainhouse.workers.agent.core.inputs import RankGone, Sealed
 
 KILL_AGAIN_MS = 5_000
 DRAIN_MS = 60_000
@@ -63,6 +75,11 @@ class Turn:
                     if after_stacks is not None and stop.grace_ms > 0:
                         self.do(Terminate(attempt.key))
                     self.kill_if_due(attempt.key)
+            case Sealing(until_ms=until_ms):
+                if stop.grace_ms <= 0:
+                    self.report_stopped(attempt)
+                else:
+                    self.put(attempt, Sealing(kill_at if until_ms is None else min(kill_at, until_ms)))
             case Sweeping() | Draining() | Reporting():
                 pass
             case _:
@@ -119,6 +136,20 @@ class Turn:
         """No process is left: ship what they wrote."""
         self.put(attempt, Draining(self.now_ms + DRAIN_MS))
         self.do(Drain(attempt.key))
+
+    def close(self, attempt: LocalAttempt) -> None:
+        """Seals the outputs of a drained attempt, where they may be; else reports it stopped."""
+        if attempt.seals:
+            self.put(attempt, Sealing())
+            self.do(Seal(attempt.key))
+        else:
+            self.report_stopped(attempt)
+
+    def report_sealed(self, attempt: LocalAttempt, sealed: Sealed) -> None:
+        event = OutputsSealed(
+            **self._fields(attempt.allocation), versions=sealed.versions, failure=sealed.failure[:MAX_REASON_CHARS], at_ms=self.now_ms
+        )
+        self.do(Report(event, f"{attempt.key}:outputs-sealed"))
 
     def report_started(self, attempt: LocalAttempt, warm: bool) -> None:
         event = AttemptStarted(**self._fields(attempt.allocation), started_at_ms=self.now_ms, warm=warm)

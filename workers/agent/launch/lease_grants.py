@@ -71,6 +71,7 @@ class Tenant:
     resume_from: str | None
     dataset: DatasetLease | None = None
     grant: GrantKey | None = None
+    outputs: frozenset[str] = frozenset()
     lease: Lease | None = None
     shared: dict[str, frozenset[str]] = field(default_factory=dict)
     first_epochs: dict[str, int] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class Tenant:
     def of(cls, allocation: GangAllocated) -> "Tenant":
         spec = allocation.spec
         dataset, grant = _of_data(spec)
-        return cls(str(allocation.job_id), int(allocation.epoch), spec.project, spec.resume_from, dataset, grant)
+        return cls(str(allocation.job_id), int(allocation.epoch), spec.project, spec.resume_from, dataset, grant, frozenset(spec.outputs))
 
 
 def _of_data(spec: JobSpec) -> tuple[DatasetLease | None, GrantKey | None]:
@@ -124,7 +125,7 @@ class LeaseDesk:
                 if tenant.lease is None:
                     first = owned(self._objects, tenant.job_id, tenant.project, tenant.epoch)
                     tenant.first_epochs[tenant.job_id] = first.first_epoch
-                    tenant.lease = Lease(tenant.job_id, tenant.epoch, dataset=tenant.dataset)
+                    tenant.lease = Lease(tenant.job_id, tenant.epoch, dataset=tenant.dataset, outputs=tenant.outputs)
             except Exception as error:
                 return [_failed(error)] * len(asks)
             answers: list[LeaseReply] = []

@@ -80,6 +80,10 @@ class SampleSchema:
         self._counts[name] = self._counts.get(name, 0) + 1
         self._types.setdefault(name, set()).add(type_)
 
+    def seen(self) -> dict[str, tuple[int, tuple[str, ...]]]:
+        """Samples that have each field, and the types seen, by name."""
+        return {name: (self._counts[name], tuple(sorted(self._types[name]))) for name in sorted(self._counts)}
+
     def fields(self) -> tuple[DataField, ...]:
         """The fields by name; a column that is always null has no type, and is none."""
         return tuple(

@@ -1,0 +1,138 @@
+"""Outputs of a job: asked for once, when every rank exited with code 0; the job ends by intake's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.core_world import Driver, exited, going, gone, lost, registered, running
+from trainhouse.events import CancelJob, DatasetVersion, GangAllocated, JobState, JobStatus, OutputAnswered, OutputsSealed, PublishDataset
+from trainhouse.events.model.dataset import SplitSize
+from trainhouse.events.wire.topics import JOBS
+from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE
+from trainhouse.scheduler.core.schedule import ScheduleMachine
+
+
+def version(name: str = "tokens", project: str = "default", sha256: str = "a" * 64) -> DatasetVersion:
+    return DatasetVersion(
+        dataset=name,
+        sha256=sha256,
+        project=project,
+        schema_hash="b" * 64,
+        split_config_hash="c" * 64,
+        splits={"train": SplitSize(samples=1, bytes=10, shards=1)},
+        row_count=1,
+        bytes=10,
+    )
+
+
+def sealed(gang: GangAllocated, *versions: DatasetVersion, failure: str = "") -> OutputsSealed:
+    about = {"job_id": gang.job_id, "attempt": gang.attempt, "epoch": gang.epoch, "pool": gang.pool, "at_ms": 1}
+    return OutputsSealed.model_validate(about | {"node_id": gang.placements[0].node_id, "versions": versions, "failure": failure})
+
+
+def answered(found: DatasetVersion, refusal: str = "", job_id: str = "j") -> OutputAnswered:
+    fields = {"job_id": job_id, "pool": "default", "partition": 0, "dataset": found.dataset, "sha256": found.sha256, "refusal": refusal}
+    return OutputAnswered.model_validate(fields)
+
+
+def started_job(machine: ScheduleMachine | None = None, **fields: Any) -> tuple[Driver, GangAllocated]:
+    driver = Driver(machine) if machine is not None else Driver()
+    driver.feed(registered("a"), registered("b"))
+    return driver, running(driver, "j", gang={"ranks": 2}, **({"outputs": ["tokens"]} | fields))
+
+
+def clean(gang: GangAllocated) -> list[Any]:
+    return [exited(gang, rank) for p in gang.placements for rank in p.ranks]
+
+
+def asked(driver: Driver) -> list[PublishDataset]:
+    return [e.event for e in driver.effects if isinstance(e.event, PublishDataset)]
+
+
+def state(driver: Driver) -> JobStatus:
+    return driver.last(JobStatus, job_id="j")
+
+
+def test_a_job_succeeds_when_its_output_is_published() -> None:
+    driver, gang = started_job()
+    driver.feed(*clean(gang), sealed(gang, version()))
+    assert not asked(driver)  # nothing before every node has left the attempt
+    driver.feed(*gone(gang))
+    assert [(a.version, a.job_id, a.pool) for a in asked(driver)] == [(version(), "j", "default")]
+    assert [e.topic for e in driver.effects if isinstance(e.event, PublishDataset)] == [JOBS]
+    assert state(driver).state is JobState.RUNNING
+    driver.feed(answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED and str(version().name) in state(driver).reason
+    driver.feed(answered(version()), sealed(gang, version()), *gone(gang))
+    assert len(asked(driver)) == 1
+
+
+def test_a_refused_output_fails_the_job_with_the_reason() -> None:
+    driver, gang = started_job()
+    driver.feed(*clean(gang), sealed(gang, version()), *gone(gang), answered(version(), "dataset tokens belongs to project x"))
+    assert state(driver).state is JobState.FAILED and "belongs to project x" in state(driver).reason
+
+
+def test_an_attempt_that_fails_publishes_nothing_and_the_next_one_does_once() -> None:
+    driver, gang = started_job()
+    driver.feed(exited(gang, 0), sealed(gang, version(sha256="d" * 64)), exited(gang, 1, 1), *gone(gang))
+    assert not asked(driver)
+    driver.tick(60_000)
+    second = going(driver, "j")
+    assert second.epoch > gang.epoch
+    driver.feed(sealed(gang, version(sha256="d" * 64)))  # a late report of the first one
+    driver.feed(*clean(second), sealed(second, version()), *gone(second), answered(version(sha256="d" * 64)), answered(version()))
+    assert [a.version.sha256 for a in asked(driver)] == ["a" * 64]
+    assert state(driver).state is JobState.SUCCEEDED
+
+
+@pytest.mark.parametrize("event", ["cancel", "lost"])
+def test_what_is_asked_for_is_not_undone(event: str) -> None:
+    driver, gang = started_job()
+    driver.feed(*clean(gang), sealed(gang, version()), *gone(gang))
+    driver.feed(CancelJob(job_id=gang.job_id) if event == "cancel" else lost(registered(str(gang.placements[0].node_id))))
+    assert state(driver).state is JobState.RUNNING
+    driver.tick(60_000)
+    driver.feed(answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED
+
+
+def test_a_job_that_is_cancelled_before_publishes_nothing() -> None:
+    driver, gang = started_job()
+    driver.feed(CancelJob(job_id=gang.job_id), *clean(gang), *gone(gang))
+    assert state(driver).state is JobState.CANCELLED and not asked(driver)
+
+
+def test_a_node_that_is_lost_before_its_outputs_are_reported_costs_a_restart() -> None:
+    driver, gang = started_job()
+    driver.feed(*clean(gang), lost(registered(str(gang.placements[0].node_id))), *gone(gang))
+    assert state(driver).attempt == 1 and not asked(driver)
+
+
+@pytest.mark.parametrize("wrong", [[version("other")], [version(project="x")], [version(), version("more")], []])
+def test_other_outputs_than_the_specs_are_never_published(wrong: list[DatasetVersion]) -> None:
+    driver, gang = started_job()
+    driver.feed(*clean(gang), sealed(gang, *wrong), *gone(gang))
+    assert state(driver).state is JobState.FAILED and "the spec has tokens" in state(driver).reason and not asked(driver)
+
+
+def test_an_output_that_is_not_whole_fails_the_job() -> None:
+    driver, gang = started_job()
+    driver.feed(*clean(gang), sealed(gang, failure="output tokens has no sample"), *gone(gang))
+    assert state(driver).state is JobState.FAILED and "has no sample" in state(driver).reason
+
+
+def test_several_outputs_end_the_job_with_the_last_answer() -> None:
+    driver, gang = started_job(outputs=["tokens", "more"])
+    driver.feed(*clean(gang), sealed(gang, version(), version("more")), *gone(gang), answered(version()), answered(version()))
+    assert state(driver).state is JobState.RUNNING and len(asked(driver)) == 2
+    driver.feed(answered(version("more")))
+    assert state(driver).state is JobState.SUCCEEDED
+
+
+def test_below_the_level_a_job_with_outputs_fails() -> None:
+    driver, gang = started_job(ScheduleMachine().at(OUTPUTS_SINCE - 1))
+    driver.feed(*clean(gang), sealed(gang, version()), *gone(gang))
+    assert state(driver).state is JobState.FAILED and "an update is not finished" in state(driver).reason

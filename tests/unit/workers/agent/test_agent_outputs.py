@@ -1,0 +1,134 @@
+"""Outputs of a job on its nodes: sealed when all ranks exited with code 0, on the node of rank 0 when all nodes have."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.waiting import until
+from tests.unit.workers.agent.test_agent_core import SPEC, Node, gang, release
+from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
+from trainhouse.events import AttemptStopped, GangAllocated, NodePlacement, OutputsSealed
+from trainhouse.events.model.dataset_names import manifest_key
+from trainhouse.workers.agent.core import AttemptKey, Drained, Seal, Sealed, Swept
+from trainhouse.workers.agent.ship.output_sealer import RETRY_MS, OutputSealer
+from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
+
+KEY = AttemptKey("j", 0)
+
+
+def with_outputs(*names: str, nodes: int = 1) -> GangAllocated:
+    spec = SPEC.model_copy(update={"outputs": names})
+    parts = [*gang().placements]
+    for number in range(1, nodes):
+        parts.append(NodePlacement(node_id=f"n{number + 1}", boot_id="b", address="127.0.0.1", first_rank=2 * number, devices=("d8", "d9")))
+    return gang().model_copy(update={"spec": spec, "placements": tuple(parts)})
+
+
+def drained(codes: tuple[int, int], allocation: GangAllocated) -> Node:
+    node = Node()
+    node.command(allocation)
+    node.launch_ends()
+    for rank, code in enumerate(codes):
+        node.rank_ends(KEY, rank, code)
+    node.sweeping.discard(KEY)
+    node.give(Swept(KEY))
+    node.draining.discard(KEY)
+    node.give(Drained(KEY))
+    return node
+
+
+def test_the_last_word_waits_for_the_outputs_and_comes_after_them() -> None:
+    node = drained((0, 0), with_outputs("out"))
+    assert Seal(KEY) in node.actions and not node.of(AttemptStopped)
+    node.give(Sealed(KEY, makes=True, failure="nothing was written"))
+    assert [type(e) for e in node.reports[-2:]] == [OutputsSealed, AttemptStopped]
+    node.give(Sealed(KEY, makes=True))
+    assert len(node.of(OutputsSealed)) == 1
+
+
+@pytest.mark.parametrize("codes", [(0, 1), (1, 0), (75, 75)])
+def test_of_an_attempt_that_did_not_end_well_nothing_is_sealed(codes: tuple[int, int]) -> None:
+    node = drained(codes, with_outputs("out"))
+    assert Seal(KEY) not in node.actions and node.of(AttemptStopped)
+
+
+def test_a_job_without_outputs_ends_as_ever() -> None:
+    node = drained((0, 0), gang())
+    assert Seal(KEY) not in node.actions and node.of(AttemptStopped)
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 5.0])
+def test_an_attempt_that_is_stopped_while_it_seals_ends_within_its_grace(grace_s: float) -> None:
+    node = drained((0, 0), with_outputs("out"))
+    node.command(release(grace_s=grace_s))
+    assert bool(node.of(AttemptStopped)) == (grace_s == 0)
+    node.settle()
+    assert len(node.of(AttemptStopped)) == 1 and not node.of(OutputsSealed)
+
+
+@pytest.fixture
+def store() -> MemoryObjectStore:
+    return MemoryObjectStore()
+
+
+@pytest.fixture
+def sealers(store: MemoryObjectStore) -> Iterator[dict[str, OutputSealer]]:
+    made = {name: OutputSealer(name, lambda: store) for name in ("n1", "n2")}
+    yield made
+    for sealer in made.values():
+        sealer.close()
+
+
+def write(store: MemoryObjectStore, epoch: int = 0, rank: int = 0, text: str = "a") -> None:
+    with Output(JobOutputStore(store, "j", "out", epoch, rank), rank) as output:
+        output.add({"txt": text})
+
+
+def done(sealer: OutputSealer) -> Sealed:
+    clock = iter(range(0, 10**9, RETRY_MS))
+    return until(lambda: next(sealer.look(next(clock)), None), "sealed", every_s=0.005)
+
+
+def test_the_node_of_rank_0_waits_for_the_others(store: MemoryObjectStore, sealers: dict[str, OutputSealer]) -> None:
+    write(store)
+    allocation = with_outputs("out", nodes=2)
+    sealers["n1"].begin(allocation)
+    clock = iter(range(0, 10**9, RETRY_MS))
+    until(lambda: (list(sealers["n1"].look(next(clock))), list(store.list("jobs/j/ended/")))[1], "noted", every_s=0.005)
+    assert not list(store.list("datasets/"))
+    sealers["n2"].begin(allocation)
+    assert done(sealers["n2"]) == Sealed(KEY)
+    sealed = done(sealers["n1"])
+    [version] = sealed.versions
+    assert (version.dataset, version.project, version.row_count) == ("out", "default", 1) and sealed.makes
+    assert store.stat(manifest_key("default", version.sha256))
+
+
+def test_what_is_not_whole_is_a_failure(store: MemoryObjectStore, sealers: dict[str, OutputSealer]) -> None:
+    sealers["n1"].begin(with_outputs("out"))
+    sealed = done(sealers["n1"])
+    assert sealed.makes and not sealed.versions and "output out has no sample" in sealed.failure
+
+
+def test_a_store_that_is_away_is_asked_again(store: MemoryObjectStore, tmp_path: Path) -> None:
+    write(store)
+    tries = []
+
+    def make() -> MemoryObjectStore:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ObjectStoreUnavailableError("away")
+        return store
+
+    sealer = OutputSealer("n1", make)
+    sealer.begin(with_outputs("out"))
+    assert done(sealer).versions and len(tries) == 3
+    sealer.close()
+
+
+def test_an_attempt_that_left_its_phase_is_forgotten(store: MemoryObjectStore, sealers: dict[str, OutputSealer]) -> None:
+    sealers["n1"].begin(with_outputs("out"))
+    sealers["n1"].keep(set())
+    assert not list(sealers["n1"].look(0))

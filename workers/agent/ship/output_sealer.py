@@ -1,0 +1,90 @@
+"""Seals the outputs of attempts whose ranks have all exited with code 0: notes that of this node, and makes them on the node of rank 0.
+
+Holds: the loop never waits for the store: threads do, and what was not done is tried again after RETRY_MS, for as long as the attempt is in
+its phase. Whatever is done twice, after a restart of the agent too, gives the same objects. The names and the project are those of the
+allocation, whatever ranks wrote.
+Never: publishes; the job's scheduler asks intake for that.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.events import GangAllocated
+from trainhouse.workers.agent.core import AttemptKey, Sealed
+from trainhouse.workers.agent.periodic import due
+from trainhouse.workers.data.errors import InvalidDataError
+from trainhouse.workers.data.outputs.sealing import all_ended, note_ended, seal
+
+RETRY_MS: Final = 500
+THREADS: Final = 2
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class _Sealing:
+    """One attempt. `again_at_ms`: the store was away, or other nodes have not ended."""
+
+    allocation: GangAllocated
+    working: "Future[Sealed | None] | None" = None
+    again_at_ms: int = 0
+
+
+class OutputSealer:
+    """Of one node. All methods return at once and belong to one thread; `make_store` is called in the threads that work."""
+
+    def __init__(self, node_id: str, make_store: Callable[[], ObjectStore]) -> None:
+        self._node_id = node_id
+        self._make_store = make_store
+        self._store: ObjectStore | None = None
+        self._attempts: dict[AttemptKey, _Sealing] = {}
+        self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="outputs")
+
+    def begin(self, allocation: GangAllocated) -> None:
+        """From now on its part of this attempt's outputs is done."""
+        self._attempts.setdefault(AttemptKey(str(allocation.job_id), int(allocation.epoch)), _Sealing(allocation))
+
+    def keep(self, keys: set[AttemptKey]) -> None:
+        """Forgets all attempts but these."""
+        for key in self._attempts.keys() - keys:
+            del self._attempts[key]
+
+    def look(self, now_ms: int) -> Iterator[Sealed]:
+        """Yields the attempts that are done by now."""
+        for key, sealing in list(self._attempts.items()):
+            if sealing.working is not None and sealing.working.done():
+                done, sealing.working = sealing.working.result(), None
+                sealing.again_at_ms = now_ms + RETRY_MS
+                if done is not None:
+                    del self._attempts[key]
+                    yield done
+            elif sealing.working is None and due(sealing.again_at_ms, now_ms, RETRY_MS):
+                sealing.working = self._workers.submit(self._try, key, sealing.allocation)
+
+    def close(self) -> None:
+        """Waits for nothing."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _try(self, key: AttemptKey, allocation: GangAllocated) -> Sealed | None:
+        """Does this node's part; returns None where it is to be tried again."""
+        try:
+            self._store = objects = self._store or self._make_store()
+            note_ended(objects, key.job_id, key.epoch, self._node_id)
+            first = next(part for part in allocation.placements if 0 in part.ranks)
+            if first.node_id != self._node_id:
+                return Sealed(key)
+            if not all_ended(objects, key.job_id, key.epoch, [str(part.node_id) for part in allocation.placements]):
+                return None
+            spec = allocation.spec
+            versions = tuple(seal(objects, key.job_id, spec.project, output, key.epoch) for output in spec.outputs)
+        except InvalidDataError as error:
+            return Sealed(key, makes=True, failure=str(error))
+        except Exception as error:  # the store is away, or refuses what it took before: the attempt waits, and can be cancelled
+            log.warning("the outputs of an attempt are not made yet", attempt=str(key), error=str(error))
+            return None
+        log.info("the outputs of an attempt are in the store", attempt=str(key), outputs=[str(version.name) for version in versions])
+        return Sealed(key, makes=True, versions=versions)
