@@ -42,6 +42,7 @@ def build() -> typer.Typer:
     )
     for module in _commands():
         module.register(app)
+    _register_preparation(app)
     _register_stack(app)
     return app
 
@@ -63,18 +64,7 @@ def _commands() -> Iterable[ModuleType]:
         table_copies,
     )
     from trainhouse.cli.fleet import emulated_fleet, node_commands, node_list, policies, pools, simulate, what_if
-    from trainhouse.cli.jobs import (
-        changes,
-        checkpoint_commands,
-        import_runs,
-        job_events,
-        job_status,
-        logs,
-        prepare_command,
-        rank_inspection,
-        submit,
-        why,
-    )
+    from trainhouse.cli.jobs import changes, checkpoint_commands, import_runs, job_events, job_status, logs, rank_inspection, submit, why
     from trainhouse.cli.stack import open, partitions, project_access, project_account, project_topics, run, secret, token, upgrade
     from trainhouse.cli.top import command as top
 
@@ -96,7 +86,6 @@ def _commands() -> Iterable[ModuleType]:
         policies,
         project_access,
         dataset_commands,
-        prepare_command,  # after the group of datasets
         sql_query,
         report,
         objectives,
@@ -119,6 +108,13 @@ def _commands() -> Iterable[ModuleType]:
         project_topics,  # after whatever else adds to the group of projects
         project_account,
     )
+
+
+def _register_preparation(app: typer.Typer) -> None:
+    """Adds to the group of datasets the command that submits a job."""
+    from trainhouse.cli.jobs import prepare_command
+
+    prepare_command.register(app)
 
 
 def _register_stack(app: typer.Typer) -> None:
