@@ -202,7 +202,7 @@ def test_datasets_and_one_dataset(page: Page) -> None:
     listed.get_by_role("link", name=NAME).click()
     expect(page.get_by_role("heading", name=NAME)).to_be_visible()
     drift = page.get_by_role("region", name="Fields against the version before")
-    expect(drift.get_by_role("row", name="json.score")).to_contain_text("drifted 0.31 (limit 0.1) 0.22 (limit 0.1) 1 % → 8 %")
+    expect(drift.get_by_role("row", name="json.score")).to_contain_text("drifted0.31 (limit 0.1)0.22 (limit 0.1)1 % → 8 %")
     expect(page.get_by_role("region", name="Fields of a sample").get_by_role("row", name="json.score")).to_contain_text("float|int")
     expect(page.get_by_role("region", name="Splits of the version")).to_contain_text("93 %")
     shards = page.get_by_role("region", name="Shards in quarantine, the newest first")
