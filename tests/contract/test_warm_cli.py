@@ -45,31 +45,3 @@ def test_one_that_takes_too_long_says_where_it_is_and_ends(tmp_path: Path) -> No
     assert "most recent call first" in str(ended.value.stderr), "where it was"
     server = next(child for child in psutil.Process().children() if "tests.support.stack.warm_cli" in child.cmdline())
     until(lambda: not server.children(recursive=True), lambda: server.children(recursive=True))
-
-
-def in_shell(script: str, folder: Path, commands: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join((str(commands), str(CONSOLE.parent), os.environ["PATH"]))
-    return subprocess.run(
-        ["bash", "-c", script], env=environment(PATH=path, **more), cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-@pytest.mark.parametrize(
-    "script", ["trainhouse nonsense", "trainhouse submit --help | head -n 3", "echo '{' | trainhouse submit - ; echo $?"]
-)
-def test_a_shell_gets_from_it_what_the_installed_command_gives(script: str, tmp_path: Path) -> None:
-    (commands := tmp_path / "commands").mkdir()
-    cold = in_shell(script, tmp_path, CONSOLE.parent)
-    warm = in_shell(f'test "$(command -v trainhouse)" = {commands}/trainhouse || exit 99; {script}', tmp_path, warm_cli.installed(commands))
-    assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
-
-
-@pytest.mark.parametrize(("signal", "code"), [("INT", 130), ("TERM", 143)])
-def test_a_signal_to_the_command_of_a_shell_ends_what_was_forked(signal: str, code: int, tmp_path: Path) -> None:
-    (commands := tmp_path / "commands").mkdir()
-    os.mkfifo(tmp_path / "spec.yaml")
-    script = f"trainhouse submit spec.yaml & pid=$!; exec 3> spec.yaml; kill -{signal} $pid; wait $pid; exit $?"
-    ended = in_shell(f"set -m; {script}", tmp_path, warm_cli.installed(commands), TRAINHOUSE_KAFKA_BOOTSTRAP="127.0.0.1:1")
-    assert ended.returncode == code, ended
-    server = next(child for child in psutil.Process().children() if "tests.support.stack.warm_cli" in child.cmdline())
-    until(lambda: not server.children(recursive=True), lambda: server.children(recursive=True))

@@ -30,15 +30,14 @@ def is_howto(page: Path) -> bool:
     return page.parent.name == "howto"
 
 
-def run_page(page: Path, environment: Mapping[str, str], folder: Path, alone: bool = False, commands: Path | None = None) -> None:
-    """Runs them in `folder`; `alone` as `script` has it. `commands`: where a `trainhouse` is that comes before the installed one."""
+def run_page(page: Path, environment: Mapping[str, str], folder: Path, alone: bool = False) -> None:
+    """Runs them in `folder`; `alone` as `script` has it."""
     out = folder.with_suffix(".out")
-    places = [*([str(commands)] if commands else []), str(Path(sys.executable).parent), os.environ["PATH"]]
     with out.open("w") as written:
         shell = subprocess.Popen(
             ["bash", "-c", script(blocks_of(page), alone)],
             cwd=folder,
-            env={**environment, "PATH": os.pathsep.join(places), "PYTHONFAULTHANDLER": "1"},
+            env={**environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONFAULTHANDLER": "1"},
             stdin=subprocess.DEVNULL,
             stdout=written,
             stderr=subprocess.STDOUT,

@@ -1,7 +1,4 @@
-"""As test_documentation.py, the pages of docs/howto. A file of its own, which runs beside the other tests of this folder.
-
-Their commands, ten times as many as those of the other pages, are forked from a process that has imported the command line.
-"""
+"""As test_documentation.py, the pages of docs/howto. A file of its own, which runs beside the other tests of this folder."""
 
 from __future__ import annotations
 
@@ -10,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.documentation.page_run import is_howto, pages_to_run, run_page
-from tests.support.stack import warm_cli
 from tests.support.stack.live_stack import LiveStack
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", pages_to_run(alone=False, of=is_howto))
-def test_the_blocks_of_a_page_run(stack: LiveStack, page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run_page(page, stack.environment, tmp_path, commands=warm_cli.installed(tmp_path_factory.mktemp("commands")))
+def test_the_blocks_of_a_page_run(stack: LiveStack, page: Path, tmp_path: Path) -> None:
+    run_page(page, stack.environment, tmp_path)

@@ -39,7 +39,7 @@ from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver, Saver, Unsaved
 from trainhouse.workers.session.session import Session
 
-STEPS, SAVED_AT, SEED = 6, 3, 3
+STEPS, SAVED_AT, SEED = 8, 4, 3
 TOLERANCE = 1e-5
 """Of a loss, relative to that of one rank: float32 sums in another order."""
 Found = dict[Any, Any]
@@ -106,7 +106,7 @@ class Trained:
             session = self._session(context)
             flags = flags_of(self._layout, self._ranks)
             model = gpt.train(session, flags, text)
-            held_out = windows_at(text.held_out, torch.arange(0, 30 * flags.context, flags.context), flags.context)
+            held_out = windows_at(text.held_out, torch.arange(0, 70 * flags.context, flags.context), flags.context)
             evaluated = gpt.evaluate(model, held_out, session, gpt.share_of(session, flags))
             assert len(model.weights_hash()) == 64
             session.close()

@@ -23,7 +23,6 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from tests.support.stack import warm_command
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 
 ROOT = Path(__file__).parents[3]
@@ -48,15 +47,6 @@ def run(
             raise
         said = [_text(stream) for stream in (out, err)]
     return subprocess.CompletedProcess(arguments, code, *said)
-
-
-def installed(folder: Path) -> Path:
-    """Writes a `trainhouse` into `folder`, for shells of this process's environment that have it in their PATH; the folder."""
-    command = folder / "trainhouse"
-    program = Path(warm_command.__file__).read_text().replace('DOOR = ""', f"DOOR = {_started().address!r}")
-    command.write_text(f"#!{sys.executable} -IS\n{program}")
-    command.chmod(0o755)
-    return folder
 
 
 def _asked(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, streams: tuple[IO[bytes], ...], timeout_s: float) -> int:
@@ -155,7 +145,6 @@ def _become(request: dict[str, Any]) -> None:
     sys.path[0] = request["folder"]
     sys.argv[:] = ["trainhouse", *request["arguments"]]
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which tests that run in the background of a shell ignore
     sys.modules["__main__"].__package__ = None  # else help and errors call the command by it
 
 
