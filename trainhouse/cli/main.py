@@ -49,23 +49,14 @@ def build() -> typer.Typer:
 
 def _commands() -> Iterable[ModuleType]:
     """Modules of commands, in the order of the help."""
-    from trainhouse.cli.data import (
-        alerts,
-        archive,
-        audit_trail,
-        dataset_commands,
-        expire,
-        journal_repair,
-        objectives,
-        replay,
-        report,
-        sql_query,
-        store_sweep,
-        table_copies,
-    )
-    from trainhouse.cli.fleet import emulated_fleet, node_commands, node_list, policies, pools, simulate, what_if
-    from trainhouse.cli.jobs import changes, checkpoint_commands, import_runs, job_events, job_status, logs, rank_inspection, submit, why
-    from trainhouse.cli.stack import open, partitions, project_access, project_account, project_topics, run, secret, token, upgrade
+    return (*_of_users(), *_of_operators())
+
+
+def _of_users() -> Iterable[ModuleType]:
+    from trainhouse.cli.data import alerts, dataset_commands, objectives, report, sql_query
+    from trainhouse.cli.fleet import node_commands, node_list, policies, pools
+    from trainhouse.cli.jobs import changes, checkpoint_commands, job_events, job_status, logs, rank_inspection, submit, why
+    from trainhouse.cli.stack import open, project_access
     from trainhouse.cli.top import command as top
 
     return (
@@ -89,6 +80,16 @@ def _commands() -> Iterable[ModuleType]:
         sql_query,
         report,
         objectives,
+    )
+
+
+def _of_operators() -> Iterable[ModuleType]:
+    from trainhouse.cli.data import archive, audit_trail, expire, journal_repair, replay, store_sweep, table_copies
+    from trainhouse.cli.fleet import emulated_fleet, simulate, what_if
+    from trainhouse.cli.jobs import import_runs
+    from trainhouse.cli.stack import partitions, project_account, project_topics, run, secret, token, upgrade
+
+    return (
         replay,
         journal_repair,
         upgrade,

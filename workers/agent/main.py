@@ -122,7 +122,6 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     cpus, machine_bytes = this_machine()
     place, records, budget_bytes = own_place(settings), holder_records(settings, store), peer_memory_bytes(settings, machine_bytes)
     memory_bytes = machine_bytes - budget_bytes
-    leases = StoreLeases(store, HolderDesk(place, records), GrantReader(kafka))
     holding = HolderSettings(settings.address, settings.peer_memory_port, budget_bytes)
     confiner = confiner_of(settings, store, devices, memory_bytes)
     isolation = IsolationReporter(folder, node_id, confiner.report)
@@ -137,7 +136,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         node=node_side(settings, store, devices.accelerators),
         code=CodeCache(folder / "code-cache", fetch_of(store), settings.keep_code_bytes),
         secrets=secrets,
-        leases=leases,
+        leases=StoreLeases(store, HolderDesk(place, records), GrantReader(kafka)),
         ports=ports,
         interpreter=settings.interpreter,
         image_digest=settings.image_digest,

@@ -20,6 +20,7 @@ from trainhouse.events.model.dataset import DataShard
 from trainhouse.events.model.dataset_names import SPLIT_PATTERN
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.pieces import Piece, PieceField, PieceSplit
+from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.sample_fields import canonical, small_enough
 from trainhouse.workers.data.publishing.sample_schema import FieldFigures, SampleSchema, columns_of
 from trainhouse.workers.data.publishing.sources import source_of
@@ -83,7 +84,7 @@ class PieceWriter:
         """Writes the samples of a folder or file, in the formats that `trainhouse data publish` reads. Returns their number.
         Raises InvalidDataError."""
         before = self._count
-        for key, fields in source_of(path).samples():
+        for key, fields in source_of(LocalRoot(path)).samples():
             self.add(fields, key=key, split=split)
         return self._count - before
 

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import Count
-from trainhouse.events.model.dataset import (
+from trainhouse.events.model.dataset import 
+from trainhouse.events.model.dataset_names import FieldName
     MOST_FIELDS,
     MOST_SHARDS,
     MOST_SPLITS,

@@ -8,8 +8,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import InputText
-from trainhouse.events.model.dataset import FieldName
-from trainhouse.events.model.dataset_names import DatasetName, VersionReference
+from trainhouse.events.model.dataset_names import DatasetName, FieldName, VersionReference
 from trainhouse.events.model.spec import Label
 from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.workers.data.errors import InvalidDataError
