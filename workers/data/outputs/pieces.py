@@ -13,8 +13,7 @@ from pydantic import Field
 
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import Count
-from trainhouse.events.model.dataset import 
-from trainhouse.events.model.dataset_names import FieldName
+from trainhouse.events.model.dataset import (
     MOST_FIELDS,
     MOST_SHARDS,
     MOST_SPLITS,
@@ -22,12 +21,11 @@ from trainhouse.events.model.dataset_names import FieldName
     DataShard,
     DataSource,
     DataSplit,
-    FieldName,
     FieldStatistics,
     Manifest,
     schema_hash_of,
 )
-from trainhouse.events.model.dataset_names import SplitName
+from trainhouse.events.model.dataset_names import FieldName, SplitName
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.spec import Label
 from trainhouse.workers.data.errors import InvalidDataError
