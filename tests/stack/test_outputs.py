@@ -76,7 +76,9 @@ def test_an_output_is_published_once_though_its_job_was_killed(pool: Pool) -> No
         lambda rows: [row["to_id"] for row in rows] == [f"data:{reference}"],
     )
 
-    reads = "from trainhouse.workers import Session\nbatch = next(S.start().loader('test', batch=8))\nassert len(batch['__key__']) == 8\n"
+    reads = (
+        "from trainhouse.workers import Session\nbatch = next(Session.start().loader('test', batch=8))\nassert len(batch['__key__']) == 8\n"
+    )
     pool.submit("reads", reads, 1, data={"dataset": reference}).succeeds()
 
 
