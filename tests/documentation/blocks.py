@@ -33,13 +33,25 @@ _MARKER = re.compile(r"^<!-- (.*) -->$")
 _MARKERS = re.compile(
     r"not run: \S.*|exits with [1-9]\d*|stopped after \d+ s|runs until the end of the page|waits for: \S.*|on a stack of its own"
 )
-_GPT = "trainhouse submit --no-code --json {more} -- python -m trainhouse.workers.examples.gpt"
+_SUBMIT = 'trainhouse submit --no-code --json "$@" -- '
+_GPT = f"{_SUBMIT}python -m trainhouse.workers.examples.gpt"
+# A job that runs as long as its page would keep both cores from everything else: its steps take their time.
+_PACED = """\
+import time
+from trainhouse.workers.examples import gpt, text
+class Paced(text.Windows):
+    def __next__(self):
+        time.sleep(0.1)
+        return super().__next__()
+gpt.Windows = Paced
+gpt.main([])
+"""
 _ID = "python -c 'import json, sys; print(json.loads(sys.stdin.readline())[\"job_id\"])'"
 # How a word gets its value, at the first block that has it.
 WORDS = {
     "JOB": "JOB=$(submitted --gang 2 -p steps=20 --every-steps 10); trainhouse status $JOB --watch",
     "OTHER": "OTHER=$(submitted --gang 2 -p steps=10); trainhouse status $OTHER --watch",
-    "RUNNING_JOB": "RUNNING_JOB=$(submitted --gang 2 -p steps=100000); until_ok 'trainhouse status $RUNNING_JOB --json | grep -q RUNNING'",
+    "RUNNING_JOB": "RUNNING_JOB=$(lasting --gang 2 -p steps=100000); until_ok 'trainhouse status $RUNNING_JOB --json | grep -q RUNNING'",
     "WAITING_JOB": "WAITING_JOB=$(submitted --gang 4); until_ok 'trainhouse why $WAITING_JOB'",
     "NODE": f"NODE=$(trainhouse nodes --state ALIVE --json | sed -n 1p | {_ID.replace('job_id', 'node')})",
 }
@@ -135,7 +147,8 @@ def script(blocks: list[Block], alone: bool = False) -> str:
         'trap \'for pid in "${background[@]}"; do kill -TERM -- -$pid; wait $pid || true; done; '
         "for job in $RUNNING_JOB $WAITING_JOB; do trainhouse cancel $job > /dev/null 2>&1 || true; done' EXIT",
         f'until_ok() {{ local end=$(( SECONDS + {WAIT_S} )); until eval "$1" > /dev/null 2>&1; do (( SECONDS < end )); sleep 0.5; done; }}',
-        f"submitted() {{ {_GPT.format(more=chr(34) + '$@' + chr(34))} | {_ID}; }}",
+        f"submitted() {{ {_GPT} | {_ID}; }}",
+        f"lasting() {{ {_SUBMIT}python -c {shlex.quote(_PACED)} | {_ID}; }}",
     ]
     known: set[str] = set()
     for block in blocks:
