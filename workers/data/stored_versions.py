@@ -17,19 +17,24 @@ from trainhouse.events.model.dataset_names import index_key, manifest_key, profi
 from trainhouse.events.model.dataset_profile import MOST_PROFILES_BYTES, ProfiledVersion, VersionProfiles
 from trainhouse.workers.data.errors import DamagedShardError
 
+MOST_MANIFEST_BYTES: Final = 128 << 20
 _PIECE_BYTES: Final = 8 << 20
 
 
 def read_manifest(objects: ObjectStore, project: str, sha256: str) -> Manifest:
     """The manifest of a version that was published in the project. Raises DamagedShardError where it is missing, or another."""
     where = objects.uri(manifest_key(project, sha256))
+    stat = objects.stat(manifest_key(project, sha256))
+    if stat is not None and stat.size_bytes > MOST_MANIFEST_BYTES:
+        raise DamagedShardError(f"{where} has {stat.size_bytes} bytes, and a manifest {MOST_MANIFEST_BYTES} at most; publish larger shards")
     content = _fetched(objects, manifest_key(project, sha256))
     if hashlib.sha256(content).hexdigest() != sha256:
         raise DamagedShardError(f"{where} has other contents than its name says; remove it, and publish the version again from its source")
     try:
         return Manifest.model_validate(orjson.loads(content))
-    except ValidationError as error:
-        raise DamagedShardError(f"{where} is of another version of this program: {error.errors()[0]['msg']}") from error
+    except ValueError as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise DamagedShardError(f"{where} is of another version of this program: {reason}") from error
 
 
 def read_profiled(objects: ObjectStore, project: str, sha256: str) -> ProfiledVersion:
@@ -76,7 +81,7 @@ def problems_of(objects: ObjectStore, project: str, shard: DataShard) -> list[st
             problems.append(f"{objects.uri(key)} is missing")
         elif size is not None and stat.size_bytes != size:
             problems.append(f"{objects.uri(key)} has {stat.size_bytes} bytes, not {size}")
-        elif _sha256(objects, key, stat.size_bytes) != wanted:
+        elif sha256_of(objects, key, stat.size_bytes) != wanted:
             problems.append(f"{objects.uri(key)} has other contents than its hash says")
     return problems
 
@@ -94,7 +99,8 @@ def pieces_of(objects: ObjectStore, key: str, size_bytes: int) -> Iterator[bytes
         yield objects.get_range(key, start, min(_PIECE_BYTES, size_bytes - start))
 
 
-def _sha256(objects: ObjectStore, key: str, size_bytes: int) -> str:
+def sha256_of(objects: ObjectStore, key: str, size_bytes: int) -> str:
+    """Hash of an object, in hexadecimal, read piece by piece."""
     digest = hashlib.sha256()
     for piece in pieces_of(objects, key, size_bytes):
         digest.update(piece)

@@ -7,6 +7,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import IO
 
 from trainhouse.checkpointing.errors import ObjectChangedError, ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
@@ -30,6 +31,10 @@ class MemoryObjectStore:
     def put(self, key: str, body: Body) -> None:
         with self._lock:
             self._objects[key] = (bytes(body), self._clock())
+
+    def put_file(self, key: str, file: IO[bytes]) -> None:
+        file.seek(0)
+        self.put(key, file.read())
 
     def put_if_absent(self, key: str, body: Body) -> bool:
         with self._lock:

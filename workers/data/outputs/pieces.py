@@ -64,8 +64,11 @@ class Piece(Model):
         return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
 
 
-def manifest_of(job_id: str, output: str, named: Mapping[str, Piece], of_ranks: Mapping[int, Piece]) -> Manifest:
-    """The manifest of an output: named pieces by their names, then what ranks wrote beside them. Raises InvalidDataError."""
+def manifest_of(
+    job_id: str, output: str, named: Mapping[str, Piece], of_ranks: Mapping[int, Piece], purposes: tuple[str, ...] = ()
+) -> Manifest:
+    """The manifest of an output: named pieces by their names, then what ranks wrote beside them. Raises InvalidDataError; ValueError where
+    a figure or a name in the pieces exceeds its bound."""
     unfinished = sorted(rank for rank, piece in of_ranks.items() if not piece.closed)
     if unfinished:
         raise InvalidDataError(
@@ -98,6 +101,7 @@ def manifest_of(job_id: str, output: str, named: Mapping[str, Piece], of_ranks: 
         row_count=sum(split.samples for split in splits.values()),
         bytes=size_bytes,
         sources=(source,),
+        purposes=tuple(sorted(set(purposes))),
     )
 
 

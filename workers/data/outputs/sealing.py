@@ -2,19 +2,21 @@
 
 Holds: every object that is copied has the contents that its name says; a manifest is written when all that it names is there. Done twice,
 or broken off and begun anew, the same pieces give the same objects. What is written is no version until intake publishes it.
+Of what ranks staged, sizes and numbers are bounded before it is read.
 Never: reads a record of another attempt's ranks, or of another job.
 """
 
-import hashlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
 
 import orjson
 from pydantic import ValidationError
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S
-from trainhouse.checkpointing.errors import ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model.dataset import DatasetVersion, DataShard, version_of
+from trainhouse.events.model.dataset import DatasetVersion, DataShard, Manifest, version_of
 from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
 from trainhouse.events.model.output_names import (
     ENDED,
@@ -23,14 +25,16 @@ from trainhouse.events.model.output_names import (
     ended_prefix,
     pieces_prefix,
     rank_pieces_prefix,
-    staged_index_key,
-    staged_shard_key,
 )
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.pieces import Piece, manifest_of
-from trainhouse.workers.data.stored_versions import shards_of
+from trainhouse.workers.data.outputs.staged_shard import FileStore, staged
+from trainhouse.workers.data.stored_versions import MOST_MANIFEST_BYTES, sha256_of, shards_of
 
-MOST_RECORD_BYTES = 64 << 20
+MOST_PIECES: Final = 100_000
+MOST_RECORDS_BYTES: Final = 64 << 20
+"""Of all records of an output together, which are held in memory."""
+MOST_OUTPUT_SHARDS: Final = 100_000
 
 
 def note_ended(objects: ObjectStore, job_id: str, epoch: int, node_id: str) -> None:
@@ -44,21 +48,31 @@ def all_ended(objects: ObjectStore, job_id: str, epoch: int, node_ids: Sequence[
     return set(node_ids) <= {stat.key.removeprefix(prefix) for stat in objects.list(prefix)}
 
 
-def seal(objects: ObjectStore, job_id: str, project: str, output: str, epoch: int) -> DatasetVersion:
-    """Makes the version of one output, and returns its facts. Blocks long. Raises InvalidDataError where it is not whole, and what the
-    store raises."""
-    named = {
-        key.removeprefix(pieces_prefix(job_id, output)).removesuffix(".json"): piece
-        for key, piece in _records(objects, pieces_prefix(job_id, output))
-    }
-    of_ranks = {
-        int(key[-len("000000.json") : -len(".json")]): piece for key, piece in _records(objects, rank_pieces_prefix(job_id, output, epoch))
-    }
-    manifest = manifest_of(job_id, output, named, of_ranks)
-    for shard in {shard.sha256: shard for _, shard in shards_of(manifest)}.values():
-        _copy(objects, job_id, project, output, shard)
-    _put_once(objects, manifest_key(project, manifest.sha256()), manifest.canonical_json())
-    return version_of(manifest, output, project)
+def seal(
+    objects: FileStore,
+    job_id: str,
+    project: str,
+    output: str,
+    epoch: int,
+    *,
+    purposes: tuple[str, ...] = (),
+    folder: Path | None = None,
+    copied: set[DataShard] | None = None,
+) -> DatasetVersion:
+    """Makes the version of one output, and returns its facts. Blocks long. Raises InvalidDataError where it is not whole, or exceeds a bound,
+    and what the store raises.
+
+    `purposes`: those of the version. `folder`: has room for a shard; by default that of temporary files. `copied`: shards that an earlier try
+    copied, of this output; those of this one are added.
+    """
+    manifest, version = _described(objects, job_id, project, output, epoch, purposes)
+    done = set() if copied is None else copied
+    for shard in dict.fromkeys(shard for _, shard in shards_of(manifest)):
+        if shard not in done:
+            _copy(objects, job_id, project, output, shard, folder)
+            done.add(shard)
+    _put_once(objects, manifest_key(project, version.sha256), manifest.canonical_json())
+    return version
 
 
 def sweep_staged(objects: ObjectStore, is_over: Callable[[str], bool], grace_s: float = GRACE_S) -> int:
@@ -79,38 +93,86 @@ def sweep_staged(objects: ObjectStore, is_over: Callable[[str], bool], grace_s: 
     return len(old)
 
 
-def _records(objects: ObjectStore, prefix: str) -> list[tuple[str, Piece]]:
-    found = []
-    for stat in objects.list(prefix):
-        if stat.size_bytes > MOST_RECORD_BYTES:
-            raise InvalidDataError(
-                f"{objects.uri(stat.key)} has {stat.size_bytes} bytes, more than {MOST_RECORD_BYTES}; write larger shards"
-            )
-        try:
-            found.append((stat.key, Piece.model_validate(orjson.loads(objects.get(stat.key)))))
-        except (ValidationError, orjson.JSONDecodeError) as error:
-            raise InvalidDataError(f"{objects.uri(stat.key)} is no record of a piece: write outputs by session.output alone") from error
-    return found
+def _described(
+    objects: ObjectStore, job_id: str, project: str, output: str, epoch: int, purposes: tuple[str, ...]
+) -> tuple[Manifest, DatasetVersion]:
+    """The manifest of what ranks recorded, with its facts. All that they wrote is theirs: whatever cannot be taken is InvalidDataError."""
+    records = _Records(objects, output)
+    named_prefix, ranks_prefix = pieces_prefix(job_id, output), rank_pieces_prefix(job_id, output, epoch)
+    named = {key.removeprefix(named_prefix).removesuffix(".json"): piece for key, piece in records.below(named_prefix)}
+    of_ranks = dict[int, Piece]()
+    for key, piece in records.below(ranks_prefix):
+        if re.fullmatch(r"[0-9]{6}\.json", key.removeprefix(ranks_prefix)) is None:
+            raise InvalidDataError(f"{objects.uri(key)} is named after no rank: write outputs by session.output alone")
+        of_ranks[int(key.removeprefix(ranks_prefix).removesuffix(".json"))] = piece
+    try:
+        manifest = manifest_of(job_id, output, named, of_ranks, purposes)
+        size = len(manifest.canonical_json())
+        version = version_of(manifest, output, project)
+    except ValueError as error:
+        why = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        what = ".".join(map(str, why["loc"]))
+        raise InvalidDataError(
+            f"the pieces of output {output} make no version ({f'{what}: ' if what else ''}{why['msg']}): write outputs by session.output alone"
+        ) from error
+    if size > MOST_MANIFEST_BYTES:
+        raise InvalidDataError(
+            f"the manifest of output {output} would have {size} bytes, and may have {MOST_MANIFEST_BYTES}; write larger shards, fewer fields"
+        )
+    return manifest, version
 
 
-def _copy(objects: ObjectStore, job_id: str, project: str, output: str, shard: DataShard) -> None:
-    """Copies a shard and its index, the index first; what is there already is not read."""
-    for staged, key, sha256, size_bytes in (
-        (staged_index_key(job_id, output, shard.sha256), index_key(project, shard.sha256), shard.index_sha256, None),
-        (staged_shard_key(job_id, output, shard.sha256), shard_key(project, shard.sha256), shard.sha256, shard.bytes),
-    ):
-        stat = objects.stat(key)
-        if stat is not None and size_bytes in (None, stat.size_bytes):
-            continue
+class _Records:
+    """Records of the pieces of one output, named ones and ranks' together within the bounds."""
+
+    def __init__(self, objects: ObjectStore, output: str) -> None:
+        self._objects, self._output = objects, output
+        self._count = self._size_bytes = self._shards = 0
+
+    def below(self, prefix: str) -> Iterator[tuple[str, Piece]]:
+        """Each record there, by its key. Blocks. Raises InvalidDataError."""
+        for stat in self._objects.list(prefix):
+            self._count += 1
+            self._size_bytes += stat.size_bytes
+            if self._count > MOST_PIECES:
+                raise InvalidDataError(f"output {self._output} has more than {MOST_PIECES} pieces; write fewer, larger ones")
+            if self._size_bytes > MOST_RECORDS_BYTES:
+                raise InvalidDataError(
+                    f"the records of the pieces of output {self._output} have more than {MOST_RECORDS_BYTES} bytes together; write larger "
+                    "shards, or fewer, larger pieces"
+                )
+            piece = self._read(stat.key, stat.size_bytes)
+            self._shards += sum(len(split.shards) for split in piece.splits.values())
+            if self._shards > MOST_OUTPUT_SHARDS:
+                raise InvalidDataError(f"output {self._output} has more than {MOST_OUTPUT_SHARDS} shards; write larger ones")
+            yield stat.key, piece
+
+    def _read(self, key: str, size_bytes: int) -> Piece:
+        # As many bytes as the list said: it may have been written anew since.
+        content = self._objects.get_range(key, 0, size_bytes)
         try:
-            body = objects.get(staged)
-        except ObjectMissingError as error:
-            raise InvalidDataError(f"{objects.uri(staged)} is missing, and a piece of output {output} names it") from error
-        if hashlib.sha256(body).hexdigest() != sha256:
-            raise InvalidDataError(f"{objects.uri(staged)} has other contents than a piece of output {output} says")
-        objects.put(key, body)
+            return Piece.model_validate(orjson.loads(content))
+        except ValueError as error:
+            raise InvalidDataError(f"{self._objects.uri(key)} is no record of a piece: write outputs by session.output alone") from error
+
+
+def _copy(objects: FileStore, job_id: str, project: str, output: str, shard: DataShard, folder: Path | None) -> None:
+    """Copies a shard and its index, the index first, once both are judged whole."""
+    with staged(objects, job_id, output, shard, folder) as (index, tar):
+        _put_other(objects, index_key(project, shard.sha256), index, shard.index_sha256)
+        stat = objects.stat(shard_key(project, shard.sha256))
+        if stat is None or stat.size_bytes != shard.bytes:
+            objects.put_file(shard_key(project, shard.sha256), tar)
+
+
+def _put_other(objects: FileStore, key: str, file: BinaryIO, sha256: str) -> None:
+    """Puts an index where there is none with these contents: of a tar there is one index, and what is there otherwise is damaged."""
+    stat = objects.stat(key)
+    if stat is None or stat.size_bytes != file.seek(0, 2) or sha256_of(objects, key, stat.size_bytes) != sha256:
+        objects.put_file(key, file)
 
 
 def _put_once(objects: ObjectStore, key: str, body: bytes) -> None:
-    if objects.stat(key) is None:
+    stat = objects.stat(key)
+    if stat is None or stat.size_bytes != len(body):
         objects.put(key, body)

@@ -8,6 +8,7 @@ import hashlib
 import mmap
 import os
 import struct
+from array import array
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -143,14 +144,12 @@ class IndexBuilder:
     """Entries of an index under way, sample by sample."""
 
     def __init__(self) -> None:
-        self._first_field, self._first_key_byte = [0], [0]
-        self._offsets: list[int] = []
-        self._lengths: list[int] = []
-        self._extension: list[int] = []
+        self._first_field, self._first_key_byte = array("Q", [0]), array("Q", [0])
+        self._offsets, self._lengths, self._extension = array("Q"), array("Q"), array("I")
         self._numbers: dict[str, int] = {}
         self._keys = bytearray()
         self._digests = bytearray()
-        self._crc32: list[int] = []
+        self._crc32 = array("I")
 
     def __len__(self) -> int:
         return len(self._first_field) - 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +16,19 @@ from hypothesis import strategies as st
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
-from trainhouse.events.model.dataset import DatasetVersion
-from trainhouse.events.model.dataset_names import shard_key
-from trainhouse.events.model.output_names import rank_piece_key, staged_shard_key
-from trainhouse.workers.data.errors import InvalidDataError
+from trainhouse.checkpointing.stores.object_store import ObjectStat
+from trainhouse.events.model.dataset import DatasetVersion, DataShard
+from trainhouse.events.model.dataset_names import index_key, shard_key
+from trainhouse.events.model.output_names import rank_piece_key, rank_pieces_prefix, staged_index_key, staged_shard_key
+from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
+from trainhouse.workers.data.outputs import sealing
 from trainhouse.workers.data.outputs.pieces import Piece
 from trainhouse.workers.data.outputs.sealing import seal, sweep_staged
+from trainhouse.workers.data.outputs.staged_shard import check_index
 from trainhouse.workers.data.outputs.written_output import FolderOutputStore, JobOutputStore, Output
 from trainhouse.workers.data.published_data import open_folder, open_split
 from trainhouse.workers.data.settings import DataSettings
+from trainhouse.workers.data.shards.index import Field, IndexBuilder, Located
 from trainhouse.workers.data.stored_versions import problems_of, read_manifest, shards_of
 
 
@@ -141,6 +148,182 @@ def test_a_record_that_is_none_is_refused() -> None:
     store.put(rank_piece_key("j", "out", 0, 0), b"{]")
     with pytest.raises(InvalidDataError, match="no record of a piece"):
         sealed(store)
+
+
+def forged(store: MemoryObjectStore, record: dict[str, Any], key: str = rank_piece_key("j", "out", 0, 0)) -> None:
+    store.put(key, orjson.dumps(record))
+
+
+def a_shard(**more: Any) -> dict[str, Any]:
+    return {"sha256": "c" * 64, "index_sha256": "c" * 64, "bytes": 1, "samples": 1} | more
+
+
+def a_record(*shards: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"closed": True, "splits": {"train": {"shards": list(shards)}}, "fields": {}} | more
+
+
+class SizedStore(MemoryObjectStore):
+    """A store in which one object has a size of its own, and cannot be read."""
+
+    def __init__(self, key: str, size_bytes: int) -> None:
+        super().__init__()
+        self.key, self.size_bytes = key, size_bytes
+
+    def stat(self, key: str) -> ObjectStat | None:
+        found = super().stat(key)
+        return found if found is None or key != self.key else replace(found, size_bytes=self.size_bytes)
+
+    def get(self, key: str) -> bytes:
+        assert key != self.key, "read, though it is too large"
+        return super().get(key)
+
+
+@pytest.mark.parametrize(
+    ("key", "size_bytes", "claimed", "why"),
+    [
+        (staged_shard_key("j", "out", "c" * 64), 500 << 30, 1, "a shard 4294967296 at most"),
+        (staged_shard_key("j", "out", "c" * 64), 500 << 30, 500 << 30, "a shard 4294967296 at most"),
+        (staged_shard_key("j", "out", "c" * 64), 2, 1, "has 2 bytes, and a piece of output out says 1"),
+        (staged_index_key("j", "out", "c" * 64), 500 << 30, 1, "an index 67108864 at most"),
+    ],
+)
+def test_what_is_larger_than_it_may_be_is_not_read(key: str, size_bytes: int, claimed: int, why: str) -> None:
+    store = SizedStore(key, size_bytes)
+    for staged in (staged_shard_key("j", "out", "c" * 64), staged_index_key("j", "out", "c" * 64)):
+        store.put(staged, b"x")
+    forged(store, a_record(a_shard(bytes=claimed)))
+    with pytest.raises(InvalidDataError, match=why):
+        sealed(store)
+    assert not list(store.list("datasets/"))
+
+
+@pytest.mark.parametrize(
+    ("bound", "most", "why"),
+    [
+        ("MOST_PIECES", 2, "more than 2 pieces"),
+        ("MOST_RECORDS_BYTES", 500, "more than 500 bytes together"),
+        ("MOST_OUTPUT_SHARDS", 2, "more than 2 shards"),
+        ("MOST_MANIFEST_BYTES", 100, "and may have 100"),
+    ],
+)
+def test_an_output_beyond_a_bound_is_none(bound: str, most: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, bound, most)
+    store = MemoryObjectStore()
+    out = output(store)
+    for number in range(3):
+        with out.piece(f"p{number}") as piece:
+            piece.add({"txt": str(number)})
+    with pytest.raises(InvalidDataError, match=why):
+        sealed(store)
+    assert not list(store.list("datasets/"))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        a_record(*[a_shard(samples=2**53)] * 2),
+        a_record(a_shard(), fields={"f": {"samples": 1, "types": ["x" * 100, "y" * 100]}}),
+    ],
+)
+def test_a_forged_record_is_refused(record: dict[str, Any]) -> None:
+    store = MemoryObjectStore()
+    forged(store, record)
+    with pytest.raises(InvalidDataError, match="write outputs by session.output alone"):
+        sealed(store)
+
+
+def test_a_record_that_is_named_after_no_rank_is_refused() -> None:
+    store = MemoryObjectStore()
+    forged(store, {"closed": True}, rank_pieces_prefix("j", "out", 0) + "abc.json")
+    with pytest.raises(InvalidDataError, match="abc.json is named after no rank"):
+        sealed(store)
+
+
+def shard_of(store: MemoryObjectStore, job_id: str = "j") -> DataShard:
+    [shard] = Piece.model_validate(orjson.loads(store.get(rank_piece_key(job_id, "out", 0, 0)))).splits["train"].shards
+    return shard
+
+
+def write_common(store: MemoryObjectStore, job_id: str) -> None:
+    with Output(JobOutputStore(store, job_id, "out", 0, 0), 0, 8192) as out:
+        for n in range(3):
+            out.add({"txt": f"common {n}", "json": {"n": n}}, key=f"k{n}")
+
+
+def other_index(shard: DataShard, how: str) -> bytes:
+    """An index of the same tar that its writer does not make."""
+    if how == "garbage":
+        return b"garbage"
+    built = IndexBuilder()
+    built.add(Located("k0", (Field("txt", 512, 8),), bytes(16), 0))
+    return built.content(shard.sha256, shard.bytes)
+
+
+@pytest.mark.parametrize("how", ["garbage", "fewer samples"])
+@pytest.mark.parametrize("tar_is_there", [False, True])
+def test_a_job_spoils_no_shard_of_another_job(how: str, tar_is_there: bool) -> None:
+    store = MemoryObjectStore()
+    write_common(store, "evil")
+    shard = shard_of(store, "evil")
+    tar_key = staged_shard_key("evil", "out", shard.sha256)
+    index = other_index(shard, how)
+    store.put(staged_index_key("evil", "out", shard.sha256), index)
+    if not tar_is_there:
+        store.delete(tar_key)
+    of_index = shard.model_copy(update={"index_sha256": hashlib.sha256(index).hexdigest(), "samples": 1})
+    forged(store, a_record(of_index.model_dump()), rank_piece_key("evil", "out", 0, 0))
+    for before in (True, False):
+        with pytest.raises(InvalidDataError):
+            seal(store, "evil", "lm", "out", 0)
+        if before:
+            assert not list(store.list("datasets/"))
+            write_common(store, "good")
+            version = seal(store, "good", "lm", "out", 0)
+    assert [problems_of(store, "lm", each) for _, each in shards_of(read_manifest(store, "lm", version.sha256))] == [[]]
+
+
+def test_an_index_that_is_another_than_the_tars_is_replaced() -> None:
+    store = MemoryObjectStore()
+    write_common(store, "j")
+    shard = shard_of(store)
+    good = store.get(staged_index_key("j", "out", shard.sha256))
+    for bad in (b"spoiled", bytes(len(good))):
+        store.put(index_key("lm", shard.sha256), bad)
+        sealed(store)
+        assert store.get(index_key("lm", shard.sha256)) == good
+
+
+def test_a_shard_that_was_not_staged_is_none_though_the_project_has_it() -> None:
+    store = MemoryObjectStore()
+    write_common(store, "victim")
+    seal(store, "victim", "lm", "out", 0)
+    store.put(rank_piece_key("thief", "out", 0, 0), store.get(rank_piece_key("victim", "out", 0, 0)))
+    with pytest.raises(InvalidDataError, match=r"jobs/thief/outputs/out/shards/.* is missing"):
+        seal(store, "thief", "lm", "out", 0)
+
+
+def test_a_second_try_copies_what_is_missing_alone() -> None:
+    store, copied = MemoryObjectStore(), set[DataShard]()
+    write_common(store, "j")
+    version = seal(store, "j", "lm", "out", 0, copied=copied)
+    store.delete(staged_shard_key("j", "out", shard_of(store).sha256))
+    assert seal(store, "j", "lm", "out", 0, copied=copied) == version and len(copied) == 1
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=examples(25), deadline=None)
+def test_of_each_tar_the_index_of_its_writer_is_the_only_one(seed: int) -> None:
+    chance, store = random.Random(seed), MemoryObjectStore()
+    with output(store) as out:
+        for n in range(chance.randint(1, 5)):
+            names = chance.sample(["txt", "jpg", "seg.png", "a"], chance.randint(1, 4))
+            fields = {name: chance.randbytes(chance.choice([0, 1, 511, 512, 513, 3000])) for name in names}
+            out.add(fields, key=chance.choice(["k", "é", "a/b", "long" * 40]) + str(n))
+    [(_, shard), *_] = shards_of(read_manifest(store, "lm", sealed(store).sha256))
+    tar, index = store.get(shard_key("lm", shard.sha256)), bytearray(store.get(index_key("lm", shard.sha256)))
+    index[chance.randrange(len(index))] ^= 1 << chance.randrange(8)
+    with pytest.raises(DamagedShardError):
+        check_index(io.BytesIO(index), io.BytesIO(tar), shard, "index")
 
 
 @pytest.mark.parametrize(
