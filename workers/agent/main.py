@@ -154,7 +154,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
         own_states=OwnStatesUploader(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
-        sealer=OutputSealer(node_id, lambda: S3ObjectStore(store)),
+        sealer=OutputSealer(node_id, lambda: S3ObjectStore(store), folder),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
         facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, isolation, public_key),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),

@@ -5,7 +5,7 @@ Holds: an object's name is its content's hash; a manifest is read only as what i
 
 import hashlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 import orjson
 from pydantic import ValidationError
@@ -19,6 +19,12 @@ from trainhouse.workers.data.errors import DamagedShardError
 
 MOST_MANIFEST_BYTES: Final = 128 << 20
 _PIECE_BYTES: Final = 8 << 20
+
+
+class Ranged(Protocol):
+    """Part of an object store that reading piece by piece needs."""
+
+    def get_range(self, key: str, start: int, length_bytes: int) -> bytes: ...
 
 
 def read_manifest(objects: ObjectStore, project: str, sha256: str) -> Manifest:
@@ -93,13 +99,13 @@ def _fetched(objects: ObjectStore, key: str) -> bytes:
         raise DamagedShardError(f"{objects.uri(key)} is missing; publish the version again from its source") from error
 
 
-def pieces_of(objects: ObjectStore, key: str, size_bytes: int) -> Iterator[bytes]:
+def pieces_of(objects: Ranged, key: str, size_bytes: int) -> Iterator[bytes]:
     """The content of an object, piece by piece."""
     for start in range(0, size_bytes, _PIECE_BYTES):
         yield objects.get_range(key, start, min(_PIECE_BYTES, size_bytes - start))
 
 
-def sha256_of(objects: ObjectStore, key: str, size_bytes: int) -> str:
+def sha256_of(objects: Ranged, key: str, size_bytes: int) -> str:
     """Hash of an object, in hexadecimal, read piece by piece."""
     digest = hashlib.sha256()
     for piece in pieces_of(objects, key, size_bytes):

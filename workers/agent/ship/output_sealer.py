@@ -8,17 +8,19 @@ Never: publishes; the job's scheduler asks intake for that.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import structlog
 
-from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events import GangAllocated
+from trainhouse.events.model.dataset import DataShard
 from trainhouse.workers.agent.core import AttemptKey, Sealed
 from trainhouse.workers.agent.periodic import due
 from trainhouse.workers.data.errors import InvalidDataError
-from trainhouse.workers.data.outputs.sealing import all_ended, note_ended, seal
+from trainhouse.workers.data.outputs.sealing import all_ended, note_ended, purposes_of, seal, with_bounded_fields
+from trainhouse.workers.data.outputs.staged_shard import FileStore
 
 RETRY_MS: Final = 500
 THREADS: Final = 2
@@ -27,20 +29,24 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class _Sealing:
-    """One attempt. `again_at_ms`: the store was away, or other nodes have not ended."""
+    """One attempt. `again_at_ms`: the store was away, or other nodes have not ended. `copied`: shards of each output that
+    are copied by now."""
 
     allocation: GangAllocated
     working: "Future[Sealed | None] | None" = None
     again_at_ms: int = 0
+    copied: dict[str, set[DataShard]] = field(default_factory=dict)
 
 
 class OutputSealer:
-    """Of one node. All methods return at once and belong to one thread; `make_store` is called in the threads that work."""
+    """Of one node. All methods return at once and belong to one thread; `make_store` is called in the threads that work, which keep one shard each in
+    files without a name in `folder`."""
 
-    def __init__(self, node_id: str, make_store: Callable[[], ObjectStore]) -> None:
+    def __init__(self, node_id: str, make_store: Callable[[], FileStore], folder: Path | None = None) -> None:
         self._node_id = node_id
         self._make_store = make_store
-        self._store: ObjectStore | None = None
+        self._store: FileStore | None = None
+        self._folder = folder
         self._attempts: dict[AttemptKey, _Sealing] = {}
         self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="outputs")
 
@@ -63,13 +69,13 @@ class OutputSealer:
                     del self._attempts[key]
                     yield done
             elif sealing.working is None and due(sealing.again_at_ms, now_ms, RETRY_MS):
-                sealing.working = self._workers.submit(self._try, key, sealing.allocation)
+                sealing.working = self._workers.submit(self._try, key, sealing.allocation, sealing.copied)
 
     def close(self) -> None:
         """Waits for nothing."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    def _try(self, key: AttemptKey, allocation: GangAllocated) -> Sealed | None:
+    def _try(self, key: AttemptKey, allocation: GangAllocated, copied: dict[str, set[DataShard]]) -> Sealed | None:
         """Does this node's part; returns None where it is to be tried again."""
         try:
             self._store = objects = self._store or self._make_store()
@@ -80,7 +86,20 @@ class OutputSealer:
             if not all_ended(objects, key.job_id, key.epoch, [str(part.node_id) for part in allocation.placements]):
                 return None
             spec = allocation.spec
-            versions = tuple(seal(objects, key.job_id, spec.project, output, key.epoch) for output in spec.outputs)
+            purposes = purposes_of(objects, spec)
+            versions = with_bounded_fields(
+                seal(
+                    objects,
+                    key.job_id,
+                    spec.project,
+                    output,
+                    key.epoch,
+                    purposes=purposes,
+                    folder=self._folder,
+                    copied=copied.setdefault(output, set()),
+                )
+                for output in spec.outputs
+            )
         except InvalidDataError as error:
             return Sealed(key, makes=True, failure=str(error))
         except Exception as error:  # the store is away, or refuses what it took before: the attempt waits, and can be cancelled

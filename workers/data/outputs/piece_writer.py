@@ -20,6 +20,7 @@ from trainhouse.events.model.dataset import DataShard
 from trainhouse.events.model.dataset_names import SPLIT_PATTERN
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.pieces import Piece, PieceField, PieceSplit
+from trainhouse.workers.data.outputs.staged_shard import MOST_INDEX_BYTES, MOST_SHARD_BYTES
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.sample_fields import canonical, small_enough
 from trainhouse.workers.data.publishing.sample_schema import FieldFigures, SampleSchema, columns_of
@@ -45,6 +46,8 @@ class PieceWriter:
     """One piece; as a context manager it is closed at the end of the block, and dropped if that raises."""
 
     def __init__(self, store: PieceStore, key_prefix: str, shard_bytes: int) -> None:
+        if shard_bytes > MOST_SHARD_BYTES:
+            raise InvalidDataError(f"shards of {shard_bytes} bytes: those of an output have {MOST_SHARD_BYTES} at most")
         self._store, self._key_prefix, self._shard_bytes = store, key_prefix, shard_bytes
         self._folder = Path(tempfile.mkdtemp(prefix="trainhouse-output-"))
         self._writers = dict[str, ShardWriter]()
@@ -128,6 +131,8 @@ class PieceWriter:
         writer = self._writers[split]
         for shard in writer.shards[self._sent.get(split, 0) :]:
             folder = self._folders[split]
+            if (size := (folder / shard.index_name).stat().st_size) > MOST_INDEX_BYTES:
+                raise InvalidDataError(f"a shard's index of {size} bytes: it may have {MOST_INDEX_BYTES}; give a smaller shard_bytes")
             self._store.send(shard, folder)
             for name in (shard.tar_name, shard.index_name):
                 (folder / name).unlink(missing_ok=True)

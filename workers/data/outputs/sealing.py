@@ -7,7 +7,7 @@ Never: reads a record of another attempt's ranks, or of another job.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model.dataset import DatasetVersion, DataShard, Manifest, version_of
+from trainhouse.events.model.dataset import DatasetVersion, DataShard, Manifest, schema_bytes, version_of
 from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
 from trainhouse.events.model.output_names import (
     ENDED,
@@ -26,15 +26,18 @@ from trainhouse.events.model.output_names import (
     pieces_prefix,
     rank_pieces_prefix,
 )
-from trainhouse.workers.data.errors import InvalidDataError
+from trainhouse.events.model.spec import JobSpec
+from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.outputs.pieces import Piece, manifest_of
 from trainhouse.workers.data.outputs.staged_shard import FileStore, staged
-from trainhouse.workers.data.stored_versions import MOST_MANIFEST_BYTES, sha256_of, shards_of
+from trainhouse.workers.data.stored_versions import MOST_MANIFEST_BYTES, read_manifest, sha256_of, shards_of
 
 MOST_PIECES: Final = 100_000
-MOST_RECORDS_BYTES: Final = 64 << 20
+MOST_RECORDS_BYTES: Final = 32 << 20
 """Of all records of an output together, which are held in memory."""
 MOST_OUTPUT_SHARDS: Final = 100_000
+MOST_FIELDS_BYTES: Final = 256 << 10
+"""Of fields of all outputs of a job in one event: topics take events of 1 MiB."""
 
 
 def note_ended(objects: ObjectStore, job_id: str, epoch: int, node_id: str) -> None:
@@ -91,6 +94,35 @@ def sweep_staged(objects: ObjectStore, is_over: Callable[[str], bool], grace_s: 
     for key in old:
         objects.delete(key)
     return len(old)
+
+
+def purposes_of(objects: ObjectStore, spec: JobSpec) -> tuple[str, ...]:
+    """Purposes of a job's outputs: those of the version that it reads, of which it has another project's for the granted purpose alone. Blocks.
+
+    Raises InvalidDataError where that version's manifest is not there, and what the store raises.
+    """
+    data = spec.data
+    if data is None or data.dataset is None:
+        return ()
+    purpose = data.purpose or spec.purpose
+    if data.owner is not None and data.owner != spec.project and purpose is not None:
+        return (purpose,)
+    try:
+        return read_manifest(objects, data.owner or spec.project, data.content_sha256).purposes
+    except DamagedShardError as error:
+        raise InvalidDataError(f"what the outputs may be used for follows from {data.dataset}: {error}") from error
+
+
+def with_bounded_fields(versions: Iterable[DatasetVersion], most_bytes: int = MOST_FIELDS_BYTES) -> tuple[DatasetVersion, ...]:
+    """The versions, with their fields as long as those of all together take at most so many bytes as JSON; the manifests have them all. Pure."""
+    made, left_bytes = list[DatasetVersion](), most_bytes
+    for version in versions:
+        size = schema_bytes(version.fields)
+        if size > left_bytes:
+            version, size = version.model_copy(update={"fields": ()}), 0
+        made.append(version)
+        left_bytes -= size
+    return tuple(made)
 
 
 def _described(

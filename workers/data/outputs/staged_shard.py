@@ -42,7 +42,9 @@ def staged(objects: ObjectStore, job_id: str, output: str, shard: DataShard, fol
     index_key, tar_key = staged_index_key(job_id, output, shard.sha256), staged_shard_key(job_id, output, shard.sha256)
     index_size = _found(objects, index_key, output).size_bytes
     if index_size > MOST_INDEX_BYTES:
-        raise InvalidDataError(f"{objects.uri(index_key)} has {index_size} bytes, and an index {MOST_INDEX_BYTES} at most; cut smaller shards")
+        raise InvalidDataError(
+            f"{objects.uri(index_key)} has {index_size} bytes, and an index {MOST_INDEX_BYTES} at most; cut smaller shards"
+        )
     tar_size = _found(objects, tar_key, output).size_bytes
     if tar_size > MOST_SHARD_BYTES:
         raise InvalidDataError(f"{objects.uri(tar_key)} has {tar_size} bytes, and a shard {MOST_SHARD_BYTES} at most; cut smaller ones")

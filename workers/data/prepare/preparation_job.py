@@ -43,7 +43,7 @@ def main(path: Path) -> None:
         data = session.data
         if data is None or data.dataset is None:
             raise InvalidDataError("this job names no version to read; submit it by `trainhouse data prepare FILE`")
-        units = UnitReader(open_store(StoreSettings()), session.project, data.dataset)
+        units = UnitReader(open_store(StoreSettings()), data.owner or session.project, data.dataset, session.project)
         steps = UnitSteps(rules, open_tokenizer(rules, path.parent))
         mine = units.units[session.rank :: session.world_size]
         run(session, units, steps, mine)
@@ -85,14 +85,14 @@ def name_of(unit: Unit) -> str:
 
 
 class UnitReader:
-    """The units of a version, and their samples."""
+    """The units of a version of `project`, and their samples. `reader`: the project of the job, whose cache is used."""
 
-    def __init__(self, objects: ObjectStore, project: str, version: str) -> None:
+    def __init__(self, objects: ObjectStore, project: str, version: str, reader: str) -> None:
         sha256 = VersionName.parse(version).sha256
         manifest = read_manifest(objects, project, sha256)
         listed = [(split, shard) for split in sorted(manifest.splits) for shard in manifest.splits[split].shards]
         self.units: list[Unit] = [(split, number, shard) for number, (split, shard) in enumerate(listed)]
-        self._source = StoreSource(objects, project, open_cache(DataSettings(), project), whole=True, manifest_sha256=sha256)
+        self._source = StoreSource(objects, project, open_cache(DataSettings(), reader), whole=True, manifest_sha256=sha256)
         self._version = version
 
     def samples(self, unit: Unit) -> Iterator[dict[str, Any]]:

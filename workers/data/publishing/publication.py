@@ -29,6 +29,7 @@ from trainhouse.workers.data.publishing.time_split import TimeSplitRule
 from trainhouse.workers.data.shards import Shard, ShardWriter
 from trainhouse.workers.data.shards.members import BLOCK, header, member_name
 from trainhouse.workers.data.shards.writer import MOST_BYTES
+from trainhouse.workers.data.stored_versions import MOST_MANIFEST_BYTES, sha256_of
 
 Progress = Callable[[int, int], None]
 """Is called with samples and bytes that were written so far."""
@@ -43,6 +44,8 @@ class Receiver(Protocol):
     def stat(self, key: str) -> ObjectStat | None: ...
 
     def put(self, key: str, body: Body) -> None: ...
+
+    def get_range(self, key: str, start: int, length_bytes: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,9 @@ class Publication:
             named = ", ".join(changed) or str(self._source.root)
             raise SourceChangedError(f"{named} changed while it was published, so nothing was; publish again once it is whole")
         manifest = self._manifest(shards, measured)
+        size = len(manifest.canonical_json())
+        if size > MOST_MANIFEST_BYTES:
+            raise InvalidDataError(f"the manifest would have {size} bytes, and may have {MOST_MANIFEST_BYTES}; publish larger shards")
         sha256 = manifest.sha256()
         profiles = VersionProfiles(splits={name: split.profiles.profiles() for name, split in self._splits.items()}).bounded()
         _put_once(objects, profiles_key(project, sha256), profiles.canonical_json())
@@ -204,15 +210,15 @@ class _Cutter:
     def _send(self) -> None:
         for shard in self._writer.shards[self._sent :]:
             # The index first: a tar that is there has one.
-            for name, key in (
-                (shard.index_name, index_key(self._project, shard.sha256)),
-                (shard.tar_name, shard_key(self._project, shard.sha256)),
+            for name, key, sha256 in (
+                (shard.index_name, index_key(self._project, shard.sha256), shard.index_sha256),
+                (shard.tar_name, shard_key(self._project, shard.sha256), None),
             ):
                 path = self._folder / name
                 if not path.exists():
                     continue  # an equal shard of another split was sent
                 with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as body:
-                    _put_once(self._objects, key, body)
+                    _put_once(self._objects, key, body, sha256)
                 path.unlink()
             self._sent += 1
 
@@ -253,7 +259,8 @@ def _header_bytes(name: str, length: int) -> int:
     return BLOCK if len(name) <= LENGTH_NAME and name.isascii() else len(header(name, length))
 
 
-def _put_once(objects: Receiver, key: str, body: bytes | memoryview) -> None:
+def _put_once(objects: Receiver, key: str, body: bytes | memoryview, sha256: str | None = None) -> None:
+    """Puts what is not there, or has another size; with a hash, also what has other contents."""
     stat = objects.stat(key)
-    if stat is None or stat.size_bytes != len(body):
+    if stat is None or stat.size_bytes != len(body) or (sha256 is not None and sha256_of(objects, key, len(body)) != sha256):
         objects.put(key, body)

@@ -58,6 +58,9 @@ class _Missing:
         """Returns None: what is there may be damaged."""
         return None
 
+    def get_range(self, key: str, start: int, length_bytes: int) -> bytes:
+        return self._objects.get_range(key, start, length_bytes)
+
     def put(self, key: str, body: Body) -> None:
         """Writes the object if it is wanted, and has the wanted hash."""
         if hashlib.sha256(body).hexdigest() == self._wanted.get(key):

@@ -49,7 +49,7 @@ def rules(version: str, **fields: Any) -> Preparation:
 
 def prepared(store: MemoryObjectStore, steps: UnitSteps, ranks: int = 1, chance: random.Random | None = None) -> DatasetVersion:
     """Runs it with so many ranks in turn; where there is `chance`, attempts are killed within units."""
-    units, job = UnitReader(store, "lm", steps.rules.source), f"j{ranks}-{id(chance)}"
+    units, job = UnitReader(store, "lm", steps.rules.source, "lm"), f"j{ranks}-{id(chance)}"
     for epoch in range(4):
         killed = False
         moments = ColumnMoments(steps.rules.normalise)
