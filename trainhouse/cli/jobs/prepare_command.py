@@ -52,7 +52,7 @@ def prepare(
             {"name": f"prepare-{rules.output}"[:128], "user": client.way.user, "resources": {"device_type": "cpu"}}
             | rules.job
             | {"runtime": {"command": ["python", "-m", "trainhouse.workers.data.prepare", file.name]}}
-            | {"data": {"dataset": rules.source}, "outputs": [rules.output]}
+            | {"data": {"dataset": rules.source, "purpose": rules.purpose}, "outputs": [rules.output]}
         ],
         None,
     )

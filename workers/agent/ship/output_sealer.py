@@ -39,8 +39,8 @@ class _Sealing:
 
 
 class OutputSealer:
-    """Of one node. All methods return at once and belong to one thread; `make_store` is called in the threads that work, which keep one shard each in
-    files without a name in `folder`."""
+    """Of one node. All methods return at once and belong to one thread; `make_store` is called in the threads that work, each of which
+    keeps one shard in files without a name in `folder`."""
 
     def __init__(self, node_id: str, make_store: Callable[[], FileStore], folder: Path | None = None) -> None:
         self._node_id = node_id

@@ -62,11 +62,11 @@ def seal(
     folder: Path | None = None,
     copied: set[DataShard] | None = None,
 ) -> DatasetVersion:
-    """Makes the version of one output, and returns its facts. Blocks long. Raises InvalidDataError where it is not whole, or exceeds a bound,
-    and what the store raises.
+    """Makes the version of one output, and returns its facts. Blocks long. Raises InvalidDataError where it is not whole, or exceeds a
+    bound, and what the store raises.
 
-    `purposes`: those of the version. `folder`: has room for a shard; by default that of temporary files. `copied`: shards that an earlier try
-    copied, of this output; those of this one are added.
+    `purposes`: those of the version. `folder`: has room for a shard; by default that of temporary files. `copied`: shards of this output
+    that an earlier try copied; those of this one are added.
     """
     manifest, version = _described(objects, job_id, project, output, epoch, purposes)
     done = set() if copied is None else copied
@@ -97,7 +97,7 @@ def sweep_staged(objects: ObjectStore, is_over: Callable[[str], bool], grace_s: 
 
 
 def purposes_of(objects: ObjectStore, spec: JobSpec) -> tuple[str, ...]:
-    """Purposes of a job's outputs: those of the version that it reads, of which it has another project's for the granted purpose alone. Blocks.
+    """Purposes of a job's outputs: those of the version that it reads; of another project's, the granted purpose alone. Blocks.
 
     Raises InvalidDataError where that version's manifest is not there, and what the store raises.
     """
@@ -114,7 +114,7 @@ def purposes_of(objects: ObjectStore, spec: JobSpec) -> tuple[str, ...]:
 
 
 def with_bounded_fields(versions: Iterable[DatasetVersion], most_bytes: int = MOST_FIELDS_BYTES) -> tuple[DatasetVersion, ...]:
-    """The versions, with their fields as long as those of all together take at most so many bytes as JSON; the manifests have them all. Pure."""
+    """The versions, with their fields as long as all of them take at most so many bytes as JSON; manifests have them anyway. Pure."""
     made, left_bytes = list[DatasetVersion](), most_bytes
     for version in versions:
         size = schema_bytes(version.fields)
@@ -145,11 +145,12 @@ def _described(
         why = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
         what = ".".join(map(str, why["loc"]))
         raise InvalidDataError(
-            f"the pieces of output {output} make no version ({f'{what}: ' if what else ''}{why['msg']}): write outputs by session.output alone"
+            f"the pieces of output {output} make no version ({f'{what}: ' if what else ''}{why['msg']}): write outputs by "
+            "session.output alone"
         ) from error
     if size > MOST_MANIFEST_BYTES:
         raise InvalidDataError(
-            f"the manifest of output {output} would have {size} bytes, and may have {MOST_MANIFEST_BYTES}; write larger shards, fewer fields"
+            f"the manifest of output {output} would have {size} bytes, and may have {MOST_MANIFEST_BYTES}; write larger shards"
         )
     return manifest, version
 

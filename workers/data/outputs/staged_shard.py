@@ -1,7 +1,7 @@
 """A shard as a rank staged it: fetched to files of this machine piece by piece, and judged there before anything of it is copied.
 
-Holds: memory is bounded, whatever a rank staged: sizes are asked before contents. Of a shard that is judged whole, the index is the one that
-follows from its tar, so that two jobs with equal tars have equal indexes.
+Holds: memory is bounded, whatever a rank staged: sizes are asked before contents. Of a shard that is judged whole, the index is the one
+that follows from its tar, so that two jobs with equal tars have equal indexes.
 Never: reads an object that is larger than its bound.
 """
 

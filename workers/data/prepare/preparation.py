@@ -97,6 +97,7 @@ class Preparation(Model):
     """The whole of it. Steps that are left out are not carried out."""
 
     source: VersionReference = Field(description="version to read: NAME@1.0.0 or NAME@sha256:…")
+    purpose: Label | None = Field(None, description="what the source is used for; default: the job's purpose")
     output: DatasetName = Field(description="dataset that gets a version of the prepared rows")
     check: dict[FieldName, ColumnRule] = Field(default_factory=dict, max_length=MOST_COLUMNS, description="rules by column")
     invalid: InvalidRow = Field(InvalidRow.FAIL, description="fail: the first row that breaks a rule ends the job; drop: it is left out")

@@ -17,6 +17,7 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import DataShard
 from trainhouse.events.model.dataset_names import VersionName
+from trainhouse.events.model.spec import DataReference
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.written_output import Output
 from trainhouse.workers.data.prepare.preparation import Preparation
@@ -43,7 +44,7 @@ def main(path: Path) -> None:
         data = session.data
         if data is None or data.dataset is None:
             raise InvalidDataError("this job names no version to read; submit it by `trainhouse data prepare FILE`")
-        units = UnitReader(open_store(StoreSettings()), data.owner or session.project, data.dataset, session.project)
+        units = UnitReader.of(data, session.project, open_store(StoreSettings()))
         steps = UnitSteps(rules, open_tokenizer(rules, path.parent))
         mine = units.units[session.rank :: session.world_size]
         run(session, units, steps, mine)
@@ -94,6 +95,12 @@ class UnitReader:
         self.units: list[Unit] = [(split, number, shard) for number, (split, shard) in enumerate(listed)]
         self._source = StoreSource(objects, project, open_cache(DataSettings(), reader), whole=True, manifest_sha256=sha256)
         self._version = version
+
+    @classmethod
+    def of(cls, data: DataReference, project: str, objects: ObjectStore) -> "UnitReader":
+        """Of the version that a job of `project` names, which may be another project's."""
+        assert data.dataset is not None
+        return cls(objects, data.owner or project, data.dataset, project)
 
     def samples(self, unit: Unit) -> Iterator[dict[str, Any]]:
         """Samples of one unit, in their order. Raises DamagedShardError."""

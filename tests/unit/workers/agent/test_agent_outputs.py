@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from tests.support.fakes.memory_store import MemoryObjectStore
@@ -11,9 +12,16 @@ from tests.unit.workers.agent.test_agent_core import SPEC, Node, gang, release
 from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
 from trainhouse.events import AttemptStopped, GangAllocated, NodePlacement, OutputsSealed
 from trainhouse.events.model.dataset_names import manifest_key
+from trainhouse.events.model.output_names import rank_piece_key
+from trainhouse.events.model.spec import DataReference
 from trainhouse.workers.agent.core import AttemptKey, Drained, Seal, Sealed, Swept
 from trainhouse.workers.agent.ship.output_sealer import RETRY_MS, OutputSealer
 from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
+from trainhouse.workers.data.publishing.bounded_files import LocalRoot
+from trainhouse.workers.data.publishing.publication import Publication, Terms
+from trainhouse.workers.data.publishing.sources import source_of
+from trainhouse.workers.data.publishing.split_rule import SplitRule
+from trainhouse.workers.data.stored_versions import read_manifest
 
 KEY = AttemptKey("j", 0)
 
@@ -110,6 +118,67 @@ def test_what_is_not_whole_is_a_failure(store: MemoryObjectStore, sealers: dict[
     sealers["n1"].begin(with_outputs("out"))
     sealed = done(sealers["n1"])
     assert sealed.makes and not sealed.versions and "output out has no sample" in sealed.failure
+
+
+def test_a_forged_record_is_a_failure_and_not_tried_again(store: MemoryObjectStore, sealers: dict[str, OutputSealer]) -> None:
+    shard = {"sha256": "c" * 64, "index_sha256": "c" * 64, "bytes": 1, "samples": 2**53}
+    record = {"closed": True, "splits": {"train": {"shards": [shard, shard]}}, "fields": {}}
+    store.put(rank_piece_key("j", "out", 0, 0), orjson.dumps(record))
+    sealers["n1"].begin(with_outputs("out"))
+    sealed = done(sealers["n1"])
+    assert sealed.makes and not sealed.versions and "the pieces of output out make no version" in sealed.failure
+
+
+@pytest.mark.parametrize(
+    ("data", "purpose", "owner", "wanted"),
+    [
+        ({}, None, None, ("ads", "research")),
+        ({"purpose": "research"}, None, None, ("ads", "research")),
+        ({"purpose": "research"}, "ads", "theirs", ("research",)),
+        ({}, "ads", "theirs", ("ads",)),
+    ],
+)
+def test_outputs_have_the_purposes_of_what_the_job_reads(
+    store: MemoryObjectStore,
+    sealers: dict[str, OutputSealer],
+    tmp_path: Path,
+    data: dict[str, str],
+    purpose: str | None,
+    owner: str | None,
+    wanted: tuple[str, ...],
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"n": 1}\n')
+    publication = Publication(source_of(LocalRoot(tmp_path / "rows.jsonl")), SplitRule(), Terms(purposes=("research", "ads")))
+    read = publication.publish(store, owner or "default").sha256()
+    reference = DataReference(dataset=f"rows@sha256:{read}", owner=owner, **data)
+    allocation = with_outputs("out")
+    spec = allocation.spec.model_copy(update={"data": reference, "purpose": purpose})
+    write(store)
+    sealers["n1"].begin(allocation.model_copy(update={"spec": spec}))
+    [version] = done(sealers["n1"]).versions
+    assert version.purposes == wanted == read_manifest(store, "default", version.sha256).purposes
+
+
+def test_outputs_of_a_job_whose_version_is_gone_are_none(store: MemoryObjectStore, sealers: dict[str, OutputSealer]) -> None:
+    write(store)
+    allocation = with_outputs("out")
+    spec = allocation.spec.model_copy(update={"data": DataReference(dataset=f"rows@sha256:{'a' * 64}")})
+    sealers["n1"].begin(allocation.model_copy(update={"spec": spec}))
+    assert "what the outputs may be used for follows from rows@sha256:" in done(sealers["n1"]).failure
+
+
+def test_a_report_of_many_outputs_with_many_fields_fits_its_topic(store: MemoryObjectStore, sealers: dict[str, OutputSealer]) -> None:
+    names = tuple(f"out-{n}" for n in range(16))
+    for name in names:
+        with Output(JobOutputStore(store, "j", name, 0, 0), 0) as output:
+            output.add({"json": {f"column-{n:03d}-{'x' * 60}": n for n in range(480)}})
+    allocation = with_outputs(*names)
+    sealers["n1"].begin(allocation)
+    node = drained((0, 0), allocation)
+    node.give(done(sealers["n1"]))
+    [report] = node.of(OutputsSealed)
+    assert len(report.versions) == 16 and len(report.model_dump_json()) < 512 * 1024
+    assert report.versions[0].fields and not report.versions[-1].fields
 
 
 def test_a_store_that_is_away_is_asked_again(store: MemoryObjectStore, tmp_path: Path) -> None:

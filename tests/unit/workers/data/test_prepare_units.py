@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from trainhouse.events.model.dataset import DatasetVersion
+from trainhouse.events.model.spec import DataReference
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.sealing import seal
 from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
@@ -145,3 +146,9 @@ def test_rows_that_do_not_fit_end_it(fields: dict[str, Any], why: str) -> None:
     store = MemoryObjectStore()
     with pytest.raises(InvalidDataError, match=why):
         prepared(store, UnitSteps(rules(source(store), **fields)))
+
+
+def test_units_of_another_projects_version_are_read_where_its_owner_has_them() -> None:
+    store = MemoryObjectStore()
+    units = UnitReader.of(DataReference(dataset=source(store), owner="lm", purpose="research"), "vision", store)
+    assert sum(len(list(units.samples(unit))) for unit in units.units) == ROWS

@@ -24,9 +24,10 @@ from trainhouse.cli.shared.exit_codes import CliError
 from trainhouse.events.model.dataset import Manifest
 from trainhouse.events.model.dataset_names import index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.dataset_profile import MOST_PROFILES_BYTES
+from trainhouse.workers.data import stored_versions
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.published_data import stored_sample
-from trainhouse.workers.data.publishing import bounded_files, parquet_rows, sample_fields
+from trainhouse.workers.data.publishing import bounded_files, parquet_rows, publication, sample_fields
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot, SourceChangedError
 from trainhouse.workers.data.publishing.publication import Publication, Terms, _tar_bytes
 from trainhouse.workers.data.publishing.rebuilding import rebuild_shards
@@ -581,6 +582,27 @@ def test_damage_in_the_store_is_found(tmp_path: Path) -> None:
     objects.put(manifest_key(PROJECT, manifest.sha256()), b"{}")
     with pytest.raises(DamagedShardError, match="other contents than its name says"):
         read_manifest(objects, PROJECT, manifest.sha256())
+
+
+def test_an_index_that_is_another_is_replaced_by_the_next_publication(tmp_path: Path) -> None:
+    objects = MemoryObjectStore()
+    manifest = published(images(tmp_path / "a"), objects)
+    [(_, shard)] = shards_of(manifest)
+    key = index_key(PROJECT, shard.sha256)
+    objects.put(key, bytes(len(objects.get(key))))
+    assert published(images(tmp_path / "b"), objects) == manifest
+    assert problems_of(objects, PROJECT, shard) == []
+
+
+def test_a_manifest_beyond_its_bound_is_neither_published_nor_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = MemoryObjectStore()
+    manifest = published(images(tmp_path / "a"), objects)
+    monkeypatch.setattr(stored_versions, "MOST_MANIFEST_BYTES", 100)
+    with pytest.raises(DamagedShardError, match="a manifest 100 at most"):
+        read_manifest(objects, PROJECT, manifest.sha256())
+    monkeypatch.setattr(publication, "MOST_MANIFEST_BYTES", 100)
+    with pytest.raises(InvalidDataError, match="and may have 100"):
+        published(images(tmp_path / "b"), objects)
 
 
 @pytest.mark.parametrize("by_copies", [True, False])

@@ -228,14 +228,14 @@ def test_an_output_beyond_a_bound_is_none(bound: str, most: int, why: str, monke
 def test_a_forged_record_is_refused(record: dict[str, Any]) -> None:
     store = MemoryObjectStore()
     forged(store, record)
-    with pytest.raises(InvalidDataError, match="write outputs by session.output alone"):
+    with pytest.raises(InvalidDataError, match=r"write outputs by session\.output alone"):
         sealed(store)
 
 
 def test_a_record_that_is_named_after_no_rank_is_refused() -> None:
     store = MemoryObjectStore()
     forged(store, {"closed": True}, rank_pieces_prefix("j", "out", 0) + "abc.json")
-    with pytest.raises(InvalidDataError, match="abc.json is named after no rank"):
+    with pytest.raises(InvalidDataError, match=r"abc\.json is named after no rank"):
         sealed(store)
 
 
