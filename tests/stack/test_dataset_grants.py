@@ -82,6 +82,13 @@ def test_a_job_of_another_project_is_refused_granted_reads_and_is_cut_off(stack:
     assert again.code == Exit.OK and "it was granted before" in again.err
     assert f"{name}@1.0.0" in stack.ok("data", "grants", name)
 
+    prepared = f"prepared-{word}"
+    preparation = {"source": f"{name}@1.0.0", "purpose": "research", "output": prepared, "job": {"project": project}}
+    (file := tmp_path / "prepare.yaml").write_text(json.dumps(preparation))
+    stack.ok("data", "prepare", str(file), "--wait")
+    [made] = [row for row in stack.run("data", "list", "--json").objects() if row["dataset"] == prepared]
+    assert (made["row_count"], made["project"], made["purposes"]) == (200, project, ["research"])
+
     reads = submitted(stack, tmp_path, project, data)
     until(lambda: "read [" in stack.run("logs", reads).out or status(stack, reads)["state"] not in OPEN, "samples of another project")
     assert status(stack, reads)["state"] == "RUNNING", status(stack, reads)
