@@ -490,7 +490,8 @@ def why_unhealthy(datasets: Datasets, data: DataReference, facts: VersionFacts) 
     assert data.dataset is not None, "the facts are of a version"
     max_bad = DEFAULT_MAX_BAD if data.max_bad is None else data.max_bad
     for split, (samples, shards) in zip(facts.splits, facts.sizes, strict=bool(facts.sizes)):
-        lost = [shard for of, shard in facts.lost if of == split]
+        # Who reports a shard names it by hash alone, and intake has no list of a split's: more than it has cannot be lost.
+        lost = [shard for of, shard in facts.lost if of == split][:shards]
         bad = len(lost) * samples // max(1, shards)
         if data.split not in (None, split) or not lost or bad <= (max(1.0, max_bad * samples) if max_bad else 0.0):
             continue
