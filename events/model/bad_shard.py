@@ -75,7 +75,7 @@ class TooManyBadSamples(AttemptReport, type="trainhouse.attempt.too-many-bad-sam
 
 
 class BadShardNoted(Event, type="trainhouse.decision.bad-shard-noted.v1"):
-    """A job's scheduler takes the first report of a shard in an attempt, and asks intake to quarantine it, if the version is its project's."""
+    """A job's scheduler takes an attempt's first report of a shard, and asks intake to quarantine it, if its project has the version."""
 
     report: BadShardFound = Field(description="the report")
     owner: Label | None = Field(
