@@ -2,8 +2,8 @@
 
 Holds: a report counts for the present attempt alone, and of the version that the job's spec names; of one attempt a shard is reported to
 intake once, by whichever rank, and a bounded number of shards. Of a version that a job reads by a grant they count for the job alone: what
-ranks report is not proven, and must not take the version from its owner. A job with too many bad samples is sent to review as a person would
-send it, also below the level: its ranks end, and would end again after each restart. There nothing counts what a person accepts.
+ranks report is not proven, and must not take the version from its owner. A job with too many bad samples is sent to review as a person
+would send it, also below the level: its ranks end, and would end again after each restart. There nothing counts what a person accepts.
 Never: decides whether a shard is in quarantine; intake does.
 """
 
