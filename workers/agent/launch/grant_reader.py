@@ -24,7 +24,7 @@ from trainhouse.events.wire.topics import DATASETS
 DEADLINE_S = 10.0
 METADATA_TIMEOUT_S = 5.0
 AGAIN_S = 0.5
-MOST_AGAIN_S = 30.0
+MOST_AGAIN_S = 5.0
 CHECK_S = 20.0
 """Between two looks of the reading thread at the ends of the topic, which show whether all of it is read."""
 STALE_S = 180.0
@@ -115,8 +115,9 @@ class GrantReader:
             except Exception:
                 log.exception("reading grants of datasets failed; it begins again")
             self._warn_if_stale()
-            pause_s = AGAIN_S if self._current_s > before_s else min(MOST_AGAIN_S, 2 * pause_s)
+            pause_s = AGAIN_S if self._current_s > before_s else pause_s
             self._stop.wait(pause_s)
+            pause_s = min(MOST_AGAIN_S, 2 * pause_s)
 
     def _follow(self) -> None:
         """Reads the topic until the end. Raises BusUnavailableError, KafkaException."""
