@@ -15,7 +15,7 @@ from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, Count, CutText, SmallCount, TimestampMs
 from trainhouse.events.model.dataset_names import DatasetName, SplitName
 from trainhouse.events.model.ids import JobId, NodeId
-from trainhouse.events.model.spec import Sha256
+from trainhouse.events.model.spec import Label, Sha256
 
 MOST_EVIDENCE_CHARS: Final = 512
 EvidenceText = Annotated[str, StringConstraints(max_length=MOST_EVIDENCE_CHARS)]
@@ -75,9 +75,12 @@ class TooManyBadSamples(AttemptReport, type="trainhouse.attempt.too-many-bad-sam
 
 
 class BadShardNoted(Event, type="trainhouse.decision.bad-shard-noted.v1"):
-    """A job's scheduler takes the first report of a shard in an attempt, and asks intake to quarantine it."""
+    """A job's scheduler takes an attempt's first report of a shard, and asks intake to quarantine it, if its project has the version."""
 
     report: BadShardFound = Field(description="the report")
+    owner: Label | None = Field(
+        None, exclude_if=is_absent, description="project that owns the dataset, where it is another's: the report counts for the job alone"
+    )
 
     def subject(self) -> str:
         return str(self.report.job_id)

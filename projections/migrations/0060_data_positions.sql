@@ -1,6 +1,6 @@
 -- Positions that the steps of jobs used, by loader: one row a run of steps that used equally many positions, one after another. A run that goes
--- on is the same row with more `steps`; a regular program has one row an attempt. `fact` 'began': an attempt began with `first_step` steps
--- behind it. No TTL: what a model was trained on is asked years later.
+-- on is the same row with more `steps`; a regular program has one row an attempt. `fact` 'began': one row an attempt, whatever its ranks report;
+-- it began with 2^53 - `steps` steps behind it, so that the least one stays. No TTL: what a model was trained on is asked years later.
 CREATE TABLE IF NOT EXISTS data_positions_rows (
     job_id String,
     fact LowCardinality(String),
@@ -69,7 +69,7 @@ FROM (
         ]))) AS piece
     FROM (SELECT * FROM data_positions_rows FINAL WHERE fact = 'read') AS r
     LEFT JOIN (
-        SELECT job_id, groupArray((epoch, first_step)) AS begun FROM data_positions_rows FINAL WHERE fact = 'began' GROUP BY job_id
+        SELECT job_id, groupArray((epoch, toUInt64(9007199254740992 - steps))) AS begun FROM data_positions_rows FINAL WHERE fact = 'began' GROUP BY job_id
     ) AS b ON b.job_id = r.job_id
 ) AS p
 ARRAY JOIN p.parts AS part;
@@ -96,7 +96,7 @@ FROM (
             arrayMin(arrayMap(x -> if(x.1 > f.epoch, x.2, toUInt64(9223372036854775807)), arrayPushBack(b.begun, (toUInt32(0), toUInt64(0))))) AS cut
         FROM (SELECT * FROM shard_steps_rows FINAL) AS f
         LEFT JOIN (
-            SELECT job_id, groupArray((epoch, first_step)) AS begun FROM data_positions_rows FINAL WHERE fact = 'began' GROUP BY job_id
+            SELECT job_id, groupArray((epoch, toUInt64(9007199254740992 - steps))) AS begun FROM data_positions_rows FINAL WHERE fact = 'began' GROUP BY job_id
         ) AS b ON b.job_id = f.job_id
     ) AS r
     ARRAY JOIN

@@ -82,7 +82,7 @@ def effects_of(seq: int, now_ms: int, inputs: Sequence[Input], decisions: Iterab
                 yield Effect(topics.VERDICTS, decision.node_id, decision, f"{decision.event_type}:{decision.node_id}:{seq}.{place}")
             case FailureBlamed():
                 yield Effect(topics.VERDICTS, decision.job_id, decision, f"{decision.job_id}:blamed:{decision.epoch}")
-            case BadShardNoted(report=report):
+            case BadShardNoted(report=report, owner=None):
                 yield _quarantine(report)
             case OutputsRequested():
                 yield from _outputs(decision)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.support.waiting import until
 from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
 from trainhouse.events import DatasetGranted, DatasetGrantRevoked, Event, envelope_of
 from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.model.dataset_grant import GrantKey
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import DATASETS
 from trainhouse.workers.agent.launch import grant_reader
@@ -87,3 +90,41 @@ def test_without_brokers_there_is_no_leave_yet() -> None:
             reader.why_not(GrantKey("speech", SHA, "vision", "research"))
     finally:
         reader.close()
+
+
+def test_it_reads_on_after_errors_and_knows_that_it_has_read_all(
+    publish: Callable[[Event], None], reader: GrantReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that cannot be made, and one that reaches no broker any more, are made anew; revocations of then are seen."""
+    monkeypatch.setattr(grant_reader, "CHECK_S", 0.1)
+    monkeypatch.setattr(grant_reader, "MOST_AGAIN_S", 0.1)
+    made = grant_reader.consumer
+    failures = [KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE, "Failed to create thread")) for _ in range(3)]
+
+    def factory(*given: Any, **more: Any) -> Any:
+        if threading.current_thread().name == "grants" and failures:
+            raise failures.pop()
+        return made(*given, **more)
+
+    monkeypatch.setattr(grant_reader, "consumer", factory)
+    dataset = f"speech-{secrets.token_hex(4)}"
+    key = GrantKey(dataset, SHA, "vision", "research")
+    publish(granted(dataset, 1))
+    reader._begin()
+    until(lambda: not failures, "three tries")
+    until(lambda: reader.covers(key), "the grant")
+    before_s = reader._current_s
+    until(lambda: reader._current_s > before_s, "a look at the topic's ends that finds all of it read")
+
+    looks = [BusUnavailableError("the client lost all brokers")]
+    ends = grant_reader.watermarks
+
+    def look(*given: Any) -> Any:
+        if threading.current_thread().name == "grants" and looks:
+            raise looks.pop()
+        return ends(*given)
+
+    monkeypatch.setattr(grant_reader, "watermarks", look)
+    until(lambda: not looks, "a look that fails")
+    publish(revoked(dataset, 2))
+    until(lambda: not reader.covers(key), "the revocation")

@@ -1,32 +1,39 @@
 """Reads of steps to `data_positions_rows` and `shard_steps_rows`: one row a run of steps, and one a shard in a stretch of steps.
 
-Holds: a run that goes on is the same row with more steps; a shard in a stretch that a later attempt reports again is replaced.
+Holds: a run that goes on is the same row with more steps; a shard in a stretch that a later attempt reports again is replaced. An attempt
+has one begin, and as many loaders as a session counts: queries join a job's begins to each of its rows, and a rank may report anything.
+Never: compares the versions that a rank names with the job's spec, which records of ranks do not have.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final
 
+from trainhouse.events.model.bounds import MOST_COUNT
 from trainhouse.events.model.data_read import DataRead
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms
 
 POSITIONS: Final = "data_positions_rows"
 SHARDS: Final = "shard_steps_rows"
+MOST_LOADERS: Final = 16
+"""Of an attempt, as `workers/session/steps/data_reads.py` has them."""
 _BITS_OF_STEP: Final = 32
 
 
 def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
     """The rows of one report; nothing for other events."""
     event = envelope.event
-    if not isinstance(event, DataRead):
+    if not isinstance(event, DataRead) or event.loader >= MOST_LOADERS:
         return
     about = {"job_id": str(event.job_id), "loader": event.loader, "tracked": int(event.tracked), "at": clamp_ms(event.at_ms)}
     yield Row(POSITIONS, about | _of_order(event) | _began(event))
     for run in event.runs:
+        if run.epoch > event.epoch:  # no rank knows what a later attempt does
+            continue
         values = {"epoch": int(run.epoch), "fact": "read", "padded": int(run.padded)}
         values |= {name: getattr(run, name) for name in ("first_step", "steps", "first_position", "per_step")}
         yield Row(POSITIONS, about | _of_order(event) | values)
-    if event.stretch is not None:
+    if event.stretch is not None and event.stretch.epoch <= event.epoch:
         yield from _shards(event, about)
 
 
@@ -44,9 +51,10 @@ def _of_order(event: DataRead) -> dict[str, Any]:
 
 
 def _began(event: DataRead) -> dict[str, Any]:
-    """The begin of the attempt, which is reported with everything, so that no order of arrival loses it."""
-    nothing = dict.fromkeys(("steps", "first_position", "per_step", "padded"), 0)
-    return nothing | {"fact": "began", "epoch": int(event.epoch), "first_step": event.began_step}
+    """The begin of the attempt, which is reported with everything, so that no order of arrival loses it. Of several, that with the most
+    `steps` stays, so these are counted down from MOST_COUNT: the least step."""
+    nothing = dict.fromkeys(("loader", "first_step", "first_position", "per_step", "padded"), 0)
+    return nothing | {"fact": "began", "epoch": int(event.epoch), "steps": MOST_COUNT - event.began_step}
 
 
 def _shards(event: DataRead, about: dict[str, Any]) -> Iterator[Row]:

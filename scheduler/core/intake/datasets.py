@@ -28,6 +28,7 @@ from trainhouse.events import (
     ShardReleased,
 )
 from trainhouse.events.model.dataset import DataField, LostShard, ShardsInQuarantine, schema_bytes
+from trainhouse.events.model.dataset_grant import GrantKey
 from trainhouse.events.model.dataset_names import DatasetNameError, VersionName
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.spec import DEFAULT_MAX_BAD, MOST_QUARANTINED
@@ -298,9 +299,19 @@ class Datasets:
         left_count, left_bytes = MAX_VERSIONS - every.count, MAX_BYTES - every.size_bytes
         return left_count < 0 or left_bytes < 0 or (count > 0 and own.count > left_count) or own.size_bytes > left_bytes
 
-    def listed(self, dataset: str) -> str:
-        """The newest versions of a dataset that jobs may name, by tag where they have one."""
-        usable = [(sha256, facts) for sha256, facts in reversed(self._versions.get(dataset, {}).items()) if facts.deprecated is None]
+    def covers(self, spec: JobSpec, dataset: str, sha256: str) -> bool:
+        """Whether a job's project may use a version for the job's purpose: it owns the dataset, or a grant covers the version."""
+        if self.owner(dataset) == spec.project:
+            return True
+        purpose = (spec.data.purpose if spec.data is not None else None) or spec.purpose
+        return purpose is not None and self.grants(dataset).covers(GrantKey(dataset, sha256, spec.project, purpose))
+
+    def listed(self, dataset: str, spec: JobSpec | None = None) -> str:
+        """The newest versions of a dataset that jobs may name, by tag where they have one; with a job's spec, those that it may."""
+        rows = reversed(self._versions.get(dataset, {}).items())
+        usable = [
+            (sha256, facts) for sha256, facts in rows if facts.deprecated is None and (spec is None or self.covers(spec, dataset, sha256))
+        ]
         texts = [f"{dataset}@{facts.tags[-1]}" if facts.tags else f"{dataset}@sha256:{sha256}" for sha256, facts in usable[:MAX_LISTED]]
         return ", ".join(texts) + (" …" if len(usable) > MAX_LISTED else "")
 
@@ -472,29 +483,32 @@ def why_not_usable(datasets: Datasets, spec: JobSpec, owner: str) -> str:
     facts = datasets.get(dataset, sha256)
     assert facts is not None, "a version that was resolved is known"
     if facts.deprecated is not None:
-        others = datasets.listed(dataset)
+        others = datasets.listed(dataset, spec)
         way_out = f"Name one of: {others}" if others else f"Publish another version: `trainhouse data publish {dataset} PATH`"
+        if not others and owner != spec.project:
+            way_out = f"Ask its owner, project {owner}, for a grant of another version"
         return f"spec.data.dataset: {data.dataset} is deprecated: {facts.deprecated}. {way_out}"
     if data.split is not None and data.split not in facts.splits:
         return f"spec.data.split: {data.dataset} has no split {data.split}; name one of: {', '.join(facts.splits)}"
-    if reason := why_unhealthy(datasets, data, facts) or why_schema_breaks(datasets, data, facts, owner):
+    if reason := why_unhealthy(datasets, spec, data, facts) or why_schema_breaks(datasets, spec, data, facts, owner):
         return reason
     # Of two partitions, each may have decided of one name before it knew of the other: so each name's purposes count, in whatever order.
     alike = datasets.same_contents(owner, sha256).values()
     return next((reason for same in alike if (reason := _why_not_purpose(same, data, spec.purpose))), "")
 
 
-def why_unhealthy(datasets: Datasets, data: DataReference, facts: VersionFacts) -> str:
+def why_unhealthy(datasets: Datasets, spec: JobSpec, data: DataReference, facts: VersionFacts) -> str:
     """Returns the reason for which so much of a version is lost that the job would be stopped for a review; empty if it would not, as far
     as is known. Shards of a split are of about equal size, so each has its share of the samples."""
     assert data.dataset is not None, "the facts are of a version"
     max_bad = DEFAULT_MAX_BAD if data.max_bad is None else data.max_bad
     for split, (samples, shards) in zip(facts.splits, facts.sizes, strict=bool(facts.sizes)):
-        lost = [shard for of, shard in facts.lost if of == split]
+        # Who reports a shard names it by hash alone, and intake has no list of a split's: more than it has cannot be lost.
+        lost = [shard for of, shard in facts.lost if of == split][:shards]
         bad = len(lost) * samples // max(1, shards)
         if data.split not in (None, split) or not lost or bad <= (max(1.0, max_bad * samples) if max_bad else 0.0):
             continue
-        others = datasets.listed(VersionName.parse(data.dataset).dataset)
+        others = datasets.listed(VersionName.parse(data.dataset).dataset, spec)
         another_split = "" if data.split is not None or len(facts.splits) == 1 else ", name the split that it reads by data.split"
         return (
             f"spec.data.dataset: {data.dataset} is unhealthy: {len(lost)} of the {shards} shards of split {split} cannot be read "
@@ -505,9 +519,9 @@ def why_unhealthy(datasets: Datasets, data: DataReference, facts: VersionFacts) 
     return ""
 
 
-def why_schema_breaks(datasets: Datasets, data: DataReference, facts: VersionFacts, owner: str) -> str:
+def why_schema_breaks(datasets: Datasets, spec: JobSpec, data: DataReference, facts: VersionFacts, owner: str) -> str:
     """Returns the reason for which a version lacks a field that the job needs, or has it with a type that it does not take; empty if it
-    has all."""
+    has all. A version without a grant has no schema to compare with: the differences would tell its fields."""
     if data.fields is None and data.schema_of is None:
         return ""
     given = {field.name: field.type for field in datasets.schema(facts.schema_hash)}
@@ -517,7 +531,7 @@ def why_schema_breaks(datasets: Datasets, data: DataReference, facts: VersionFac
             if data.schema_of is None:
                 continue
             try:
-                before = datasets.get(VersionName.parse(data.schema_of).dataset, resolved_sha256(datasets, data.schema_of, owner))
+                before = datasets.get(VersionName.parse(data.schema_of).dataset, _schema_sha256(datasets, spec, data.schema_of, owner))
             except DatasetNameError as error:
                 return f"spec.data.schema_of: {error}"
             assert before is not None, "a version that was resolved is known"
@@ -535,6 +549,15 @@ def why_schema_breaks(datasets: Datasets, data: DataReference, facts: VersionFac
             than = f"the schema of {data.schema_of}" if where == "schema_of" else "what the job reads"
             return f"{named}breaks {than}: {listed}. Name a version that has these fields, or change the program, and then data.{where}"
     return ""
+
+
+def _schema_sha256(datasets: Datasets, spec: JobSpec, reference: str, owner: str) -> str:
+    """The hash of the version whose schema a job names. Raises DatasetNameError where there is none, in the same words where there is one
+    of another project and no grant of it."""
+    name = VersionName.parse(reference)
+    if owner != spec.project and not datasets.covers(spec, name.dataset, name.sha256 or datasets.tagged(name.dataset, name.semver) or ""):
+        raise DatasetNameError(_no_dataset(name.dataset))
+    return resolved_sha256(datasets, reference, owner)
 
 
 def _differences(needed: Mapping[str, str], given: Mapping[str, str]) -> Iterator[str]:
@@ -574,12 +597,16 @@ def resolved_sha256(datasets: Datasets, reference: str, project: str) -> str:
     """The hash of the version that `NAME@sha256:…` or `NAME@1.2.0` names. Raises DatasetNameError where the project has none."""
     name = VersionName.parse(reference)
     if datasets.owner(name.dataset) != project:
-        raise DatasetNameError(f"there is no dataset {name.dataset}; publish it: `trainhouse data publish {name.dataset} PATH`")
+        raise DatasetNameError(_no_dataset(name.dataset))
     sha256 = name.sha256 or datasets.tagged(name.dataset, name.semver)
     if sha256 is not None and datasets.get(name.dataset, sha256) is not None:
         return sha256
     listed = datasets.listed(name.dataset) or "none that is not deprecated"
     raise DatasetNameError(f"dataset {name.dataset} has no version {reference.partition('@')[2]}; it has: {listed}")
+
+
+def _no_dataset(dataset: str) -> str:
+    return f"there is no dataset {dataset}; publish it: `trainhouse data publish {dataset} PATH`"
 
 
 def resolved(datasets: Datasets, spec: JobSpec, owner: str) -> JobSpec:

@@ -1,16 +1,17 @@
 """Reader of the grants of datasets, for leave to read another project's version.
 
 Holds: nothing is read until an attempt needs it. Without a grant there is no leave: while the brokers are away from the beginning on, the
-rank asks again; an agent that loses them later goes on with what it knew.
+rank asks again; an agent that loses them later goes on with what it knew, and says so in its log. The reading begins again after any error.
 Never: decides who may have a grant; intake does.
 """
 
 import shlex
 import threading
 import time
+from collections.abc import Iterable
 
 import structlog
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
 from trainhouse.events import DatasetGrantRevoked, InvalidEvent, decode
@@ -23,6 +24,10 @@ from trainhouse.events.wire.topics import DATASETS
 DEADLINE_S = 10.0
 METADATA_TIMEOUT_S = 5.0
 AGAIN_S = 0.5
+MOST_AGAIN_S = 5.0
+CHECK_S = 20.0
+"""Between two looks of the reading thread at the ends of the topic, which show whether all of it is read."""
+STALE_S = 180.0
 LOOK_AGAIN_S = 1.0
 BATCH = 1_000
 log = structlog.get_logger(__name__)
@@ -37,6 +42,9 @@ class GrantReader:
         self._next: dict[int, int] = {}
         # Ends of the partitions as they were last asked for, and when: a rank that asks on and on costs the brokers no more than that.
         self._looked: tuple[float, dict[int, int]] | None = None
+        # When all of the topic was last known to be read, or the reading began; and when the log last said that this is long ago.
+        self._current_s = time.monotonic()
+        self._warned_s = self._current_s
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -44,6 +52,8 @@ class GrantReader:
     def covers(self, key: GrantKey) -> bool:
         """Whether a grant is known. Does not block; False as long as nothing was read."""
         with self._changed:
+            if self._thread is not None:
+                self._begin()  # as long as a grant is known, nothing else asks: a thread that ended would never be seen
             return self._table.covers(key)
 
     def why_not(self, key: GrantKey) -> str:
@@ -71,6 +81,8 @@ class GrantReader:
     def _begin(self) -> None:
         with self._changed:
             if self._thread is None:
+                self._current_s = self._warned_s = time.monotonic()
+            if (self._thread is None or not self._thread.is_alive()) and not self._stop.is_set():
                 self._thread = threading.Thread(target=self._run, name="grants", daemon=True)
                 self._thread.start()
 
@@ -93,21 +105,55 @@ class GrantReader:
         return all(self._next.get(number, 0) >= end for number, end in ends.items())
 
     def _run(self) -> None:
+        pause_s = AGAIN_S
         while not self._stop.is_set():
-            # Told of the end of a partition, as that may lie behind a transaction's marker; else it asks as who follows a topic does.
-            reader = consumer(self._settings, log_level=2, **{"enable.partition.eof": TO_END["enable.partition.eof"]})
+            before_s = self._current_s
             try:
-                numbers = partitions_of(reader, DATASETS, METADATA_TIMEOUT_S)
-                reader.assign([TopicPartition(DATASETS, number, self._next.get(number, 0)) for number in numbers])
-                while not self._stop.is_set():
-                    self._take(next_records(reader, BATCH, AGAIN_S))
+                self._follow()
             except BusUnavailableError as error:
                 log.warning("waiting for the brokers to read grants of datasets", error=str(error))
             except Exception:
                 log.exception("reading grants of datasets failed; it begins again")
-            finally:
-                reader.close()
-            self._stop.wait(AGAIN_S)
+            self._warn_if_stale()
+            pause_s = AGAIN_S if self._current_s > before_s else pause_s
+            self._stop.wait(pause_s)
+            pause_s = min(MOST_AGAIN_S, 2 * pause_s)
+
+    def _follow(self) -> None:
+        """Reads the topic until the end. Raises BusUnavailableError, KafkaException."""
+        # Told of the end of a partition, as that may lie behind a transaction's marker; else it asks as who follows a topic does.
+        reader = consumer(self._settings, log_level=2, **{"enable.partition.eof": TO_END["enable.partition.eof"]})
+        try:
+            numbers = partitions_of(reader, DATASETS, METADATA_TIMEOUT_S)
+            reader.assign([TopicPartition(DATASETS, number, self._next.get(number, 0)) for number in numbers])
+            check_s = time.monotonic() + CHECK_S
+            while not self._stop.is_set():
+                self._take(next_records(reader, BATCH, AGAIN_S))
+                if time.monotonic() >= check_s:
+                    self._check(reader, numbers)
+                    check_s = time.monotonic() + CHECK_S
+        finally:
+            reader.close()
+
+    def _check(self, reader: Consumer, numbers: Iterable[int]) -> None:
+        """Notes whether all is read. A client that lost its brokers for good (see `events/bus/outage.py`) gives no answer: raises
+        BusUnavailableError, and another is made."""
+        ends = {number: watermarks(reader, DATASETS, number, METADATA_TIMEOUT_S)[1] for number in numbers}
+        if self._read_to(ends):
+            self._current_s = time.monotonic()
+        self._warn_if_stale()
+
+    def _warn_if_stale(self) -> None:
+        now_s = time.monotonic()
+        if now_s - max(self._current_s, self._warned_s) >= STALE_S:
+            self._warned_s = now_s
+            log.warning(
+                "grants of datasets could not be read for long: what was granted before counts, revocations since then are not known; "
+                "are the brokers up, and does this agent reach them?",
+                topic=DATASETS,
+                for_s=round(now_s - self._current_s),
+                brokers=self._settings.bootstrap,
+            )
 
     def _take(self, messages: list[Message]) -> None:
         with self._changed:

@@ -1,7 +1,7 @@
 """Samples of a folder of MDS shards, as MosaicML Streaming writes them: columns of bytes and pictures are fields, all others are in `json`.
 
-Holds: a shard is read forward, one sample in memory at a time, and has the size and hashes that its index gives, or is refused. Never:
-unpickles.
+Holds: a shard is read forward, one sample in memory at a time beside 4 bytes for each of its samples, and has the size and hashes that its
+index gives, or is refused. An index is checked by its types before anything of it is used. Never: unpickles.
 """
 
 import bz2
@@ -10,14 +10,17 @@ import hashlib
 import io
 import json
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isfinite
-from typing import IO, Any, Final
+from typing import IO, Annotated, Any, Final
 
 import numpy as np
 import orjson
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.mds_format import FIXED_BYTES, INDEX, VERSION, MdsColumn
@@ -27,7 +30,8 @@ from trainhouse.workers.data.publishing.seen_keys import SeenKeys
 
 KEY: Final = "__key__"
 MOST_INDEX_BYTES: Final = 256 << 20
-_MOST_COUNT: Final = 1 << 27
+MOST_SAMPLES: Final = 1 << 24
+"""Of one shard: where each begins is in memory."""
 _PIECE_BYTES: Final = 1 << 20
 _NUMBERS: Final = {"int": "int64"}
 _PICTURES: Final = {"jpeg": ("jpg", "jpeg"), "png": ("png",)}
@@ -40,6 +44,33 @@ _TEXTS: Final[dict[str, Callable[[bytes], Any]]] = {
     "str_decimal": lambda value: value.decode(),
     "json": orjson.loads,
 }
+
+
+_Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+
+
+class _FileEntry(BaseModel):
+    """A file that an index names."""
+
+    model_config = ConfigDict(strict=True)
+    basename: str
+    bytes: _Count
+    hashes: dict[str, str] = {}
+
+
+class _Entry(BaseModel):
+    """A shard in an index, as far as it is used."""
+
+    model_config = ConfigDict(strict=True)
+    format: str
+    version: int
+    samples: _Count
+    column_names: list[str]
+    column_encodings: list[str]
+    column_sizes: list[_Count | None]
+    compression: str | None = None
+    raw_data: _FileEntry
+    zip_data: _FileEntry | None = None
 
 
 @dataclass(frozen=True)
@@ -86,27 +117,45 @@ def _shards_of(by_name: Mapping[str, SourceFile], index: str) -> list[_Shard]:
         content = stream.read(file.size_bytes)
     folder = index.removesuffix(INDEX)
     try:
-        return [_shard(by_name, folder, each) for each in json.loads(content)["shards"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return [_shard(by_name, folder, _Entry.model_validate(each)) for each in json.loads(content)["shards"]]
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False, include_input=False)[:3]
+        )
+        raise InvalidDataError(f"{file.where}: it is no index of MDS shards ({wrong}); write it again") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidDataError(f"{file.where}: it is no index of MDS shards ({type(error).__name__}: {error}); write it again") from error
 
 
-def _shard(by_name: Mapping[str, SourceFile], folder: str, entry: Mapping[str, Any]) -> _Shard:
-    if (entry["format"], entry["version"]) != ("mds", VERSION):
-        raise InvalidDataError(f"a shard of {folder or 'the folder'} is of format {entry['format']} {entry['version']}; {VERSION} is read")
-    raw, packed = entry["raw_data"], entry["zip_data"]
-    present = [each for each in (raw, packed) if each and folder + each["basename"] in by_name]
+def _shard(by_name: Mapping[str, SourceFile], folder: str, entry: _Entry) -> _Shard:
+    if (entry.format, entry.version) != ("mds", VERSION):
+        raise InvalidDataError(f"a shard of {folder or 'the folder'} is of format {entry.format} {entry.version}; {VERSION} is read")
+    raw, packed = entry.raw_data, entry.zip_data
+    present = [each for each in (raw, packed) if each is not None and folder + each.basename in by_name]
     if not present:
-        name = folder + (packed or raw)["basename"]
+        name = folder + (packed or raw).basename
         raise InvalidDataError(f"{name}: {folder}{INDEX} names it, and it is not there; copy the whole folder")
     is_packed = present[0] is packed
-    listed = zip(entry["column_names"], entry["column_encodings"], entry["column_sizes"], strict=True)
+    listed = zip(entry.column_names, entry.column_encodings, entry.column_sizes, strict=True)
     named = [MdsColumn(name, encoding, size or None) for name, encoding, size in listed]
-    file = by_name[folder + present[0]["basename"]]
-    if file.size_bytes != present[0]["bytes"]:
-        raise InvalidDataError(f"{file.where}: it has {file.size_bytes} bytes, not the {present[0]['bytes']} of its index; copy it again")
-    compression = str(entry["compression"]).partition(":")[0] if is_packed else ""
-    return _Shard(file, tuple(map(_readable(file), named)), int(entry["samples"]), int(raw["bytes"]), dict(raw["hashes"]), compression)
+    file = by_name[folder + present[0].basename]
+    if file.size_bytes != present[0].bytes:
+        raise InvalidDataError(f"{file.where}: it has {file.size_bytes} bytes, not the {present[0].bytes} of its index; copy it again")
+    compression = (entry.compression or "").partition(":")[0] if is_packed else ""
+    shard = _Shard(file, tuple(map(_readable(file), named)), entry.samples, raw.bytes, raw.hashes, compression)
+    _check_samples(shard)
+    return shard
+
+
+def _check_samples(shard: _Shard) -> None:
+    """Raises InvalidDataError for more samples than are read, or than the shard has bytes for."""
+    if not shard.columns:
+        raise InvalidDataError(f"{shard.where}: its samples have no columns; write it with some, or remove it")
+    if shard.samples > MOST_SAMPLES:
+        raise InvalidDataError(f"{shard.where}: {shard.samples} samples; at most {MOST_SAMPLES} of a shard are read: write smaller shards")
+    least_bytes = sum(4 if column.fixed_bytes is None else column.fixed_bytes for column in shard.columns)
+    if 4 + 4 * (shard.samples + 1) + shard.samples * least_bytes > shard.raw_bytes:
+        raise _damaged(shard, f"{shard.samples} samples do not fit into its {shard.raw_bytes} bytes")
 
 
 def _readable(file: SourceFile) -> Callable[[MdsColumn], MdsColumn]:
@@ -124,14 +173,15 @@ def _samples(shard: _Shard) -> Iterator[tuple[str, Fields]]:
     with shard.file.open() as packed:
         stream = _Counted(_unpacked(packed, shard), shard)
         (count,) = struct.unpack("<I", stream.exactly(4))
-        if count != shard.samples or count > _MOST_COUNT:
+        if count != shard.samples:
             raise _damaged(shard, f"it has {count} samples, not {shard.samples}")
-        places = np.frombuffer(stream.exactly(4 * (count + 1)), "<u4").astype(np.int64)
-        if places[-1] != shard.raw_bytes or places[0] < stream.read_bytes or (np.diff(places) < 0).any():
+        places = np.frombuffer(stream.exactly(4 * (count + 1)), "<u4")
+        if places[-1] != shard.raw_bytes or places[0] < stream.read_bytes or (places[1:] < places[:-1]).any():
             raise _damaged(shard, "its samples do not follow each other up to its end")
         for _ in iter(lambda: stream.exactly(min(_PIECE_BYTES, int(places[0]) - stream.read_bytes)), b""):
             pass  # the columns again
-        for size in np.diff(places).tolist():
+        for begin, end in pairwise(places):
+            size = int(end) - int(begin)
             small_enough(size, shard.where)
             yield _fields(shard, stream.exactly(size))
         stream.check_end()
@@ -275,7 +325,7 @@ class _Counted:
             while size and (piece := self._stream.read(size)):
                 pieces.append(piece)
                 size -= len(piece)
-        except (OSError, EOFError, pa.ArrowException) as error:
+        except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
             raise _damaged(self._shard, f"it cannot be unpacked: {error}") from error
         return b"".join(pieces)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.unit.workers.data.test_exporting import ROWS, published, quiet
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.exporting import export_mds
+from trainhouse.workers.data.publishing import mds_rows
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.publication import Publication, Terms
 from trainhouse.workers.data.publishing.sample_fields import Fields
@@ -177,3 +179,77 @@ def test_a_field_that_some_samples_lack_is_refused_and_a_column_is_null(tmp_path
     manifest = Publication(source_of(LocalRoot(folder)), SplitRule(), Terms()).publish(objects, "p")
     with pytest.raises(InvalidDataError, match="'md' is not in each sample"):
         export_mds(objects, "p", manifest, tmp_path / "out", quiet)
+
+
+ODD: list[Any] = [None, -1, 1.5, 2**70, float("inf"), "../x", [], {}, True, "ndarray:object:1"]
+
+
+def refused_or_read(place: Path, index: Any) -> str:
+    """The refusal; empty where the index is one after all. No other error comes."""
+    (place / "index.json").write_text(json.dumps(index))
+    try:
+        read(place)
+    except InvalidDataError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", ["samples", "column_sizes", "column_names", "column_encodings", "raw_data", "zip_data", "compression"])
+def test_an_index_with_a_value_of_another_type_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    place = tmp_path / "one"
+    shutil.copytree(GOLDEN / "train", place)
+    first = json.loads((place / "index.json").read_text())["shards"][0]
+    for each in ("1", "2"):
+        (place / f"shard.0000{each}.mds").unlink()
+    for odd in ODD:
+        for changed in (odd, [odd] * len(first["column_names"]), {"basename": odd, "bytes": odd, "hashes": odd}):
+            reason = refused_or_read(place, {"shards": [first | {name: changed}]})
+            assert not reason or "index.json" in reason or "shard.00000" in reason
+
+
+def test_what_is_no_index_is_refused_by_its_name(tmp_path: Path) -> None:
+    place = tmp_path / "one"
+    shutil.copytree(GOLDEN / "train", place)
+    for odd in ODD:
+        for whole in (odd, {"shards": odd}, {"shards": [odd]}):
+            assert "index.json" in (reason := refused_or_read(place, whole)) or ".mds" in reason
+
+
+def shard_of(place: Path, columns: list[tuple[str, str]], samples: int, body_bytes: int) -> None:
+    """A shard whose header has so many samples, each with nothing in it but the last."""
+    config = b"{}"
+    first = 4 + 4 * (samples + 1) + len(config)
+    places = [first] * samples + [first + body_bytes]
+    content = struct.pack(f"<{samples + 2}I", samples, *places) + config + bytes(body_bytes)
+    place.mkdir()
+    (place / "s.mds").write_bytes(content)
+    entry = {"format": "mds", "version": 2, "samples": samples, "compression": None, "zip_data": None}
+    entry |= {"column_names": [name for name, _ in columns], "column_encodings": [kind for _, kind in columns]}
+    entry |= {"column_sizes": [None] * len(columns), "raw_data": {"basename": "s.mds", "bytes": len(content), "hashes": {}}}
+    (place / "index.json").write_text(json.dumps({"shards": [entry], "version": 2}))
+
+
+def test_more_samples_than_a_shard_has_bytes_for_are_refused_before_they_are_counted(tmp_path: Path) -> None:
+    shard_of(tmp_path / "none", [], 1000, 0)
+    with pytest.raises(InvalidDataError, match=r"s\.mds.*no columns"):
+        read(tmp_path / "none")
+    shard_of(tmp_path / "few", [("a", "int32"), ("b", "bytes")], 1000, 999)
+    with pytest.raises(InvalidDataError, match=r"s\.mds.*1000 samples.*bytes"):
+        read(tmp_path / "few")
+
+
+def test_the_samples_of_a_shard_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mds_rows, "MOST_SAMPLES", 3)
+    with pytest.raises(InvalidDataError, match=r"shard\.00000\.mds.*at most 3"):
+        read(GOLDEN / "train")
+
+
+def test_a_damaged_gzip_stream_is_refused_by_its_name(tmp_path: Path) -> None:
+    place = tmp_path / "gz"
+    shutil.copytree(GOLDEN / "gz", place)
+    content = bytearray((place / "shard.00000.mds.gz").read_bytes())
+    for at in range(20, len(content) - 8):
+        content[at] ^= 0xFF
+    (place / "shard.00000.mds.gz").write_bytes(content)
+    with pytest.raises(InvalidDataError, match=r"shard\.00000\.mds\.gz is damaged"):
+        read(place)

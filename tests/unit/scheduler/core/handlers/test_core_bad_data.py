@@ -22,7 +22,7 @@ from trainhouse.events import (
     TooManyBadSamples,
 )
 from trainhouse.events.wire.topics import JOBS
-from trainhouse.scheduler.core.handlers.bad_data import MOST_SHARDS
+from trainhouse.scheduler.core.handlers.bad_data import MOST_SHARDS, OWNERS_SINCE
 from trainhouse.scheduler.core.handlers.review import BAD_SAMPLES_SINCE
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
@@ -92,6 +92,27 @@ def test_reports_of_other_versions_attempts_nodes_and_known_shards_ask_for_nothi
     assert not requests(d)
     d.feed(*(bad_shard(gang, shard=f"{number:064x}") for number in range(MOST_SHARDS + 5)))
     assert len(requests(d)) == MOST_SHARDS
+
+
+def test_reports_of_another_projects_version_count_for_the_job_alone() -> None:
+    d, gang = trained(project="vision", data=DATA | {"owner": "speech", "purpose": "research"})
+    d.feed(*(bad_shard(gang, shard=f"{number:064x}") for number in range(1, MOST_SHARDS + 5)))
+    assert not requests(d), "no request is made in the owner's name"
+    d.feed(bad_shard(gang, shard=f"{1:064x}"), too_many(gang))
+    d.feed(saved(gang, 1), exited(gang, 0, 77), exited(gang, 1, 77), *gone(gang))
+    reason = d.status("j").reason
+    assert "Shards: 000000000000…" in reason and "project speech, which owns it, looks at it" in reason, reason
+    assert "`trainhouse data verify speech@sha256:aaa" in reason and "quarantine" not in reason
+    [review] = [e.event for e in d.effects if isinstance(e.event, JobReviewed)]
+    assert "speech@sha256:aaa" in review.reason
+
+
+def test_below_the_level_reports_of_another_projects_version_are_not_taken() -> None:
+    d = Driver(ScheduleMachine().at(OWNERS_SINCE - 1))
+    d.feed(registered("a"))
+    gang = running(d, "j", ranks=2, data=DATA | {"owner": "speech", "purpose": "research"})
+    d.feed(bad_shard(gang))
+    assert not requests(d)
 
 
 def test_a_job_with_too_many_bad_samples_saves_and_waits_for_a_person_who_accepts_them() -> None:

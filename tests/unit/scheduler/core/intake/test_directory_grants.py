@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.dataset_versions import publish, version
+from tests.support.dataset_versions import manifest, publish, version
 from tests.unit.scheduler.core.intake.test_core_directory import Directory, refused, submit
 from tests.unit.scheduler.core.intake.test_directory_datasets import admitted
 from trainhouse.events import (
@@ -14,12 +14,17 @@ from trainhouse.events import (
     DatasetAccessRefused,
     DatasetGranted,
     DatasetGrantRevoked,
+    DatasetVersion,
     DeprecateDataset,
     GrantDataset,
     JobStatus,
+    QuarantineShard,
     RevokeDatasetGrant,
+    ShardEvidence,
+    ShardFault,
     envelope_of,
 )
+from trainhouse.events.model.dataset import DataField, schema_hash_of, version_of
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import decode, encode
 from trainhouse.events.wire.project_topics import jobs_topic, status_topic
@@ -31,6 +36,7 @@ from trainhouse.scheduler.core.intake.screening import Arrived, screen
 
 ONE = version(project="speech", purposes=("research", "teaching"))
 TWO = version(project="speech", licence="MIT")
+MISSING = ShardEvidence(fault=ShardFault.MISSING)
 
 
 def grant(sha256: str | None = ONE.sha256, project: str = "vision", purpose: str = "research", partitions: int = 1) -> GrantDataset:
@@ -254,3 +260,43 @@ def test_intake_takes_them_from_operators_and_from_no_projects_own_topic(asked: 
     assert {each.topic for each in outgoing} == {topics.DEAD_LETTERS, topics.STATUS, status_topic("vision")}
     [answer] = [decode(each.value).event for each in outgoing if each.topic == status_topic("vision")]
     assert isinstance(answer, JobStatus) and "does not belong on" in answer.reason and "ask an operator" in answer.reason
+
+
+def with_fields(name: str, *fields: str) -> DatasetVersion:
+    """A version of project speech with these fields."""
+    of = tuple(DataField(name=f"json.{field}", type="text") for field in fields)
+    return version_of(manifest(fields=of, schema_hash=schema_hash_of(of)), name, "speech")
+
+
+def test_the_schema_of_a_version_without_a_grant_is_not_read() -> None:
+    directory = world()
+    patients = with_fields("hospital", "diagnosis")
+    directory.feed(publish(patients, "1.0.0"))
+    directory.feed(grant())
+    for reference in ("hospital@1.0.0", str(patients.name), "hospital@9.9.9", "nosuch@1.0.0"):
+        reason = refused(directory.feed(job(f"a-{len(reference)}-{reference[:4]}", schema_of=reference)))
+        name = reference.partition("@")[0]
+        assert reason == f"spec.data.schema_of: there is no dataset {name}; publish it: `trainhouse data publish {name} PATH`"
+    for reference in ("speech@1.1.0", "speech@7.0.0"):
+        reason = refused(directory.feed(job(f"b-{reference[-5:]}", schema_of=reference)))
+        assert reason == "spec.data.schema_of: there is no dataset speech; publish it: `trainhouse data publish speech PATH`"
+    assert admitted(directory.feed(job("d", schema_of="speech@1.0.0")))
+    directory.feed(grant().model_copy(update={"dataset": "hospital", "sha256": patients.sha256}))
+    assert "json.diagnosis is not in it" in refused(directory.feed(job("e", schema_of="hospital@1.0.0")))
+
+
+def test_a_refusal_lists_no_version_without_a_grant() -> None:
+    directory = world()
+    directory.feed(grant())
+    directory.feed(DeprecateDataset(dataset="speech", sha256=ONE.sha256, user="ada", reason="old"))
+    reason = refused(directory.feed(job("a")))
+    assert "is deprecated: old" in reason and "1.1.0" not in reason and "Ask its owner, project speech" in reason
+    directory.feed(grant(sha256=TWO.sha256))
+    assert "Name one of: speech@1.1.0" in refused(directory.feed(job("b")))
+    later = version(project="speech", licence="GPL")
+    directory.feed(publish(later, "2.0.0"))
+    assert "2.0.0" not in refused(directory.feed(job("c")))
+    directory.feed(QuarantineShard(dataset="speech", sha256=TWO.sha256, shard="1" * 64, split="train", evidence=MISSING))
+    reason = refused(directory.feed(job("d", "speech@1.1.0")))
+    assert "is unhealthy" in reason and "2.0.0" not in reason, reason
+    assert "speech@2.0.0" in refused(directory.feed(job("e", "speech@1.1.0", project="speech"))), "its owner sees all"

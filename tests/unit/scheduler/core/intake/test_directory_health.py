@@ -106,6 +106,14 @@ def test_one_bad_sample_is_always_allowed_unless_none_is() -> None:
     assert asked(directory, "a", split="train") == "" and "is unhealthy" in asked(directory, "b", split="train", max_bad=0)
 
 
+def test_no_more_shards_count_as_lost_than_the_split_has() -> None:
+    directory = with_version(sized())
+    for number in range(SHARDS + 5):
+        directory.feed(lose(sized(), 1_000 + number))
+    assert "20 of the 20 shards of split train cannot be read" in (reason := asked(directory, "a", split="train"))
+    assert "some 2000 of its 2000 samples" in reason
+
+
 def test_a_lost_shard_of_no_split_counts_where_there_is_but_one() -> None:
     directory = with_version(sized())
     directory.feed(lose(sized(), 3, split=None))
