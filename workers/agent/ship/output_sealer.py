@@ -1,8 +1,8 @@
 """Seals the outputs of attempts whose ranks have all exited with code 0: notes that of this node, and makes them on the node of rank 0.
 
 Holds: the loop never waits for the store: threads do, and what was not done is tried again after a pause, RETRY_MS at first and
-MOST_PAUSE_MS at most, for as long as the attempt is in its phase; that the ranks of this node ended is noted once. Whatever is done twice, after a restart of the agent too, gives the same objects. The names and the project are those of the
-allocation, whatever ranks wrote.
+MOST_PAUSE_MS at most, for as long as the attempt is in its phase; that the ranks of this node ended is noted once. Whatever is done twice,
+after a restart of the agent too, gives the same objects. The names and the project are those of the allocation, whatever ranks wrote.
 Never: publishes; the job's scheduler asks intake for that.
 """
 
