@@ -22,8 +22,12 @@ _PIECE_BYTES: Final = 8 << 20
 
 def read_manifest(objects: ObjectStore, project: str, sha256: str) -> Manifest:
     """The manifest of a version that was published in the project. Raises DamagedShardError where it is missing, or another."""
-    where = objects.uri(manifest_key(project, sha256))
-    content = _fetched(objects, manifest_key(project, sha256))
+    return read_manifest_at(objects, manifest_key(project, sha256), sha256)
+
+
+def read_manifest_at(objects: ObjectStore, key: str, sha256: str) -> Manifest:
+    """The manifest under a key, which has this hash. Raises DamagedShardError where it is missing, or another."""
+    where, content = objects.uri(key), _fetched(objects, key)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise DamagedShardError(f"{where} has other contents than its name says; remove it, and publish the version again from its source")
     try:
