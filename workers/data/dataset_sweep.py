@@ -1,9 +1,9 @@
 """Sweep of `datasets/`: removes manifests of no version, and shards and indexes that no manifest names which stays.
 
-Holds: `_manifests_kept` and `_shards_kept` are the one rule of what stays: manifests of published versions, deprecated ones too, and of those
-that intake was asked for; of jobs that are not over; and what such a manifest names, or a job still has staged. Nothing goes that is
-younger than the grace by its own time, looked at again before it goes, nor anything of a project in which a publication runs, or of which
-a manifest cannot be read. Interrupted, the next one goes on; two at once do no harm.
+Holds: `_manifests_kept` and `_shards_kept` are the one rule of what stays: manifests of published versions, deprecated ones too, of those
+that intake was asked for, and of jobs that are not over; and shards that such a manifest names, or that a job still has staged. Nothing
+goes that is younger than the grace by its own time, looked at again before it goes, nor anything of a project in which a publication runs,
+or of which a manifest cannot be read. Interrupted, the next one goes on; two at once do no harm.
 Never: decides what was published; its caller read that, whole.
 """
 

@@ -1,6 +1,7 @@
 """`store sweep`: gives back what nothing needs any more of the object store. `store own`: says whose an old job is.
 
-Holds: what a checkpoint or a published version names or a reference keeps, and what is younger than the grace, is never touched; two sweeps at once do no harm.
+Holds: what a checkpoint or a published version names or a reference keeps, and what is younger than the grace, is never touched; two sweeps
+at once do no harm.
 """
 
 from dataclasses import dataclass

@@ -1,15 +1,17 @@
 """Object store as a publication sees it: a note, renewed while the publication runs, keeps a sweep from what it relies on.
 
-Holds: the note is there before the first look at an object, and for as long as the block lasts; one of a process that was killed counts for
+Holds: the note is there before the first look at an object, and until the block ends; one of a process that was killed counts for
 the sweep's grace. Objects that a sweep may have been about to remove are looked at again by `check`.
 """
 
 import time
 import uuid
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S
+from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat, ObjectStore
 from trainhouse.events.model.dataset_names import publishing_key
 from trainhouse.workers.data.errors import InvalidDataError
@@ -27,11 +29,13 @@ class NotedStore:
         self._old: set[str] = set()
 
     def __enter__(self) -> Self:
-        self._renew()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._objects.delete(self._key)
+        if self._renewed_s:
+            # A note that stays, as the store is away, counts for a day.
+            with suppress(CheckpointError):
+                self._objects.delete(self._key)
 
     def stat(self, key: str) -> ObjectStat | None:
         """Size and age, or None if there is no such object."""
