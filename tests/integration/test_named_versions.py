@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.dataset_versions import publish, version
 from trainhouse.checkpointing.chain.chunks import GRACE_S
+from trainhouse.cli.shared import named_versions
+from trainhouse.cli.shared.named_versions import NotWholeError, asked_versions, published_versions, running_jobs
 from trainhouse.client.errors import NotReachableError
-from trainhouse.client.kafka import named_versions
-from trainhouse.client.kafka.named_versions import NotWholeError, asked_versions, published_versions, running_jobs
 from trainhouse.events import (
     DatasetVersion,
     DatasetVersionDeprecated,

@@ -77,9 +77,9 @@ class _DataSweep:
 
 def _sweep_data(objects: "ObjectStore") -> _DataSweep:
     from trainhouse.checkpointing.chain.chunks import GRACE_S
+    from trainhouse.cli.shared.named_versions import NotWholeError, asked_versions, published_versions, running_jobs
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.errors import NotReachableError
-    from trainhouse.client.kafka.named_versions import NotWholeError, asked_versions, published_versions, running_jobs
     from trainhouse.workers.data.dataset_sweep import NamedVersions, sweep_datasets
     from trainhouse.workers.data.outputs.sealing import sweep_staged
 
