@@ -154,13 +154,17 @@ class GrantTable:
         return table
 
     def fold(self, event: Event) -> None:
-        """Takes one event of the topic, in the topic's order; others are passed over."""
+        """Takes one event of the topic; others, and a change that is older than what is known of its grant, are passed over."""
+        if not isinstance(event, DatasetGranted | DatasetGrantRevoked):
+            return
+        key = GrantKey.of(event)
+        known = self.held.get(key) or self.revoked.get(key)
+        if known is not None and event.number < known.number:
+            return
         if isinstance(event, DatasetGranted):
-            key = GrantKey.of(event)
             self.held[key] = event
             self.revoked.pop(key, None)
-        elif isinstance(event, DatasetGrantRevoked):
-            key = GrantKey.of(event)
+        else:
             self.held.pop(key, None)
             self.revoked[key] = event
 

@@ -75,6 +75,11 @@ def profiles_key(project: str, sha256: str) -> str:
     return f"{datasets_prefix(project)}manifests/{sha256}.profiles.json"
 
 
+def publishing_key(project: str, publication_id: str) -> str:
+    """Key of the note that a publication runs, which keeps a sweep from what it finds in the store."""
+    return f"{datasets_prefix(project)}publishing/{publication_id}"
+
+
 def shard_key(project: str, sha256: str) -> str:
     """Key of a shard's tar."""
     return f"{datasets_prefix(project)}shards/{sha256[:2]}/{sha256}.tar"

@@ -29,11 +29,15 @@ class Ranged(Protocol):
 
 def read_manifest(objects: ObjectStore, project: str, sha256: str) -> Manifest:
     """The manifest of a version that was published in the project. Raises DamagedShardError where it is missing, or another."""
-    where = objects.uri(manifest_key(project, sha256))
-    stat = objects.stat(manifest_key(project, sha256))
+    return read_manifest_at(objects, manifest_key(project, sha256), sha256)
+
+
+def read_manifest_at(objects: ObjectStore, key: str, sha256: str) -> Manifest:
+    """The manifest under a key, which has this hash. Raises DamagedShardError where it is missing, another, or too large."""
+    where, stat = objects.uri(key), objects.stat(key)
     if stat is not None and stat.size_bytes > MOST_MANIFEST_BYTES:
         raise DamagedShardError(f"{where} has {stat.size_bytes} bytes, and a manifest {MOST_MANIFEST_BYTES} at most; publish larger shards")
-    content = _fetched(objects, manifest_key(project, sha256))
+    content = _fetched(objects, key)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise DamagedShardError(f"{where} has other contents than its name says; remove it, and publish the version again from its source")
     try:

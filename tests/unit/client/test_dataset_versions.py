@@ -69,7 +69,9 @@ def test_grants_hold_until_they_are_revoked_and_are_named_by_dataset_or_version(
     ended = DatasetVersions.of([published(ONE), given, over]).grants
     assert not ended.covers(key) and ended.revocation(key) == over
     assert DatasetVersions.of([published(ONE), given, over, of_all]).grants.covers(key), "one of all versions covers each"
-    assert DatasetVersions.of([published(ONE), given, over, given]).has_grant(asked), "it may be given again"
+    again = given.model_copy(update={"number": 4})
+    assert DatasetVersions.of([published(ONE), given, over, again]).has_grant(asked), "it may be given again"
+    assert not DatasetVersions.of([published(ONE), given, over, given]).has_grant(asked), "an older change does not count"
 
     assert held.grantable("speech") == ("speech", None) and held.grantable("speech@1.0.0") == ("speech", ONE.sha256)
     assert held.grantable(str(ONE.name)) == ("speech", ONE.sha256)

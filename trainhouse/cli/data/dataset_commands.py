@@ -106,20 +106,23 @@ def publish(
     from trainhouse.client import ChangeRefusedError, TrainhouseClient
     from trainhouse.events import PublishDataset
     from trainhouse.events.model.dataset import version_of
+    from trainhouse.workers.data.publishing.noted_store import NotedStore
     from trainhouse.workers.data.publishing.publication import Publication, Terms
     from trainhouse.workers.data.publishing.sources import source_of
 
     terms = Terms(licence, tuple(purpose or ()))
     _valid_names(name, version, terms, project)
     fleet = TrainhouseClient.from_settings().fleet()
-    with explained("\nnothing was published"):
-        publication = Publication(source_of(source_root(path)), _split_rule(split, by, by_time), terms, shard_mib << 20)
-        manifest = publication.publish(object_store(), project, _progress())
-    asked = PublishDataset(version=version_of(manifest, name, project), semver=version, user=getpass.getuser())
-    try:
-        published = fleet.publish_dataset(asked, timeout)
-    except ChangeRefusedError as refused:
-        raise CliError(str(refused), Exit.REJECTED) from refused
+    with NotedStore(object_store(), project) as noted:
+        with explained("\nnothing was published"):
+            publication = Publication(source_of(source_root(path)), _split_rule(split, by, by_time), terms, shard_mib << 20)
+            manifest = publication.publish(noted, project, _progress())
+            noted.check()
+        asked = PublishDataset(version=version_of(manifest, name, project), semver=version, user=getpass.getuser())
+        try:
+            published = fleet.publish_dataset(asked, timeout)
+        except ChangeRefusedError as refused:
+            raise CliError(str(refused), Exit.REJECTED) from refused
     if json:
         output.json_lines([asked.version.model_dump(mode="json") | {"semver": version, "new": published is not None}])
     else:

@@ -1,8 +1,8 @@
 """Seals the outputs of attempts whose ranks have all exited with code 0: notes that of this node, and makes them on the node of rank 0.
 
-Holds: the loop never waits for the store: threads do, and what was not done is tried again after RETRY_MS, for as long as the attempt is in
-its phase. Whatever is done twice, after a restart of the agent too, gives the same objects. The names and the project are those of the
-allocation, whatever ranks wrote.
+Holds: the loop never waits for the store: threads do, and what was not done is tried again after a pause, RETRY_MS at first and
+MOST_PAUSE_MS at most, for as long as the attempt is in its phase; that the ranks of this node ended is noted once. Whatever is done twice,
+after a restart of the agent too, gives the same objects. The names and the project are those of the allocation, whatever ranks wrote.
 Never: publishes; the job's scheduler asks intake for that.
 """
 
@@ -23,19 +23,22 @@ from trainhouse.workers.data.outputs.sealing import all_ended, note_ended, purpo
 from trainhouse.workers.data.outputs.staged_shard import FileStore
 
 RETRY_MS: Final = 500
+MOST_PAUSE_MS: Final = 15_000
 THREADS: Final = 2
 log = structlog.get_logger(__name__)
 
 
 @dataclass
 class _Sealing:
-    """One attempt. `again_at_ms`: the store was away, or other nodes have not ended. `copied`: shards of each output that
-    are copied by now."""
+    """One attempt. `again_at_ms`: the store was away, or other nodes have not ended; after `pause_ms` it is looked at again. `noted`: the
+    store has it that this node's ranks ended. `copied`: shards of each output that are copied by now."""
 
     allocation: GangAllocated
     working: "Future[Sealed | None] | None" = None
     again_at_ms: int = 0
     copied: dict[str, set[DataShard]] = field(default_factory=dict)
+    pause_ms: int = 0
+    noted: bool = False
 
 
 class OutputSealer:
@@ -64,22 +67,26 @@ class OutputSealer:
         for key, sealing in list(self._attempts.items()):
             if sealing.working is not None and sealing.working.done():
                 done, sealing.working = sealing.working.result(), None
-                sealing.again_at_ms = now_ms + RETRY_MS
+                sealing.pause_ms = min(MOST_PAUSE_MS, 2 * sealing.pause_ms or RETRY_MS)
+                sealing.again_at_ms = now_ms + sealing.pause_ms
                 if done is not None:
                     del self._attempts[key]
                     yield done
-            elif sealing.working is None and due(sealing.again_at_ms, now_ms, RETRY_MS):
-                sealing.working = self._workers.submit(self._try, key, sealing.allocation, sealing.copied)
+            elif sealing.working is None and due(sealing.again_at_ms, now_ms, sealing.pause_ms or RETRY_MS):
+                sealing.working = self._workers.submit(self._try, key, sealing)
 
     def close(self) -> None:
         """Waits for nothing."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    def _try(self, key: AttemptKey, allocation: GangAllocated, copied: dict[str, set[DataShard]]) -> Sealed | None:
+    def _try(self, key: AttemptKey, sealing: _Sealing) -> Sealed | None:
         """Does this node's part; returns None where it is to be tried again."""
+        allocation = sealing.allocation
         try:
             self._store = objects = self._store or self._make_store()
-            note_ended(objects, key.job_id, key.epoch, self._node_id)
+            if not sealing.noted:
+                note_ended(objects, key.job_id, key.epoch, self._node_id)
+                sealing.noted = True
             first = next(part for part in allocation.placements if 0 in part.ranks)
             if first.node_id != self._node_id:
                 return Sealed(key)
@@ -96,7 +103,7 @@ class OutputSealer:
                     key.epoch,
                     purposes=purposes,
                     folder=self._folder,
-                    copied=copied.setdefault(output, set()),
+                    copied=sealing.copied.setdefault(output, set()),
                 )
                 for output in spec.outputs
             )

@@ -10,12 +10,13 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.waiting import until
 from tests.unit.workers.agent.test_agent_core import SPEC, Node, gang, release
 from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
+from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 from trainhouse.events import AttemptStopped, GangAllocated, NodePlacement, OutputsSealed
 from trainhouse.events.model.dataset_names import manifest_key
 from trainhouse.events.model.output_names import rank_piece_key
 from trainhouse.events.model.spec import DataReference
 from trainhouse.workers.agent.core import AttemptKey, Drained, Seal, Sealed, Swept
-from trainhouse.workers.agent.ship.output_sealer import RETRY_MS, OutputSealer
+from trainhouse.workers.agent.ship.output_sealer import MOST_PAUSE_MS, RETRY_MS, OutputSealer
 from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.publication import Publication, Terms
@@ -24,6 +25,20 @@ from trainhouse.workers.data.publishing.split_rule import SplitRule
 from trainhouse.workers.data.stored_versions import read_manifest
 
 KEY = AttemptKey("j", 0)
+
+
+class CountingStore(MemoryObjectStore):
+    """Counts its writes and lists."""
+
+    puts = lists = 0
+
+    def put(self, key: str, body: Body) -> None:
+        self.puts += 1
+        super().put(key, body)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectStat]:
+        self.lists += 1
+        return super().list(prefix, start_after)
 
 
 def with_outputs(*names: str, nodes: int = 1) -> GangAllocated:
@@ -112,6 +127,23 @@ def test_the_node_of_rank_0_waits_for_the_others(store: MemoryObjectStore, seale
     [version] = sealed.versions
     assert (version.dataset, version.project, version.row_count) == ("out", "default", 1) and sealed.makes
     assert store.stat(manifest_key("default", version.sha256))
+
+
+def test_while_other_nodes_run_a_node_notes_its_own_once_and_looks_ever_less_often() -> None:
+    store = CountingStore()
+    sealer = OutputSealer("n1", lambda: store)
+    sealer.begin(with_outputs("out", nodes=2))
+    at_ms = 0
+    for now_ms in range(0, 10 * 60_000, RETRY_MS):
+        before = store.lists
+        list(sealer.look(now_ms))
+        # A look that began ends before the clock goes on.
+        until(lambda: all(each.working is None or each.working.done() for each in sealer._attempts.values()), "looked", every_s=0.001)
+        if store.lists > before:
+            at_ms = now_ms
+    assert store.puts == 1 and 40 <= store.lists <= 46
+    assert at_ms >= 10 * 60_000 - MOST_PAUSE_MS - 2 * RETRY_MS
+    sealer.close()
 
 
 def test_what_is_not_whole_is_a_failure(store: MemoryObjectStore, sealers: dict[str, OutputSealer]) -> None:
