@@ -25,7 +25,7 @@ def unhurried_ms(draft: Draft, job: Job) -> int:
 def ask_to_leave(draft: Draft, job: Job, cause: StopCause, deadline_ms: int) -> None:
     """Asks a job that talks to us to save until `deadline_ms` and end; releases any other at once. One that is asked already is hurried."""
     allotment = job.allotment
-    if allotment is None or isinstance(job.phase, Stopping):
+    if allotment is None or isinstance(job.phase, Stopping) or job.awaits_answers:
         return
     if isinstance(job.phase, Checkpointing):
         if deadline_ms < job.phase.deadline_ms:

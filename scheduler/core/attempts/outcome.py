@@ -12,7 +12,7 @@ from trainhouse.events.model.decisions import JobRequeued
 from trainhouse.events.model.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, UnderReview
 from trainhouse.events.wire.rank_end import one_line
 from trainhouse.scheduler.core.attempts.attribution import blame_attempt, end_summary
-from trainhouse.scheduler.core.attempts.job_outputs import is_decided, may_succeed, succeed
+from trainhouse.scheduler.core.attempts.job_outputs import may_succeed, succeed
 from trainhouse.scheduler.core.attempts.node_trust import hold_against
 from trainhouse.scheduler.core.attempts.restart_budget import FREE, Cost, backoff_ms, cost_of, streak_of
 from trainhouse.scheduler.core.attempts.restart_nodes import has_all, let_go, to_avoid, to_prefer
@@ -37,7 +37,7 @@ class _Next:
 def conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
     """The attempt of a job that was stopped, or left, is over on all of its nodes."""
     kind = cause.kind
-    if is_decided(job):
+    if job.awaits_answers:
         succeed(draft, job)
     elif kind is StopKind.CANCELLED:
         draft.move(job.job_id, Cancelled(), cause.reason)
