@@ -9,7 +9,7 @@ from typing import Final
 
 from trainhouse.events.model.dataset import DatasetVersion
 from trainhouse.events.model.job_outputs import OutputsRequested, OutputsSealed
-from trainhouse.events.model.phases import Cancelled, Failed, StopCause, StopKind, Stopping, Succeeded
+from trainhouse.events.model.phases import Allotment, Cancelled, Checkpointing, Failed, StopCause, StopKind, Stopping, Succeeded
 from trainhouse.scheduler.core.state.deadlines import GIVES_UP_MS, ask_again_ms, give_up_ms
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job, JobOutputs
@@ -17,6 +17,8 @@ from trainhouse.scheduler.core.state.transitions import state_of
 
 OUTPUTS_SINCE: Final = 17
 """Level from which reports of outputs are taken, and intake is asked to publish them."""
+SEALING_MS: Final = 600_000
+"""What asks a finished attempt to leave waits as long as this for the report of its outputs, where its nodes stay."""
 _EXITED: Final = "every rank exited with code 0"
 
 
@@ -44,6 +46,38 @@ def succeed(draft: Draft, job: Job) -> None:
 def may_succeed(job: Job) -> bool:
     """Whether its outputs, where it has any, were reported: else an attempt that is stopped has to be done again."""
     return not job.spec.outputs or job.outputs is not None
+
+
+def all_clean(allotment: Allotment) -> bool:
+    """Whether every rank exited with code 0."""
+    return len(allotment.clean_ranks) == sum(len(p.devices) for p in allotment.placements)
+
+
+def is_sealing(draft: Draft, job: Job) -> bool:
+    """Whether its work is done, and its agents have yet to report the outputs that they seal."""
+    done = job.allotment is not None and all_clean(job.allotment) and not isinstance(job.phase, Stopping)
+    return done and bool(job.spec.outputs) and job.outputs is None and draft.level >= OUTPUTS_SINCE
+
+
+def sealed_by_ms(draft: Draft, job: Job, deadline_ms: int) -> int:
+    """Returns the time by which a job that seals is to have left: later than the deadline of a save, unless one of its nodes goes away."""
+    assert job.allotment is not None
+    if any(draft.state.node(p.node_id).notice is not None for p in job.allotment.placements):
+        return deadline_ms
+    return max(deadline_ms, draft.now_ms + SEALING_MS)
+
+
+def let_seal(draft: Draft, job: Job) -> None:
+    """Gives a job that was asked to save and leave, and finished instead, the time to seal its outputs."""
+    phase = job.phase
+    if isinstance(phase, Checkpointing) and is_sealing(draft, job):
+        deadline_ms = sealed_by_ms(draft, job, phase.deadline_ms)
+        draft.move(job.job_id, Checkpointing(deadline_ms=deadline_ms, cause=phase.cause), sealing_because(phase.cause))
+
+
+def sealing_because(cause: StopCause) -> str:
+    """The reason of a job that leaves when its outputs are sealed."""
+    return f"{_EXITED}, and its outputs are being sealed; then it leaves, because {cause.reason}"
 
 
 def end_while_waiting(draft: Draft, job: Job, cause: StopCause) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 from trainhouse.events import GangReleased, JobState
 from trainhouse.events.model.decisions import PartEnded
 from trainhouse.events.model.phases import Checkpointing, PartEnd, StopCause, StopKind, Stopping
-from trainhouse.scheduler.core.attempts.job_outputs import end_while_waiting, succeed
-from trainhouse.scheduler.core.attempts.outcome import all_clean, conclude
+from trainhouse.scheduler.core.attempts.job_outputs import all_clean, end_while_waiting, succeed
+from trainhouse.scheduler.core.attempts.outcome import conclude
 from trainhouse.scheduler.core.attempts.restart_nodes import hold_on
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job

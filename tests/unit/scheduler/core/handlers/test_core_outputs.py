@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.core_world import Driver, admitted, exited, going, gone, lost, registered, running
+from tests.support.core_world import Driver, admitted, exited, going, gone, lost, noticed, progress, registered, running, started
 from trainhouse.events import (
     CancelJob,
+    CheckpointRequested,
     DatasetVersion,
+    DrainNode,
     GangAllocated,
     GangReleased,
     JobRejected,
@@ -19,14 +21,16 @@ from trainhouse.events import (
     OutputAnswered,
     OutputsSealed,
     PoolCreated,
+    PoolName,
     ProjectLimited,
     PublishDataset,
     ReviewAction,
     ReviewJob,
 )
 from trainhouse.events.model.dataset import SplitSize
+from trainhouse.events.model.decisions import JobRequeued
 from trainhouse.events.wire.topics import JOBS
-from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE
+from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE, SEALING_MS
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.state.deadlines import GIVES_UP_MS
 
@@ -240,3 +244,83 @@ def test_a_job_that_waits_for_its_answer_is_none_that_runs_and_takes_no_review()
     driver.feed(answered(version()))
     assert state(driver).state is JobState.SUCCEEDED
     assert driver.state.book.bounds.running("default", "default") == 1
+
+
+def sealing_job(**fields: Any) -> tuple[Driver, GangAllocated]:
+    """A job whose ranks have all exited with code 0, and whose agent seals its outputs."""
+    driver, gang = started_job(**fields)
+    driver.feed(*clean(gang))
+    return driver, gang
+
+
+@pytest.mark.parametrize("asked", ["run time", "drain", "notice", "review"])
+def test_a_finished_attempt_whose_outputs_are_sealed_is_not_stopped(asked: str) -> None:
+    driver, gang = sealing_job(limits={"run_time_s": 60.0} if asked == "run time" else {})
+    node = registered(str(gang.placements[0].node_id))
+    if asked == "drain":
+        driver.feed(DrainNode(pool=PoolName("default"), node_id=node.node_id, deadline_s=30))
+    elif asked == "notice":
+        driver.feed(noticed(node, driver.now_ms + 3_600_000))
+    elif asked == "review":
+        driver.feed(ReviewJob(job_id=gang.job_id, action=ReviewAction.SEND, user="u"))
+    for _ in range(20):
+        driver.tick(10_000)
+    assert not driver.all(GangReleased, job_id="j") and not driver.all(CheckpointRequested, job_id="j")
+    assert "outputs are being sealed" in state(driver).reason
+    driver.feed(sealed(gang, version()), *gone(gang), answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED and state(driver).attempt == 0
+
+
+def test_sealing_is_waited_for_within_a_bound() -> None:
+    driver, gang = sealing_job(limits={"run_time_s": 60.0})
+    driver.tick(120_000)
+    driver.tick(SEALING_MS)
+    assert driver.all(GangReleased, job_id="j")
+    driver.feed(*gone(gang))
+    assert state(driver).state is JobState.FAILED and "outputs were not sealed" in state(driver).reason
+
+
+def test_a_node_that_goes_away_gives_no_longer_than_it_stays() -> None:
+    driver, gang = sealing_job()
+    driver.feed(noticed(registered(str(gang.placements[0].node_id)), driver.now_ms + 120_000))
+    driver.tick(80_000)
+    assert not driver.all(GangReleased, job_id="j")
+    driver.tick(20_000)
+    assert driver.all(GangReleased, job_id="j")
+    driver.feed(*gone(gang))
+    again = driver.last(JobRequeued, job_id="j").reason
+    assert "samples that attempt 0 added without a piece's name are left out" in again
+
+
+def test_a_job_that_saves_to_make_way_and_finishes_instead_may_seal() -> None:
+    driver, gang = started_job()
+    driver.feed(progress(gang, 3))
+    driver.feed(DrainNode(pool=PoolName("default"), node_id=gang.placements[0].node_id, deadline_s=30))
+    assert state(driver).state is JobState.CHECKPOINTING
+    driver.feed(*clean(gang))
+    for _ in range(6):
+        driver.tick(10_000)
+    assert not driver.all(GangReleased, job_id="j")
+    driver.feed(sealed(gang, version()), *gone(gang), answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED
+
+
+def test_a_cancel_does_not_wait_for_the_seal() -> None:
+    driver, gang = sealing_job()
+    driver.feed(CancelJob(job_id=gang.job_id))
+    driver.feed(*gone(gang))
+    assert state(driver).state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("all_started", [True, False])
+def test_an_attempt_that_finishes_before_it_is_seen_to_run_may_seal_too(all_started: bool) -> None:
+    driver = Driver()
+    driver.feed(registered("a"), registered("b"), admitted("j", gang={"ranks": 2}, outputs=["tokens"]))
+    gang = driver.last(GangAllocated, job_id="j")
+    if all_started:
+        driver.feed(*(started(gang, p.node_id) for p in gang.placements))
+    driver.feed(*clean(gang))
+    driver.feed(DrainNode(pool=PoolName("default"), node_id=gang.placements[0].node_id, deadline_s=30))
+    assert state(driver).state is JobState.CHECKPOINTING and not driver.all(GangReleased, job_id="j")
+    driver.feed(sealed(gang, version()), *gone(gang), answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED
