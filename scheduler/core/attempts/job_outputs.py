@@ -86,7 +86,11 @@ def end_while_waiting(draft: Draft, job: Job, cause: StopCause) -> None:
     if cause.kind is not StopKind.CANCELLED:
         return
     phase = Stopping(shown=state_of(job.phase), cause=cause, grace_s=0, remind_at_ms=draft.now_ms, since_ms=draft.now_ms)
-    draft.move(job.job_id, phase, f"{cause.reason}; it ends when intake answers about its outputs, or {GIVES_UP_MS // 60_000} minutes after it was asked")
+    draft.move(
+        job.job_id,
+        phase,
+        f"{cause.reason}; it ends when intake answers about its outputs, or {GIVES_UP_MS // 60_000} minutes after it was asked",
+    )
     on_answers_due(draft, draft.state.job(job.job_id))
 
 

@@ -22,7 +22,6 @@ from trainhouse.scheduler.core.state.draft import MAX_REASON_CHARS, Draft
 from trainhouse.scheduler.core.state.records import Job
 from trainhouse.scheduler.core.state.transitions import check_move
 
-
 _FINISHED: Final = (StopKind.LOST, StopKind.HUNG, StopKind.REVIEW, StopKind.RUN_TIME)
 """Causes for which an attempt that had finished is not done again."""
 

@@ -191,8 +191,8 @@ class DataReads:
         if uncounted:
             # Into the job's log, and so into SQL: beside it, that a step has positions there and no shards shows it.
             print(
-                f"trainhouse: the shards that steps {min(uncounted)} to {self._step - 1} read were not all counted before the program ended; "
-                "of these steps `step_data` may have positions alone",
+                f"trainhouse: the shards that steps {min(uncounted)} to {self._step - 1} read were not all counted before "
+                "the program ended; of these steps `step_data` may have positions alone",
                 file=sys.stderr,
                 flush=True,
             )

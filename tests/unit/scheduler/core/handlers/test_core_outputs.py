@@ -224,7 +224,11 @@ def test_the_limit_of_run_time_ends_a_job_whose_answer_does_not_come(limit_s: fl
     driver.tick(GIVES_UP_MS)
     assert (state(driver).state is JobState.FAILED) == (limit_s < 7200)
     driver.tick(7200_000)
-    assert state(driver).state is JobState.FAILED and "limits.run_time_s" in state(driver).reason and "may be published" in state(driver).reason
+    assert (
+        state(driver).state is JobState.FAILED
+        and "limits.run_time_s" in state(driver).reason
+        and "may be published" in state(driver).reason
+    )
 
 
 def test_a_job_that_waits_for_its_answer_is_none_that_runs_and_takes_no_review() -> None:
