@@ -1,8 +1,8 @@
 """End of a job whose ranks have all exited with code 0: at once, or when intake has published the outputs that its spec names.
 
 Holds: intake is asked by a decision of the journal, again while it does not answer; from then on its answers end the job, so that what is
-published is a succeeded job's. Only where no answer came for GIVES_UP_MS a cancel or the limit of run time ends it, and its reason says that
-its outputs may be published. A report names no other dataset and no other project than the spec.
+published is a succeeded job's. Only where no answer came for GIVES_UP_MS a cancel or the limit of run time ends it, and its reason says
+that its outputs may be published. A report names no other dataset and no other project than the spec.
 """
 
 from typing import Final
