@@ -1,7 +1,7 @@
 """Outputs of jobs: what agents report of them, what their scheduler decides, and the answer of intake.
 
-Holds: a job's outputs are versions of the datasets that its spec names, in its own project; they are asked for once, when every rank has
-exited with code 0, and the job ends by the answers.
+Holds: a job's outputs are versions of the datasets that its spec names, in its own project; they are asked for when every rank has exited
+with code 0, again while no answer comes, and the job ends by the answers.
 Never: a sample's content.
 """
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from trainhouse.events.model.attempt import AttemptReport
 from trainhouse.events.model.base import Event
-from trainhouse.events.model.bounds import CutText, TimestampMs
+from trainhouse.events.model.bounds import CutText, SmallCount, TimestampMs
 from trainhouse.events.model.dataset import DatasetVersion
 from trainhouse.events.model.dataset_names import DatasetName
 from trainhouse.events.model.ids import Epoch, JobId, PoolName
@@ -40,7 +40,8 @@ class OutputsRequested(Event, type="trainhouse.decision.outputs-requested.v1"):
     epoch: Epoch
     pool: PoolName
     user: Label = Field("unknown", description="user of the job, who publishes")
-    versions: tuple[DatasetVersion, ...] = Field(max_length=MOST_OUTPUTS, description="facts of each output")
+    versions: tuple[DatasetVersion, ...] = Field(max_length=MOST_OUTPUTS, description="facts of each output without an answer")
+    number: SmallCount = Field(1, description="number of the request, counted from 1; later ones repeat it because no answer came")
 
     def subject(self) -> str:
         return str(self.job_id)

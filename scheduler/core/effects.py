@@ -130,9 +130,10 @@ def _quarantine(report: BadShardFound) -> Effect:
 
 def _outputs(decision: OutputsRequested) -> Iterator[Effect]:
     """The requests to intake, one for each output."""
+    again = f":{decision.number}" if decision.number > 1 else ""  # intake handles an id once, also where its answer was lost
     for version in decision.versions:
         asked = PublishDataset(version=version, user=decision.user, job_id=decision.job_id, pool=decision.pool)
-        yield Effect(topics.JOBS, asked.subject(), asked, f"{decision.job_id}:output:{decision.epoch}:{version.dataset}")
+        yield Effect(topics.JOBS, asked.subject(), asked, f"{decision.job_id}:output:{decision.epoch}:{version.dataset}{again}")
 
 
 def _to_scheduler(decision: PoolPart | FenceSent | InputRedirected, inputs: Sequence[Input], seq: int, place: int) -> Effect:

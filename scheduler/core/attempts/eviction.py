@@ -1,7 +1,7 @@
 """A running gang that is asked to leave its devices: it saves first if it can, and ends.
 
 Holds: a gang is asked once; what it was asked for stands, whatever goes wrong while it saves. A later deadline than it has changes nothing,
-an earlier one counts.
+an earlier one counts. A gang that has finished is asked nothing: it leaves when its outputs are sealed.
 Never: frees a device; its nodes say when nothing is left.
 """
 
@@ -10,6 +10,7 @@ from typing import Final
 from trainhouse.events import CheckpointRequested
 from trainhouse.events.model.decisions import Hold
 from trainhouse.events.model.phases import Checkpointing, Running, StopCause, Stopping
+from trainhouse.scheduler.core.attempts.job_outputs import is_sealing, sealed_by_ms, sealing_because
 from trainhouse.scheduler.core.attempts.stopping import stop
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job, Node
@@ -25,12 +26,18 @@ def unhurried_ms(draft: Draft, job: Job) -> int:
 def ask_to_leave(draft: Draft, job: Job, cause: StopCause, deadline_ms: int) -> None:
     """Asks a job that talks to us to save until `deadline_ms` and end; releases any other at once. One that is asked already is hurried."""
     allotment = job.allotment
-    if allotment is None or isinstance(job.phase, Stopping):
+    if allotment is None or isinstance(job.phase, Stopping) or job.awaits_answers:
         return
+    seals = is_sealing(draft, job)
+    if seals:
+        deadline_ms = sealed_by_ms(draft, job, deadline_ms)
     if isinstance(job.phase, Checkpointing):
         if deadline_ms < job.phase.deadline_ms:
             hurried = f"saves, because {job.phase.cause.reason}; less time is left, because {cause.reason}"
             draft.move(job.job_id, Checkpointing(deadline_ms=deadline_ms, cause=job.phase.cause), hurried)
+        return
+    if seals and deadline_ms > draft.now_ms:
+        draft.move(job.job_id, Checkpointing(deadline_ms=deadline_ms, cause=cause), sealing_because(cause))
         return
     talks = isinstance(job.phase, Running) and job.progress is not None and job.progress.epoch == job.epoch
     if not talks or deadline_ms <= draft.now_ms:

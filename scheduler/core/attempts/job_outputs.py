@@ -1,18 +1,24 @@
 """End of a job whose ranks have all exited with code 0: at once, or when intake has published the outputs that its spec names.
 
-Holds: intake is asked once, by one decision of the journal; from then on nothing but its answers ends the job, so that what is published is
-a succeeded job's. A report names no other dataset and no other project than the spec.
+Holds: intake is asked by a decision of the journal, again while it does not answer; from then on its answers end the job, so that what is
+published is a succeeded job's. Only where no answer came for GIVES_UP_MS a cancel or the limit of run time ends it, and its reason says
+that its outputs may be published. A report names no other dataset and no other project than the spec.
 """
 
 from typing import Final
 
+from trainhouse.events.model.dataset import DatasetVersion
 from trainhouse.events.model.job_outputs import OutputsRequested, OutputsSealed
-from trainhouse.events.model.phases import Failed, Succeeded
+from trainhouse.events.model.phases import Allotment, Cancelled, Checkpointing, Failed, StopCause, StopKind, Stopping, Succeeded
+from trainhouse.scheduler.core.state.deadlines import GIVES_UP_MS, ask_again_ms, give_up_ms
 from trainhouse.scheduler.core.state.draft import Draft
-from trainhouse.scheduler.core.state.records import Job
+from trainhouse.scheduler.core.state.records import Job, JobOutputs
+from trainhouse.scheduler.core.state.transitions import state_of
 
 OUTPUTS_SINCE: Final = 17
 """Level from which reports of outputs are taken, and intake is asked to publish them."""
+SEALING_MS: Final = 600_000
+"""What asks a finished attempt to leave waits as long as this for the report of its outputs, where its nodes stay."""
 _EXITED: Final = "every rank exited with code 0"
 
 
@@ -25,9 +31,8 @@ def succeed(draft: Draft, job: Job) -> None:
         draft.move(job.job_id, Failed(), f"{_EXITED}, but its outputs are not published: {_why_none(draft)}")
     elif outputs.sealed.failure:
         draft.move(job.job_id, Failed(), f"{_EXITED}, but its outputs are not published: {outputs.sealed.failure}")
-    elif not outputs.requested:
-        versions, user = outputs.sealed.versions, job.spec.user
-        draft.emit(OutputsRequested(job_id=job.job_id, epoch=job.epoch, pool=job.pool, user=user, versions=versions))
+    elif not outputs.requests:
+        _ask(draft, job, outputs)
         draft.move(job.job_id, job.phase, f"{_EXITED}; its outputs are being published")
     elif len(outputs.answers) == len(outputs.sealed.versions):
         refused = [f"{answer.dataset}: {answer.refusal}" for answer in outputs.answers if answer.refusal]
@@ -43,9 +48,91 @@ def may_succeed(job: Job) -> bool:
     return not job.spec.outputs or job.outputs is not None
 
 
-def is_decided(job: Job) -> bool:
-    """Whether intake was asked for its outputs, so that its answers alone end the job."""
-    return job.outputs is not None and job.outputs.requested
+def all_clean(allotment: Allotment) -> bool:
+    """Whether every rank exited with code 0."""
+    return len(allotment.clean_ranks) == sum(len(p.devices) for p in allotment.placements)
+
+
+def is_sealing(draft: Draft, job: Job) -> bool:
+    """Whether its work is done, and its agents have yet to report the outputs that they seal."""
+    done = job.allotment is not None and all_clean(job.allotment) and not isinstance(job.phase, Stopping)
+    return done and bool(job.spec.outputs) and job.outputs is None and draft.level >= OUTPUTS_SINCE
+
+
+def sealed_by_ms(draft: Draft, job: Job, deadline_ms: int) -> int:
+    """Returns the time by which a job that seals is to have left: later than the deadline of a save, unless one of its nodes goes away."""
+    assert job.allotment is not None
+    if any(draft.state.node(p.node_id).notice is not None for p in job.allotment.placements):
+        return deadline_ms
+    return max(deadline_ms, draft.now_ms + SEALING_MS)
+
+
+def let_seal(draft: Draft, job: Job) -> None:
+    """Gives a job that was asked to save and leave, and finished instead, the time to seal its outputs."""
+    phase = job.phase
+    if isinstance(phase, Checkpointing) and is_sealing(draft, job):
+        deadline_ms = sealed_by_ms(draft, job, phase.deadline_ms)
+        draft.move(job.job_id, Checkpointing(deadline_ms=deadline_ms, cause=phase.cause), sealing_because(phase.cause))
+
+
+def sealing_because(cause: StopCause) -> str:
+    """The reason of a job that leaves when its outputs are sealed."""
+    return f"{_EXITED}, and its outputs are being sealed; then it leaves, because {cause.reason}"
+
+
+def end_while_waiting(draft: Draft, job: Job, cause: StopCause) -> None:
+    """Notes that a cancel asks for the end of a job that waits for its answers; ends it if it has waited long enough. Any other cause
+    changes nothing: it has no devices."""
+    if cause.kind is not StopKind.CANCELLED:
+        return
+    phase = Stopping(shown=state_of(job.phase), cause=cause, grace_s=0, remind_at_ms=draft.now_ms, since_ms=draft.now_ms)
+    draft.move(
+        job.job_id,
+        phase,
+        f"{cause.reason}; it ends when intake answers about its outputs, or {GIVES_UP_MS // 60_000} minutes after it was asked",
+    )
+    on_answers_due(draft, draft.state.job(job.job_id))
+
+
+def answers_are_due(job: Job, now_ms: int) -> bool:
+    """Whether a job that waits for its answers is to ask again, or to end."""
+    return job.outputs is not None and now_ms >= min(ask_again_ms(job.outputs), give_up_ms(job, job.outputs))
+
+
+def on_answers_due(draft: Draft, job: Job) -> None:
+    """Ends a job whose answers do not come, where its end was asked for; else asks intake again when it is time."""
+    outputs, now_ms = job.outputs, draft.now_ms
+    assert outputs is not None
+    if now_ms >= give_up_ms(job, outputs):
+        minutes = (now_ms - outputs.since_ms) // 60_000
+        names = ", ".join(version.dataset for version in _unanswered(outputs))
+        look = f"intake has not answered for {minutes} minutes: {names} may be published or not; look at `trainhouse data list`"
+        if isinstance(job.phase, Stopping) and job.phase.cause.kind is StopKind.CANCELLED:
+            draft.move(job.job_id, Cancelled(), f"{job.phase.cause.reason}; {_EXITED}, but {look}")
+        else:
+            limit_s = job.limits.run_time_s
+            limit = "its run time is over" if limit_s is None else f"its run time reached limits.run_time_s = {limit_s:g}"
+            draft.move(job.job_id, Failed(), f"{limit}; {_EXITED}, but {look}")
+    elif now_ms >= ask_again_ms(outputs):
+        _ask(draft, job, outputs)
+
+
+def _ask(draft: Draft, job: Job, outputs: JobOutputs) -> None:
+    draft.emit(
+        OutputsRequested(
+            job_id=job.job_id,
+            epoch=job.epoch,
+            pool=job.pool,
+            user=job.spec.user,
+            versions=_unanswered(outputs),
+            number=outputs.requests + 1,
+        )
+    )
+
+
+def _unanswered(outputs: JobOutputs) -> tuple[DatasetVersion, ...]:
+    known = {answer.dataset for answer in outputs.answers}
+    return tuple(version for version in outputs.sealed.versions if version.dataset not in known)
 
 
 def checked(job: Job, report: OutputsSealed) -> OutputsSealed:

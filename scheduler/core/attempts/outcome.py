@@ -6,13 +6,14 @@ Never: frees a device.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from trainhouse.events import AttemptNumber, FailureBlamed, OnDivergence
 from trainhouse.events.model.decisions import JobRequeued
 from trainhouse.events.model.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, UnderReview
 from trainhouse.events.wire.rank_end import one_line
 from trainhouse.scheduler.core.attempts.attribution import blame_attempt, end_summary
-from trainhouse.scheduler.core.attempts.job_outputs import is_decided, may_succeed, succeed
+from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE, all_clean, may_succeed, succeed
 from trainhouse.scheduler.core.attempts.node_trust import hold_against
 from trainhouse.scheduler.core.attempts.restart_budget import FREE, Cost, backoff_ms, cost_of, streak_of
 from trainhouse.scheduler.core.attempts.restart_nodes import has_all, let_go, to_avoid, to_prefer
@@ -20,6 +21,9 @@ from trainhouse.scheduler.core.attempts.rollback import BEGINNING, bound_after_d
 from trainhouse.scheduler.core.state.draft import MAX_REASON_CHARS, Draft
 from trainhouse.scheduler.core.state.records import Job
 from trainhouse.scheduler.core.state.transitions import check_move
+
+_FINISHED: Final = (StopKind.LOST, StopKind.HUNG, StopKind.REVIEW, StopKind.RUN_TIME)
+"""Causes for which an attempt that had finished is not done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,15 @@ class _Next:
 def conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
     """The attempt of a job that was stopped, or left, is over on all of its nodes."""
     kind = cause.kind
-    if is_decided(job):
+    if job.awaits_answers:
         succeed(draft, job)
     elif kind is StopKind.CANCELLED:
         draft.move(job.job_id, Cancelled(), cause.reason)
-    elif kind is StopKind.RUN_TIME:
-        draft.move(job.job_id, Failed(), f"{cause.reason}.{_kept(job)}")
-    elif all_clean(allotment) and may_succeed(job) and (kind in (StopKind.LOST, StopKind.HUNG, StopKind.REVIEW) or kind.makes_way):
+    elif kind is StopKind.RUN_TIME and not (all_clean(allotment) and job.outputs is not None):
+        unsealed = all_clean(allotment) and not may_succeed(job) and draft.level >= OUTPUTS_SINCE
+        late = "; every rank exited with code 0, but its outputs were not sealed in time" if unsealed else ""
+        draft.move(job.job_id, Failed(), f"{cause.reason}{late}.{_kept(job)}")
+    elif all_clean(allotment) and may_succeed(job) and (kind in _FINISHED or kind.makes_way):
         succeed(draft, job)
     elif kind is StopKind.REVIEW:
         _to_review(draft, job, allotment, cause)
@@ -53,11 +59,6 @@ def conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> 
         _requeue(draft, job, allotment, _Next(f"waits again: {cause.reason}", restore_at_most=job.restore_at_most))
     else:
         _failed(draft, job, allotment, cause)
-
-
-def all_clean(allotment: Allotment) -> bool:
-    """Whether every rank exited with code 0."""
-    return len(allotment.clean_ranks) == sum(len(p.devices) for p in allotment.placements)
 
 
 def _failed(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
@@ -123,6 +124,13 @@ def _to_review(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -
     draft.move(job.job_id, UnderReview(), cause.reason)
 
 
+def _made_again(draft: Draft, job: Job, allotment: Allotment) -> str:
+    """Names what the next attempt does not take over of this one's outputs, as a sentence; empty if there may be none."""
+    if not job.spec.outputs or not allotment.started or draft.level < OUTPUTS_SINCE:
+        return ""
+    return f" Of outputs, samples that attempt {allotment.attempt} added without a piece's name are left out."
+
+
 def _requeue(draft: Draft, job: Job, allotment: Allotment, then: _Next) -> None:
     ran_ms, limit_s = job.ran_ms(draft.now_ms), job.limits.run_time_s
     if limit_s is not None and ran_ms >= limit_s * 1000:
@@ -145,7 +153,7 @@ def _requeue(draft: Draft, job: Job, allotment: Allotment, then: _Next) -> None:
             attempt=AttemptNumber(job.attempt + 1),
             tally=job.tally.model_copy(update=tally | {"streak": streak + pauses, "ran_ms": ran_ms}),
             not_before_ms=draft.now_ms + wait_ms,
-            reason=one_line(then.reason, MAX_REASON_CHARS),
+            reason=one_line(then.reason + _made_again(draft, job, allotment), MAX_REASON_CHARS),
             prefer_nodes=to_prefer(draft, job, allotment, avoid) if then.failed else (),
             avoid_nodes=avoid,
             restore_at_most=then.restore_at_most,

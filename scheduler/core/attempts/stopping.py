@@ -9,8 +9,8 @@ from typing import Final
 from trainhouse.events import GangReleased, JobState
 from trainhouse.events.model.decisions import PartEnded
 from trainhouse.events.model.phases import Checkpointing, PartEnd, StopCause, StopKind, Stopping
-from trainhouse.scheduler.core.attempts.job_outputs import succeed
-from trainhouse.scheduler.core.attempts.outcome import all_clean, conclude
+from trainhouse.scheduler.core.attempts.job_outputs import all_clean, end_while_waiting, succeed
+from trainhouse.scheduler.core.attempts.outcome import conclude
 from trainhouse.scheduler.core.attempts.restart_nodes import hold_on
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job
@@ -28,6 +28,9 @@ def stop(draft: Draft, job: Job, cause: StopCause) -> None:
 
     What a save was for stands, whatever goes wrong while it lasts.
     """
+    if job.awaits_answers:
+        end_while_waiting(draft, job, cause)
+        return
     hung = cause.kind is StopKind.HUNG
     if isinstance(job.phase, Checkpointing) and (cause.kind in _SUDDEN or cause.kind is StopKind.DIVERGED):
         cause = job.phase.cause

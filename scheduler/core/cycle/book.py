@@ -233,12 +233,15 @@ class Book:
         """Keeps expected ends in order, and counts elastic gangs and priorities."""
         if old is not None:
             self.ends_of(old.job.shape.pool).drop(old)
-            self._count_running(old.job, -1)
+            self._count_running(old, -1)
         if new is not None:
             self.ends_of(new.job.shape.pool).put(new)
-            self._count_running(new.job, 1)
+            self._count_running(new, 1)
 
-    def _count_running(self, job: Waiting, sign: int) -> None:
+    def _count_running(self, running: Running, sign: int) -> None:
+        if running.done:
+            return
+        job = running.job
         pool, counts = job.shape.pool, self.priorities.setdefault(job.shape.pool, {})
         counts[job.priority] = counts.get(job.priority, 0) + sign
         if not counts[job.priority]:

@@ -4,7 +4,7 @@ Holds: of an attempt the first report counts; an answer counts once, and only fo
 """
 
 from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsSealed
-from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE, checked, is_decided
+from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE, checked
 from trainhouse.scheduler.core.attempts.stopping import settle
 from trainhouse.scheduler.core.handlers.reports import current
 from trainhouse.scheduler.core.state.draft import Draft
@@ -22,7 +22,7 @@ def on_sealed(draft: Draft, report: OutputsSealed) -> None:
 def on_answered(draft: Draft, answer: OutputAnswered) -> None:
     """Notes an answer; the last one ends the job."""
     job = draft.live(answer.job_id)
-    if job is None or job.outputs is None or not is_decided(job):
+    if job is None or job.outputs is None or not job.awaits_answers:
         return
     asked = {(version.dataset, version.sha256) for version in job.outputs.sealed.versions}
     if (answer.dataset, answer.sha256) in asked and all(known.dataset != answer.dataset for known in job.outputs.answers):

@@ -20,6 +20,7 @@ from trainhouse.events.model.decisions import CheckpointNoted, DevicesFreed, Job
 from trainhouse.events.model.phases import Checkpointing, Initializing, PartEnd, Progress, Running, Scheduled, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.attempts.end_line import end_line
 from trainhouse.scheduler.core.attempts.evidence import note_end, note_launch
+from trainhouse.scheduler.core.attempts.job_outputs import let_seal
 from trainhouse.scheduler.core.attempts.stopping import end_part, settle, stop
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job
@@ -82,6 +83,7 @@ def on_rank_exited(draft: Draft, report: RankExited) -> None:
     if report.clean:
         if report.rank not in job.allotment.clean_ranks:
             draft.emit(RankFinished(job_id=job.job_id, epoch=report.epoch, rank=report.rank))
+            let_seal(draft, draft.state.job(job.job_id))
             settle(draft, job.job_id)
         return
     note_end(draft, job, part, report)

@@ -64,7 +64,7 @@ def on_review(draft: Draft, envelope: Envelope) -> None:
 def after_failure(state: ScheduleState, event: Event, reason: str) -> ReviewJob | None:
     """The review of a job that an unmanageable input is about; None where it says nothing of the job as it is now."""
     job = state.jobs.get(str(getattr(event, "job_id", None) or ""))
-    if job is None or leaves_for(job) is not None or isinstance(job.phase, Stopping | UnderReview):
+    if job is None or job.awaits_answers or leaves_for(job) is not None or isinstance(job.phase, Stopping | UnderReview):
         return None
     if not _of_now(job, getattr(event, "epoch", None), getattr(event, "node_id", None)):
         return None
@@ -108,6 +108,8 @@ def _why_not(job: Job | None, event: ReviewJob) -> str:
     """Returns the reason for which a request cannot be obeyed; empty if it can."""
     if job is None:
         return "it has ended"
+    if job.awaits_answers:
+        return "its outputs are being published, and it ends by the answer of intake"
     state = state_of(job.phase)
     if event.action is not ReviewAction.SEND:
         if isinstance(job.phase, UnderReview):

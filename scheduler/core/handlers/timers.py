@@ -10,6 +10,7 @@ from trainhouse.events import NodePlacement
 from trainhouse.events.model.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.attempts.eviction import ask_to_leave, unhurried_ms
 from trainhouse.scheduler.core.attempts.evidence import note_unexplained
+from trainhouse.scheduler.core.attempts.job_outputs import answers_are_due, on_answers_due
 from trainhouse.scheduler.core.attempts.stopping import REMIND_MS, release, stop
 from trainhouse.scheduler.core.handlers import handover, node_expiry, nodes, self_tests
 from trainhouse.scheduler.core.handlers.reports import NO_PROGRESS
@@ -50,6 +51,8 @@ def on_tick(draft: Draft) -> None:
 
 def _is_due(job: Job, now_ms: int) -> bool:
     phase = job.phase
+    if job.awaits_answers:
+        return answers_are_due(job, now_ms)
     if isinstance(phase, Stopping):
         return now_ms >= phase.remind_at_ms
     if isinstance(phase, Checkpointing):
@@ -60,7 +63,9 @@ def _is_due(job: Job, now_ms: int) -> bool:
 
 def _handle(draft: Draft, job: Job) -> None:
     phase, now_ms = job.phase, draft.now_ms
-    if isinstance(phase, Stopping):
+    if job.awaits_answers:
+        on_answers_due(draft, job)
+    elif isinstance(phase, Stopping):
         draft.move(job.job_id, phase.model_copy(update={"remind_at_ms": now_ms + REMIND_MS}), job.reason)
         release(draft, job)
     elif isinstance(phase, Checkpointing):

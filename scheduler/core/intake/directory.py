@@ -600,6 +600,9 @@ class _Turn:
                 self.reject(envelope.id, None, refused)
             else:
                 self.emit(deprecated_by(event, facts.deprecated or event.reason, self.now_ms, resent=facts.deprecated is not None))
+        elif self.is_unanswerable(envelope, event):
+            why = "an update is not finished" if self.level < OUTPUTS_SINCE else self.unknown_pool(str(event.pool))
+            self.reject(envelope.id, None, f"output {event.version.dataset} of job {event.job_id}: {why}; its scheduler asks again")
         elif refused := why_not_published(datasets, event):
             if self.is_output(envelope, event):
                 self.answer(event, refused)
@@ -621,6 +624,14 @@ class _Turn:
     def is_output(self, envelope: Envelope, event: PublishDataset) -> bool:
         """Whether a job's scheduler asks. What came by a project's own topic is not the scheduler's, whatever it names."""
         return event.job_id is not None and event.pool in self.state.pools and envelope.project is None and self.level >= OUTPUTS_SINCE
+
+    def is_unanswerable(self, envelope: Envelope, event: PublishDataset) -> bool:
+        """Whether a job's scheduler asks that cannot be answered yet: nothing is published for it, since it asks again under another id.
+
+        Below GRANTS_SINCE programs know no outputs: to them it is a version like any other.
+        """
+        asks = event.job_id is not None and event.pool is not None and envelope.project is None and self.level >= GRANTS_SINCE
+        return asks and not self.is_output(envelope, event)
 
     def answer(self, event: PublishDataset, refusal: str) -> None:
         """Answers a job's scheduler about an output."""

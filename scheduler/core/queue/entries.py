@@ -40,7 +40,8 @@ class Running:
     """A job with devices. `ends_ms`: expected. What stopping it now would lose began at `saved_ms` (its last checkpoint, or its start).
 
     `leaving_ms`: it was asked to leave, and its devices come free by then; None: it stays. `finishing`: some of its ranks are done; then it
-    is not made to begin again at another size. `ran_ms`: run time of earlier attempts.
+    is not made to begin again at another size. `done`: all are, it has no devices any more, and is none of those that run, whatever bounds
+    their number. `ran_ms`: run time of earlier attempts.
     """
 
     job: Waiting
@@ -50,6 +51,7 @@ class Running:
     saved_ms: int
     leaving_ms: int | None = None
     finishing: bool = False
+    done: bool = False
 
     @property
     def ranks(self) -> int:

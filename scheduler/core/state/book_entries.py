@@ -61,6 +61,7 @@ def running_of(job: Job, allotment: Allotment, shape: Shape, placement: Placemen
         saved_ms=began_ms if saved_ms is None else max(began_ms, saved_ms),
         leaving_ms=_leaving_ms(job) if placement else began_ms,
         finishing=bool(allotment.clean_ranks or allotment.ended),
+        done=job.awaits_answers,
     )
 
 

@@ -249,7 +249,10 @@ def _outputs_noted(state: ScheduleState, now_ms: int, d: OutputsNoted) -> None:
 
 
 def _outputs_requested(state: ScheduleState, now_ms: int, d: OutputsRequested) -> None:
-    _change(state, now_ms, d.job_id, outputs=_outputs(state, d.job_id).model_copy(update={"requested": True}))
+    outputs = _outputs(state, d.job_id)
+    since_ms = outputs.since_ms if outputs.requests else now_ms
+    asked = {"requests": d.number, "since_ms": since_ms, "asked_at_ms": now_ms}
+    _change(state, now_ms, d.job_id, outputs=outputs.model_copy(update=asked))
 
 
 def _output_answered(state: ScheduleState, now_ms: int, d: OutputAnswered) -> None:

@@ -32,10 +32,15 @@ from trainhouse.events.model.phases import Allotment, Pending, Phase, Progress, 
 
 
 class JobOutputs(Model):
-    """Outputs of the present attempt as its agent reported them, whether intake was asked to publish them, and its answers."""
+    """Outputs of the present attempt as its agent reported them, and intake's answers.
+
+    `requests`: how often intake was asked to publish them, first at `since_ms` and last at `asked_at_ms`.
+    """
 
     sealed: OutputsSealed
-    requested: bool = False
+    requests: int = 0
+    since_ms: int = 0
+    asked_at_ms: int = 0
     answers: tuple[OutputAnswered, ...] = ()
 
 
@@ -97,8 +102,15 @@ class Job(Model):
     def pool(self) -> PoolName:
         return self.spec.pool
 
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether intake was asked to publish its outputs: it has no devices any more, and ends by the answers."""
+        return self.outputs is not None and self.outputs.requests > 0
+
     def ran_ms(self, now_ms: int) -> int:
         """Returns the time for which it has had devices, all attempts together, in milliseconds."""
+        if self.outputs is not None and self.awaits_answers:
+            now_ms = min(now_ms, self.outputs.since_ms)
         current = now_ms - self.allotment.allocated_at_ms if self.allotment is not None else 0
         return self.tally.ran_ms + max(0, current)
 

@@ -27,6 +27,7 @@ _RETRY = "the attempt failed or its node was lost; a retry, with attempt + 1"
 _CANCEL = "cancelled"
 _EXITED = "every rank exited with code 0, and the outputs of the spec are published"
 _END = "a failure, and no retry is left; the limit of run time; or an output of the spec cannot be published"
+_SEALS = "every rank exited with code 0, and its outputs are sealed before its gang is released"
 _REVIEW = "a person sent it to review, too many of its samples are bad, or its input could not be handled; its gang is released"
 _WAY = "its gang is released: for another job, a move, another size, or a node that is drained"
 
@@ -38,6 +39,7 @@ TRANSITIONS: Final[tuple[tuple[JobState, JobState, str], ...]] = (
     (_S.PENDING, _S.NEEDS_REVIEW, "a person sent it to review, or its input could not be handled"),
     (_S.SCHEDULED, _S.INITIALIZING, "every rank has a process"),
     (_S.SCHEDULED, _S.RUNNING, "first progress"),
+    (_S.SCHEDULED, _S.CHECKPOINTING, _SEALS),
     (_S.SCHEDULED, _S.PENDING, _RETRY),
     (_S.SCHEDULED, _S.PREEMPTED, _WAY),
     (_S.SCHEDULED, _S.NEEDS_REVIEW, _REVIEW),
@@ -45,13 +47,14 @@ TRANSITIONS: Final[tuple[tuple[JobState, JobState, str], ...]] = (
     (_S.SCHEDULED, _S.FAILED, _END),
     (_S.SCHEDULED, _S.CANCELLED, _CANCEL),
     (_S.INITIALIZING, _S.RUNNING, "first progress; or none within 10 s of the last rank's start, 30 s where it has a session"),
+    (_S.INITIALIZING, _S.CHECKPOINTING, _SEALS),
     (_S.INITIALIZING, _S.PENDING, _RETRY),
     (_S.INITIALIZING, _S.PREEMPTED, _WAY),
     (_S.INITIALIZING, _S.NEEDS_REVIEW, _REVIEW),
     (_S.INITIALIZING, _S.SUCCEEDED, _EXITED),
     (_S.INITIALIZING, _S.FAILED, _END),
     (_S.INITIALIZING, _S.CANCELLED, _CANCEL),
-    (_S.RUNNING, _S.CHECKPOINTING, "asked to save before its gang is released"),
+    (_S.RUNNING, _S.CHECKPOINTING, f"asked to save before its gang is released; or {_SEALS}"),
     (_S.RUNNING, _S.PENDING, _RETRY),
     (_S.RUNNING, _S.PREEMPTED, _WAY),
     (_S.RUNNING, _S.NEEDS_REVIEW, _REVIEW),

@@ -75,14 +75,20 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Sweeping:
-    """Every rank is gone; what they left behind (children, the keeper) is being ended."""
+    """Every rank is gone; what they left behind (children, the keeper) is being ended.
+
+    `stop_ms`: it was asked to stop, and seals no longer than until then; None: it was not.
+    """
+
+    stop_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """No process is left; what the ranks wrote is being shipped, for so long at most."""
+    """No process is left; what the ranks wrote is being shipped, for so long at most. `stop_ms`: as in Sweeping."""
 
     until_ms: int
+    stop_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

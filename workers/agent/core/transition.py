@@ -80,7 +80,9 @@ class Turn:
                     self.report_stopped(attempt)
                 else:
                     self.put(attempt, Sealing(kill_at if until_ms is None else min(kill_at, until_ms)))
-            case Sweeping() | Draining() | Reporting():
+            case Sweeping(stop_ms=stop_ms) | Draining(stop_ms=stop_ms):
+                self.put(attempt, replace(attempt.phase, stop_ms=kill_at if stop_ms is None else min(kill_at, stop_ms)))
+            case Reporting():
                 pass
             case _:
                 if stop.stacks and self.state.notice is None and isinstance(attempt.phase, Running) and attempt.ranks_left:
@@ -129,18 +131,21 @@ class Turn:
 
     def sweep(self, attempt: LocalAttempt) -> None:
         """No rank is left: what they left behind must go before anything newer starts."""
-        self.put(attempt, Sweeping())
+        phase = attempt.phase
+        self.put(attempt, Sweeping(phase.kill_at_ms if isinstance(phase, Stopping) else None))
         self.do(Sweep(attempt.key))
 
     def drain(self, attempt: LocalAttempt) -> None:
         """No process is left: ship what they wrote."""
-        self.put(attempt, Draining(self.now_ms + DRAIN_MS))
+        stop_ms = attempt.phase.stop_ms if isinstance(attempt.phase, Sweeping) else None
+        self.put(attempt, Draining(self.now_ms + DRAIN_MS, stop_ms))
         self.do(Drain(attempt.key))
 
     def close(self, attempt: LocalAttempt) -> None:
-        """Seals the outputs of a drained attempt, where they may be; else reports it stopped."""
-        if attempt.seals:
-            self.put(attempt, Sealing())
+        """Seals the outputs of a drained attempt, where they may be and it was not asked to be gone by now; else reports it stopped."""
+        stop_ms = attempt.phase.stop_ms if isinstance(attempt.phase, Draining) else None
+        if attempt.seals and (stop_ms is None or stop_ms > self.now_ms):
+            self.put(attempt, Sealing(stop_ms))
             self.do(Seal(attempt.key))
         else:
             self.report_stopped(attempt)

@@ -9,6 +9,7 @@ Never: computes in training's own thread what grows with the number of samples; 
 
 import copy
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -178,14 +179,23 @@ class DataReads:
             self._cuts = [int(cut) for cut in state["cuts"]]
 
     def close(self) -> None:
-        """Reports what is finished. Blocks for as long as counting its shards takes, a few seconds at most."""
+        """Reports what is finished, and prints the steps whose shards are not. Blocks for as long as counting them takes, LAST_WAIT_S at
+        most."""
         self._due.set()
-        if not self._beside.stop(LAST_WAIT_S):
-            return  # its runs were reported, or will be while the process ends
-        try:
-            self._report()
-        except SpoolError:
-            pass  # the program's own last line has the reason
+        if self._beside.stop(LAST_WAIT_S):
+            try:
+                self._report()
+            except SpoolError:
+                pass  # the program's own last line has the reason
+        uncounted = [stream.counted for stream in self._streams if stream.has_shards and stream.counted < self._step]
+        if uncounted:
+            # Into the job's log, and so into SQL: beside it, that a step has positions there and no shards shows it.
+            print(
+                f"trainhouse: the shards that steps {min(uncounted)} to {self._step - 1} read were not all counted before "
+                "the program ended; of these steps `step_data` may have positions alone",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _run(self) -> None:
         while not self._beside.ended_in(0.0):
@@ -224,21 +234,25 @@ class DataReads:
             stream.counted = stop
 
     def _report_stretch(self, stream: _Stream, stretch: Stretch) -> None:
+        """Reports the shards with anything new. Those of an event that cannot be written stay new, for the next time."""
         shards: list[dict[str, Any]] = []
-        count = 0
-        numbers, stretch.changed = sorted(stretch.changed), set()
-        for number in numbers:
+        count, new = 0, set[int]()
+        for number in sorted(stretch.changed):
             (name, part), read = stream.names[number], stretch.shards[number]
             if not name:
+                stretch.changed.discard(number)
                 continue
             if len(shards) == MOST_READ_SHARDS or count + len(read.runs) > MOST_STEP_RUNS:
                 self._emit_stretch(stream, stretch, shards)
-                shards, count = [], 0
+                stretch.changed -= new
+                shards, count, new = [], 0, set()
             first_steps, steps = zip(*read.runs, strict=True)
             shards.append({"shard": name, "part": part, "samples": read.samples, "first_steps": first_steps, "steps": steps})
             count += len(read.runs)
+            new.add(number)
         if shards:
             self._emit_stretch(stream, stretch, shards)
+            stretch.changed -= new
 
     def _emit_stretch(self, stream: _Stream, stretch: Stretch, shards: Sequence[Mapping[str, Any]]) -> None:
         self._emit(

@@ -15,7 +15,7 @@ from trainhouse.events import AttemptStopped, GangAllocated, NodePlacement, Outp
 from trainhouse.events.model.dataset_names import manifest_key
 from trainhouse.events.model.output_names import rank_piece_key
 from trainhouse.events.model.spec import DataReference
-from trainhouse.workers.agent.core import AttemptKey, Drained, Seal, Sealed, Swept
+from trainhouse.workers.agent.core import AttemptKey, Drained, Seal, Sealed, Swept, Tick
 from trainhouse.workers.agent.ship.output_sealer import MOST_PAUSE_MS, RETRY_MS, OutputSealer
 from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot
@@ -88,6 +88,32 @@ def test_an_attempt_that_is_stopped_while_it_seals_ends_within_its_grace(grace_s
     node.command(release(grace_s=grace_s))
     assert bool(node.of(AttemptStopped)) == (grace_s == 0)
     node.settle()
+    assert len(node.of(AttemptStopped)) == 1 and not node.of(OutputsSealed)
+
+
+@pytest.mark.parametrize("phase", ["stopping", "sweeping", "draining"])
+@pytest.mark.parametrize("grace_s", [0.0, 5.0])
+def test_a_release_before_the_seal_bounds_it_too(phase: str, grace_s: float) -> None:
+    node = Node()
+    node.command(with_outputs("out"))
+    node.launch_ends()
+    if phase == "stopping":
+        node.command(release(grace_s=5.0))
+        node.command(release(grace_s=grace_s or 0.001))
+    for rank in (0, 1):
+        node.rank_ends(KEY, rank, 0)
+    if phase == "sweeping":
+        node.command(release(grace_s=grace_s))
+    node.sweeping.discard(KEY)
+    node.give(Swept(KEY))
+    if phase == "draining":
+        node.command(release(grace_s=grace_s))
+    node.now_ms += 10
+    node.draining.discard(KEY)
+    node.give(Drained(KEY))
+    assert (Seal(KEY) in node.actions) == (grace_s > 0) != bool(node.of(AttemptStopped))
+    node.now_ms += 5_000
+    node.give(Tick())
     assert len(node.of(AttemptStopped)) == 1 and not node.of(OutputsSealed)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from tests.support.published_shards import written
+from tests.support.waiting import until
 from tests.unit.workers.session.test_session_boundary import SavedInMemory, session_of
 from trainhouse.events.model.data_read import DataRead
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
@@ -18,11 +21,14 @@ from trainhouse.workers import Session
 from trainhouse.workers.agent.core.spool import cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
 from trainhouse.workers.data.sharded_dataset import ShardedDataset
+from trainhouse.workers.data.step_reads import Stretch
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.logging.sink import Nowhere, open_sink
 from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.tracked_state import Tracked
+from trainhouse.workers.session.steps import data_reads
 from trainhouse.workers.session.steps.data_reads import DataReads
+from trainhouse.workers.spool import SpoolError, SpoolWriter
 
 SIZES, BATCH = (5, 1, 29, 2), 4
 
@@ -152,3 +158,56 @@ def test_another_jobs_history_is_not_taken_over_and_other_ranks_report_nothing(t
     assert min(history(reports(tmp_path / "2", 1))) == 7
     context = Context(rank=1, world_size=2, job_id=JobId("j"))
     assert DataReads(context, Nowhere()).state_dict() == {"scope": "first"}
+
+
+def session_with_reads(folder: Path, dataset: Any) -> tuple[Session, Any]:
+    folder.mkdir()
+    context = Context(job_id=JobId("j"), attempt=0, epoch=1, seed=3, spool=folder / "spool.jsonl")
+    session = Session(context, Gang(context), open_sink(context), KeptState())
+    loader = session.loader(dataset, batch=BATCH, decode=lambda sample: int(sample["cls"]), collate=list)
+    session.track(model=torch.nn.Linear(1, 1), loader=loader)
+    return session, loader
+
+
+def test_shards_that_a_full_disk_kept_out_of_the_spool_are_reported_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = written(tmp_path / "shards", SIZES)
+    failed = []
+    write = SpoolWriter.event
+
+    def fails_once(self: SpoolWriter, name: str, fields: Any, event_id: str | None = None) -> None:
+        if name == "DataRead" and fields.get("stretch") and not failed:
+            failed.append(fields["stretch"]["end_step"])
+            raise SpoolError("no space left on device")
+        write(self, name, fields, event_id)
+
+    monkeypatch.setattr(SpoolWriter, "event", fails_once)
+    session, loader = session_with_reads(tmp_path / "1", dataset)
+    for step in session.steps(40, save_every_steps=7):
+        next(loader)
+        if step == 20:
+            until(lambda: failed, "the failure")
+    session.close()
+    assert sorted(shards_by_step(reports(tmp_path / "1", 1), dataset)) == list(range(40))
+
+
+def test_steps_whose_shards_are_not_counted_at_the_end_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = written(tmp_path / "shards", SIZES)
+    counting, goes_on, add = threading.Event(), threading.Event(), Stretch.add
+
+    def slow(*args: Any) -> None:
+        counting.set()
+        goes_on.wait()
+        add(*args)
+
+    monkeypatch.setattr(Stretch, "add", slow)
+    monkeypatch.setattr(data_reads, "LAST_WAIT_S", 0.01)
+    session, loader = session_with_reads(tmp_path / "1", dataset)
+    for _ in session.steps(20, save_every_steps=7):
+        next(loader)
+    counting.wait()
+    session.close()
+    goes_on.set()
+    assert "shards that steps 0 to 19 read were not all counted" in capsys.readouterr().err
+    assert sorted(history(reports(tmp_path / "1", 1))) == list(range(20))

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.support.core_world import Driver, exited, going, gone, lost, registered, running
-from trainhouse.events import CancelJob, DatasetVersion, GangAllocated, JobState, JobStatus, OutputAnswered, OutputsSealed, PublishDataset
+from tests.support.core_world import Driver, admitted, exited, going, gone, lost, noticed, progress, registered, running, started
+from trainhouse.events import (
+    CancelJob,
+    CheckpointRequested,
+    DatasetVersion,
+    DrainNode,
+    GangAllocated,
+    GangReleased,
+    JobRejected,
+    JobState,
+    JobStatus,
+    OutputAnswered,
+    OutputsSealed,
+    PoolCreated,
+    PoolName,
+    ProjectLimited,
+    PublishDataset,
+    ReviewAction,
+    ReviewJob,
+)
 from trainhouse.events.model.dataset import SplitSize
+from trainhouse.events.model.decisions import JobRequeued
 from trainhouse.events.wire.topics import JOBS
-from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE
+from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE, SEALING_MS
 from trainhouse.scheduler.core.schedule import ScheduleMachine
+from trainhouse.scheduler.core.state.deadlines import GIVES_UP_MS
 
 
 def version(name: str = "tokens", project: str = "default", sha256: str = "a" * 64) -> DatasetVersion:
@@ -136,3 +157,174 @@ def test_below_the_level_a_job_with_outputs_fails() -> None:
     driver, gang = started_job(ScheduleMachine().at(OUTPUTS_SINCE - 1))
     driver.feed(*clean(gang), sealed(gang, version()), *gone(gang))
     assert state(driver).state is JobState.FAILED and "an update is not finished" in state(driver).reason
+
+
+def waiting_job(**fields: Any) -> tuple[Driver, GangAllocated]:
+    driver, gang = started_job(**fields)
+    driver.feed(*clean(gang), sealed(gang, version()), *gone(gang))
+    return driver, gang
+
+
+def requests_to_intake(driver: Driver) -> list[str]:
+    return [str(e.event_id) for e in driver.effects if isinstance(e.event, PublishDataset)]
+
+
+def test_an_answer_that_does_not_come_is_asked_for_again_ever_more_seldom_under_a_new_id() -> None:
+    driver, _ = waiting_job(outputs=["tokens"])
+    times = []
+    for _ in range(3600 // 10):
+        driver.tick(10_000)
+        if len(requests_to_intake(driver)) > len(times) + 1:
+            times.append(driver.now_ms)
+    assert [(b - a) // 1000 for a, b in pairwise(times)] == [120, 240, 480, 900, 900, 900]
+    ids = requests_to_intake(driver)
+    assert len(set(ids)) == len(ids) == 8 and all(event_id.startswith(ids[0]) for event_id in ids)
+    driver.feed(answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED
+
+
+def test_only_outputs_without_an_answer_are_asked_for_again() -> None:
+    driver, gang = started_job(outputs=["tokens", "more"])
+    driver.feed(*clean(gang), sealed(gang, version(), version("more")), *gone(gang), answered(version()))
+    driver.tick(60_000)
+    assert [a.version.dataset for a in asked(driver)] == ["tokens", "more", "more"]
+
+
+def test_a_job_that_waits_for_its_answer_repeats_no_order_and_no_status() -> None:
+    driver, gang = waiting_job(limits={"run_time_s": 7200.0})
+    driver.feed(CancelJob(job_id=gang.job_id), wait_ms=1000)
+    before = len(driver.effects)
+    for _ in range(50):
+        driver.tick(1000)
+    assert [type(e.event).__name__ for e in driver.effects[before:] if not isinstance(e.event, PoolCreated)] == []
+    assert not driver.all(GangReleased, job_id="j")
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_cancel_ends_a_job_whose_answer_does_not_come(early: bool) -> None:
+    driver, gang = waiting_job()
+    if early:
+        driver.feed(CancelJob(job_id=gang.job_id))
+        driver.tick(GIVES_UP_MS - 10_000)
+        assert state(driver).state is JobState.RUNNING and "cancelled" in state(driver).reason
+        driver.tick(20_000)
+    else:
+        driver.tick(GIVES_UP_MS + 10_000)
+        assert state(driver).state is JobState.RUNNING
+        driver.feed(CancelJob(job_id=gang.job_id))
+    reason = state(driver).reason
+    assert state(driver).state is JobState.CANCELLED and "may be published" in reason and "trainhouse data list" in reason
+
+
+@pytest.mark.parametrize("limit_s", [30.0, 7200.0])
+def test_the_limit_of_run_time_ends_a_job_whose_answer_does_not_come(limit_s: float) -> None:
+    driver, _ = waiting_job(limits={"run_time_s": limit_s})
+    driver.tick(60_000)
+    assert state(driver).state is JobState.RUNNING
+    driver.tick(GIVES_UP_MS)
+    assert (state(driver).state is JobState.FAILED) == (limit_s < 7200)
+    driver.tick(7200_000)
+    assert (
+        state(driver).state is JobState.FAILED
+        and "limits.run_time_s" in state(driver).reason
+        and "may be published" in state(driver).reason
+    )
+
+
+def test_a_job_that_waits_for_its_answer_is_none_that_runs_and_takes_no_review() -> None:
+    driver = Driver()
+    driver.feed(registered("a"), registered("b"), ProjectLimited(project="default", version=1, running=1))
+    gang = running(driver, "j", gang={"ranks": 2}, outputs=["tokens"])
+    driver.feed(*clean(gang), sealed(gang, version()), *gone(gang))
+    driver.feed(admitted("k", gang={"ranks": 1}))
+    driver.tick(10_000)
+    assert driver.status("k").state is JobState.SCHEDULED
+    restored = driver.machine.load(driver.machine.dump(driver.state))
+    assert restored.book.bounds.running("default", "default") == 1 == driver.state.book.bounds.running("default", "default")
+    assert driver.machine.dump(restored) == driver.machine.dump(driver.state)
+    driver.feed(ReviewJob(job_id=gang.job_id, action=ReviewAction.SEND, user="u"))
+    assert state(driver).state is JobState.RUNNING and "being published" in state(driver).reason
+    assert "being published" in driver.last(JobRejected, job_id="j").reason
+    driver.feed(answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED
+    assert driver.state.book.bounds.running("default", "default") == 1
+
+
+def sealing_job(**fields: Any) -> tuple[Driver, GangAllocated]:
+    """A job whose ranks have all exited with code 0, and whose agent seals its outputs."""
+    driver, gang = started_job(**fields)
+    driver.feed(*clean(gang))
+    return driver, gang
+
+
+@pytest.mark.parametrize("asked", ["run time", "drain", "notice", "review"])
+def test_a_finished_attempt_whose_outputs_are_sealed_is_not_stopped(asked: str) -> None:
+    driver, gang = sealing_job(limits={"run_time_s": 60.0} if asked == "run time" else {})
+    node = registered(str(gang.placements[0].node_id))
+    if asked == "drain":
+        driver.feed(DrainNode(pool=PoolName("default"), node_id=node.node_id, deadline_s=30))
+    elif asked == "notice":
+        driver.feed(noticed(node, driver.now_ms + 3_600_000))
+    elif asked == "review":
+        driver.feed(ReviewJob(job_id=gang.job_id, action=ReviewAction.SEND, user="u"))
+    for _ in range(20):
+        driver.tick(10_000)
+    assert not driver.all(GangReleased, job_id="j") and not driver.all(CheckpointRequested, job_id="j")
+    assert "outputs are being sealed" in state(driver).reason
+    driver.feed(sealed(gang, version()), *gone(gang), answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED and state(driver).attempt == 0
+
+
+def test_sealing_is_waited_for_within_a_bound() -> None:
+    driver, gang = sealing_job(limits={"run_time_s": 60.0})
+    driver.tick(120_000)
+    driver.tick(SEALING_MS)
+    assert driver.all(GangReleased, job_id="j")
+    driver.feed(*gone(gang))
+    assert state(driver).state is JobState.FAILED and "outputs were not sealed" in state(driver).reason
+
+
+def test_a_node_that_goes_away_gives_no_longer_than_it_stays() -> None:
+    driver, gang = sealing_job()
+    driver.feed(noticed(registered(str(gang.placements[0].node_id)), driver.now_ms + 120_000))
+    driver.tick(80_000)
+    assert not driver.all(GangReleased, job_id="j")
+    driver.tick(20_000)
+    assert driver.all(GangReleased, job_id="j")
+    driver.feed(*gone(gang))
+    again = driver.last(JobRequeued, job_id="j").reason
+    assert "samples that attempt 0 added without a piece's name are left out" in again
+
+
+def test_a_job_that_saves_to_make_way_and_finishes_instead_may_seal() -> None:
+    driver, gang = started_job()
+    driver.feed(progress(gang, 3))
+    driver.feed(DrainNode(pool=PoolName("default"), node_id=gang.placements[0].node_id, deadline_s=30))
+    assert state(driver).state is JobState.CHECKPOINTING
+    driver.feed(*clean(gang))
+    for _ in range(6):
+        driver.tick(10_000)
+    assert not driver.all(GangReleased, job_id="j")
+    driver.feed(sealed(gang, version()), *gone(gang), answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED
+
+
+def test_a_cancel_does_not_wait_for_the_seal() -> None:
+    driver, gang = sealing_job()
+    driver.feed(CancelJob(job_id=gang.job_id))
+    driver.feed(*gone(gang))
+    assert state(driver).state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("all_started", [True, False])
+def test_an_attempt_that_finishes_before_it_is_seen_to_run_may_seal_too(all_started: bool) -> None:
+    driver = Driver()
+    driver.feed(registered("a"), registered("b"), admitted("j", gang={"ranks": 2}, outputs=["tokens"]))
+    gang = driver.last(GangAllocated, job_id="j")
+    if all_started:
+        driver.feed(*(started(gang, p.node_id) for p in gang.placements))
+    driver.feed(*clean(gang))
+    driver.feed(DrainNode(pool=PoolName("default"), node_id=gang.placements[0].node_id, deadline_s=30))
+    assert state(driver).state is JobState.CHECKPOINTING and not driver.all(GangReleased, job_id="j")
+    driver.feed(sealed(gang, version()), *gone(gang), answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED

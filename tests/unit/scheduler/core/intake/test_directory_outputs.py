@@ -44,11 +44,27 @@ def test_a_refused_output_is_answered_with_the_reason_and_nowhere_else() -> None
     assert partition == 2 and "belongs to project x" in refusal and len(effects) == 1
 
 
-@pytest.mark.parametrize("more", [{"pool": "unknown"}, {"pool": None}, {"job_id": None}])
+@pytest.mark.parametrize("more", [{"pool": None}, {"job_id": None}])
 def test_what_names_no_job_of_a_pool_is_published_as_ever(more: dict[str, Any]) -> None:
     effects = Directory().with_pools().feed(of_job(version(), **more))
     assert not answers(effects) and effects
     assert all(isinstance(e.event, DatasetVersionPublished) and e.event.job_id is None for e in effects)
+
+
+@pytest.mark.parametrize("unknown", ["level", "pool"])
+def test_what_cannot_be_answered_is_not_published_and_its_repetition_is_answered(unknown: str) -> None:
+    directory = Directory() if unknown == "pool" else Directory().with_pools()
+    machine = directory.machine.at(OUTPUTS_SINCE - 1) if unknown == "level" else directory.machine
+    first = [Input(9, Envelope(EventId("j:output:1:speech"), "s", of_job(version()), time_ms=5))]
+    decisions = machine.decide(directory.state, 2_000, first)
+    assert [type(d).__name__ for d in decisions] == ["EventSeen", "JobRejected"]
+    directory.state = machine.fold(directory.state, 2_000, first, decisions)
+    if unknown == "pool":
+        directory.with_pools()
+    again = [Input(10, Envelope(EventId("j:output:1:speech:2"), "s", of_job(version()), time_ms=5))]
+    decisions = directory.machine.decide(directory.state, 3_000, again)
+    assert [d.refusal for d in decisions if isinstance(d, OutputAnswered)] == [""]
+    assert [d.job_id for d in decisions if isinstance(d, DatasetVersionPublished)] == ["j"]
 
 
 def test_what_comes_by_a_projects_own_topic_is_no_jobs_output() -> None:
