@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import Count, SmallCount
@@ -24,3 +24,16 @@ class SkippedData(Model):
     first_position: Count = Field(description="position that the first step began with")
     end_position: Count = Field(description="position after the last one of the last step")
     reason: str = Field("", max_length=MOST_REASON_CHARS, description="why they are left out")
+
+
+_SEVERAL: Final = TypeAdapter(tuple[SkippedData, ...])
+
+
+def dump_skipped(data: tuple[SkippedData, ...]) -> str:
+    """JSON of several."""
+    return _SEVERAL.dump_json(data).decode()
+
+
+def load_skipped(text: str | None) -> tuple[SkippedData, ...]:
+    """Reads what `dump_skipped` wrote; of nothing, none."""
+    return _SEVERAL.validate_json(text) if text else ()
