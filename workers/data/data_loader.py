@@ -239,13 +239,13 @@ class Loader:
         return None if isinstance(self._order, Mixed) else self._batches.begin(self._cursor).data_pass
 
     def skip(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Leaves out positions, counted through the passes, each range from its first one up to its end, which is not in it. All ranks must
-        leave out the same; the state has them."""
+        """Leaves out positions, counted through the passes: ranges of a first one and the one after the last. All ranks must leave out the
+        same; the state has them."""
         self._batches.skips = self._batches.skips.and_also(ranges)
         self._read = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Position that all ranks together have used, what is left out, and places that had no sample, as far as ranks have exchanged them."""
+        """Position that all ranks together have used, what is left out, and places without a sample as far as exchanged."""
         state = _GANG | self._order.identity() | {"data_pass": self._cursor.data_pass, "position": self._cursor.position}
         pass_begin = self._cursor.data_pass * self._order.samples
         skipped = [[begin, end] for begin, end in self._batches.skips.ranges if end > pass_begin]  # a padded batch looks back in its pass
@@ -256,8 +256,10 @@ class Loader:
         return state | {"bad": self.bad_of_gang} | ({"bad_of": self._job_id} if self._job_id else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there, and leaves out what it left out; the count of another job's bad samples ends. Raises InvalidDataError when the
-        order is another one."""
+        """Goes on from there, and leaves out what it left out; the count of another job's bad samples ends.
+
+        Raises InvalidDataError when the order is another one.
+        """
         now = self._order.identity()
         for name in (*now, "mixture", "dataset"):  # which other orders do not have
             if state.get(name) != now.get(name):

@@ -20,8 +20,8 @@ def why_not_skipped(job: Job, divergence: LossDiverged) -> str:
     most = job.spec.divergence.skips or DEFAULT_SKIPS
     if not divergence.data:
         return (
-            "Its data cannot be left out: divergence.action skip_data needs each loader that training reads from to be a session.loader that "
-            "session.track names, in a gang without roles. Use one, or divergence.action rollback."
+            "Its data cannot be left out: divergence.action skip_data needs each loader that training reads from to be a session.loader "
+            "that session.track names, in a gang without roles. Use one, or divergence.action rollback."
         )
     again = next(((old, new) for old in job.skip_data for new in divergence.data if _touches(old, new)), None)
     if again is not None:

@@ -100,7 +100,7 @@ def _diverged(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) ->
     job, rule = draft.state.job(job.job_id), job.spec.divergence
     skips = rule.action is OnDivergence.SKIP_DATA
     refusal = _why_over(job, divergence)
-    if skips and not refusal or rule.action is OnDivergence.ROLLBACK and job.tally.rollbacks < rule.rollbacks:
+    if not refusal and (skips or rule.action is OnDivergence.ROLLBACK):
         bound = bound_after_divergence(job, allotment)
         where = "the beginning" if bound == BEGINNING else f"commit {bound}"
         data = divergence.data if skips else ()
@@ -113,11 +113,13 @@ def _diverged(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) ->
 
 
 def _why_over(job: Job, divergence: LossDiverged) -> str:
-    """Reason for which a job whose loss diverged does not go back, as a sentence behind a space; empty if its spec's action is the reason."""
-    if job.spec.divergence.action is OnDivergence.SKIP_DATA:
+    """Reason for which a job does not go back, as a sentence behind a space; empty if its spec's action is the reason, or none is."""
+    rule = job.spec.divergence
+    if rule.action is OnDivergence.SKIP_DATA:
         refusal = why_not_skipped(job, divergence)
         return f" {refusal}" if refusal else ""
-    return f" It went back {job.tally.rollbacks} times, as often as divergence.rollbacks allows." if job.tally.rollbacks else ""
+    times = job.tally.rollbacks
+    return f" It went back {times} times, as often as divergence.rollbacks allows." if times >= rule.rollbacks else ""
 
 
 def _to_review(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:

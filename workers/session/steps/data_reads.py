@@ -1,7 +1,8 @@
 """Reports of what each step read: positions of its data as runs of steps, and the shards that they lie in.
 
 Rank 0 reports for the gang, since all ranks go through one order. Runs are written before each save, and every REPORT_S; shards are counted
-by a thread beside training. What the job leaves out is reported at the begin. The checkpoint holds the newest runs, so the attempt that restores it reports them, and the shards of the last
+by a thread beside training. What the job leaves out is reported at the begin.
+The checkpoint holds the newest runs, so the attempt that restores it reports them, and the shards of the last
 REPORTED_AGAIN stretches, once more: what a node lost before it was shipped is not lost.
 Holds: a finished step that a checkpoint holds is reported, exactly, by the attempt that saved it or the one that restored it.
 Never: computes in training's own thread what grows with the number of samples; reports a step that was not finished.
@@ -142,8 +143,8 @@ class DataReads:
             stream.tracked = any(stream.recorder is recorder for recorder in recorders)
 
     def positions_of(self, first_step: int, end_step: int) -> list[float]:
-        """By loader, the first position that some steps used and the one after the last; of loaders that checkpoints do not have, two zeros.
-        Of any rank but rank 0, and where checkpoints have a loader that is not reported, zeros alone."""
+        """By loader, the first position that some steps used and the one after the last; zeros of loaders that checkpoints do not have.
+        Zeros alone of any rank but rank 0, and where checkpoints have a loader that is not reported."""
         pairs = [(0, 0)] * MOST_LOADERS
         with self._lock:
             for stream in self._streams:

@@ -76,7 +76,7 @@ def test_a_pass_has_all_others_at_any_number_of_ranks_after_kills_and_resizes(
     if last is None:
         left_out = [at for at in range(whole * samples) if any(begin <= at < end for begin, end in ranges)]
         gone = Counter(order.indices(*np.divmod(np.array(left_out, np.int64), samples)).tolist())
-        expected = Counter({sample: whole for sample in range(samples)}) - gone
+        expected = Counter(list(range(samples)) * whole) - gone
         assert Counter(np.array(used)[passes < whole].tolist()) == +expected
 
 
