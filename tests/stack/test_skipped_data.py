@@ -71,7 +71,7 @@ def test_a_job_goes_on_past_the_batches_that_spoiled_its_loss(pool: Pool) -> Non
 
 
 def test_a_job_with_a_loader_of_its_own_fails_and_names_the_reason(pool: Pool) -> None:
-    job = pool.submit("cannot", PROGRAM.replace("LOADER", OF_PROGRAM), 1, **SKIPS)
+    job = pool.submit("cannot", PROGRAM.replace("LOADER", OF_PROGRAM), 2, **SKIPS)
     ended = job.until(lambda s: s.state.final)
     assert ended.state is JobState.FAILED
     assert (
