@@ -18,7 +18,7 @@ from typing import Any, Final
 from trainhouse.checkpointing.state.reshard import FIRST, SCOPE
 from trainhouse.events.model.bounds import MOST_COUNT
 from trainhouse.events.model.data_read import MOST_PARTS, MOST_READ_RUNS, MOST_READ_SHARDS, MOST_STEP_RUNS
-from trainhouse.events.model.skipped_data import SkippedData
+from trainhouse.events.model.skipped_data import MOST_SKIPPED_LOADERS, SkippedData
 from trainhouse.workers.data.data_loader import Loader, MapStyle, Mixture
 from trainhouse.workers.data.order import MOST_SAMPLES
 from trainhouse.workers.data.sharded_dataset import ShardedDataset
@@ -29,7 +29,7 @@ from trainhouse.workers.session.process.background import Beside
 from trainhouse.workers.spool import SpoolError
 
 REPORT_S: Final = 30.0
-MOST_LOADERS: Final = 16
+MOST_LOADERS: Final = MOST_SKIPPED_LOADERS
 MOST_RUNS_KEPT: Final = 64
 REPORTED_AGAIN: Final = 8
 """Stretches before a restored step whose shards are reported again."""
