@@ -109,6 +109,7 @@ from trainhouse.events.model.pool import (
 from trainhouse.events.model.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimited, ProjectLimits, Purpose
 from trainhouse.events.model.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.model.service_level import ServiceMeasured
+from trainhouse.events.model.skipped_data import SkippedData
 from trainhouse.events.model.spec import (
     CheckpointPolicy,
     CodeArchive,
@@ -276,6 +277,7 @@ __all__ = [
     "SessionOpened",
     "Severity",
     "SignatureRefused",
+    "SkippedData",
     "StepMetrics",
     "StoreSlow",
     "StragglerDetected",

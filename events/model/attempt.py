@@ -5,11 +5,12 @@ Holds: each report names job, attempt, epoch and node, so that a stale one is re
 
 from pydantic import Field
 
-from trainhouse.events.model.absence import is_no
+from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import Count, Int32, Metric, ReportedS, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.model.node import RankLife
+from trainhouse.events.model.skipped_data import MOST_SKIPPED_LOADERS, SkippedData
 
 
 class AttemptReport(Event):
@@ -94,4 +95,10 @@ class LossDiverged(AttemptReport, type="trainhouse.attempt.loss-diverged.v1"):
     loss: str = Field(max_length=64, description="as text, since JSON has no NaN")
     usual_loss: Metric | None = Field(None, description="usual size of the loss before")
     good_commit: Count | None = Field(None, description="number of the newest checkpoint from before the divergence")
+    data: tuple[SkippedData, ...] = Field(
+        (),
+        max_length=MOST_SKIPPED_LOADERS,
+        exclude_if=is_absent,
+        description="data of the steps that did it, where the spec asks to leave them out; none: the loaders cannot",
+    )
     at_ms: TimestampMs

@@ -8,9 +8,11 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import Count, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
+from trainhouse.events.model.skipped_data import MOST_SKIPS, SkippedData
 from trainhouse.events.model.spec import Sha256
 
 MOST_PARTS: Final = 64
@@ -76,4 +78,7 @@ class DataRead(Event, type="trainhouse.tracking.data-read.v1"):
     parts: tuple[DataPart, ...] = Field(max_length=MOST_PARTS, description="datasets that the loader reads")
     runs: tuple[ReadRun, ...] = Field((), max_length=MOST_READ_RUNS, description="runs that are new or longer")
     stretch: ReadStretch | None = Field(None, description="shards of a stretch of steps")
+    skipped: tuple[SkippedData, ...] = Field(
+        (), max_length=MOST_SKIPS, exclude_if=is_absent, description="data that the job's loader leaves out since its loss diverged"
+    )
     at_ms: TimestampMs

@@ -30,6 +30,7 @@ from trainhouse.events.model.ids import AttemptNumber, DeviceId, Epoch, EventId,
 from trainhouse.events.model.job import LastCheckpoint
 from trainhouse.events.model.node import Device, NodeIsolation
 from trainhouse.events.model.phases import PartEnd, Phase, Progress, Tally
+from trainhouse.events.model.skipped_data import MOST_SKIPPED, SkippedData
 from trainhouse.events.model.spec import JobSpec, Limits
 from trainhouse.events.model.verdict import DeviceDegraded, GangHung
 
@@ -80,7 +81,7 @@ class JobRequeued(Event, type="trainhouse.decision.job-requeued.v1"):
     """An attempt is over and the job waits for the next one.
 
     `prefer_nodes`: where its warm processes are; `avoid_nodes`: what its last failure is blamed on. `restore_at_most`: the next attempt
-    begins from no newer commit than this one.
+    begins from no newer commit than this one. `skip_data`: all that its loaders leave out from here on.
     """
 
     job_id: JobId
@@ -91,6 +92,9 @@ class JobRequeued(Event, type="trainhouse.decision.job-requeued.v1"):
     prefer_nodes: tuple[NodeId, ...] = Field((), max_length=MOST_ITEMS, description="nodes to start on again")
     avoid_nodes: tuple[NodeId, ...] = Field((), max_length=MOST_ITEMS, description="nodes to start on only if no others fit")
     restore_at_most: Count | None = Field(None, description="number of the newest checkpoint that it may begin from; none: any")
+    skip_data: tuple[SkippedData, ...] = Field(
+        (), max_length=MOST_SKIPPED, exclude_if=is_absent, description="data that its loaders leave out"
+    )
 
 
 class JobForgotten(Event, type="trainhouse.decision.job-forgotten.v1"):

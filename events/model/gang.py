@@ -10,6 +10,7 @@ from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_DEVICES, MOST_ITEMS, Count, CutText, DueMs, DurationS, ShortText, SmallCount
 from trainhouse.events.model.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.model.node import AttemptRef
+from trainhouse.events.model.skipped_data import MOST_SKIPPED, SkippedData
 from trainhouse.events.model.spec import JobSpec
 
 
@@ -46,6 +47,9 @@ class GangAllocated(Event, type="trainhouse.gang.allocated.v1"):
     restore_at_most: Count | None = Field(None, description="begin from no newer commit than this one")
     accepted_bad: Count | None = Field(
         None, exclude_if=is_absent, description="bad samples of the job that a person accepted; its limit counts from there"
+    )
+    skip_data: tuple[SkippedData, ...] = Field(
+        (), max_length=MOST_SKIPPED, exclude_if=is_absent, description="data that its loaders leave out"
     )
 
     @property

@@ -19,6 +19,7 @@ from trainhouse.events.model.ids import PoolName
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.secret_names import PATTERN as SECRET_PATTERN
 from trainhouse.events.model.secret_names import variable_of
+from trainhouse.events.model.skipped_data import MOST_SKIPS
 from trainhouse.events.model.training import Training
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
@@ -309,11 +310,18 @@ class Limits(Model):
     grace_s: float = Field(15.0, ge=0, le=3600, description="seconds between SIGTERM and SIGKILL")
 
 
+DEFAULT_SKIPS: Final = 3
+DEFAULT_SKIP_STEPS: Final = 2
+"""A loss may still be sound whose gradients spoil the next one."""
+
+
 class OnDivergence(StrEnum):
-    """Reaction to a loss that is no number or explodes: the job FAILED, goes back some checkpoints, or nothing."""
+    """Reaction to a loss that is no number or explodes: the job FAILED, goes back some checkpoints, goes back and leaves out the data that
+    did it, or nothing."""
 
     HALT = "halt"
     ROLLBACK = "rollback"
+    SKIP_DATA = "skip_data"
     IGNORE = "ignore"
 
 
@@ -321,7 +329,8 @@ class Divergence(Model):
     """Divergence check of the logged `loss` by the session.
 
     It diverged when it is no finite number, or more than `explode_factor` x its own usual size (absent: not watched). `rollback`
-    goes `checkpoints` back, `rollbacks` times at most; then the job is FAILED.
+    goes `checkpoints` back, `rollbacks` times at most; then the job is FAILED. `skip_data` goes back as well, and leaves out the data of
+    the last `skip_steps` steps up to the one that diverged, `skips` times at most.
     """
 
     action: OnDivergence = Field(OnDivergence.HALT, description="reaction to a diverged loss")
@@ -333,6 +342,21 @@ class Divergence(Model):
     )
     checkpoints: int = Field(1, ge=1, le=1000, description="checkpoints to go back at a rollback")
     rollbacks: int = Field(1, ge=1, le=1000, description="rollbacks of one job; the next divergence makes it FAILED")
+    skips: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_SKIPS,
+        exclude_if=is_absent,
+        description=f"times that one job leaves out data (`skip_data`); the next divergence makes it FAILED; default: {DEFAULT_SKIPS}",
+    )
+    skip_steps: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        exclude_if=is_absent,
+        description="steps whose data are left out (`skip_data`): the one whose loss diverged, and those right before it; "
+        f"default: {DEFAULT_SKIP_STEPS}, and at least all since the last sound loss",
+    )
 
 
 class JobSpec(Model):

@@ -49,6 +49,7 @@ from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, Ou
 from trainhouse.events.model.pool import CycleRan
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.events.wire.redirected import unwrapped
+from trainhouse.scheduler.core.attempts.data_skips import SKIPS_SINCE
 from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.effects import effects_of
@@ -108,7 +109,7 @@ class ScheduleMachine(Leveled):
 
     name = "schedule"
     decide_version = 12
-    fold_version = 19
+    fold_version = SKIPS_SINCE
     lowest_level = 7
     formats = SCHEDULE_FORMATS
     since: Mapping[str, int] = {

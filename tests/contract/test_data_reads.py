@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.tables.alert_tables import tables_in
-from trainhouse.events import CheckpointCompleted, DataPart, DataRead, ReadRun, ReadStretch, ShardRead
+from trainhouse.events import CheckpointCompleted, DataPart, DataRead, ReadRun, ReadStretch, ShardRead, SkippedData
 from trainhouse.events.wire import topics
 
 NOW_MS = 1_790_000_000_000
@@ -127,3 +127,31 @@ def test_a_padded_batch_and_a_mixture(tmp_path: Path) -> None:
         mixed = tables.ask("SELECT version, weight, first_position, first_pass FROM data_positions WHERE loader = 1 ORDER BY weight", {})
     assert (padded["data_pass"], padded["position"], padded["padded"]) == (0, 96, 1)
     assert [tuple(row.values()) for row in mixed] == [("", 1, 0, 0), (VERSION, 3, 0, 0)]
+
+
+def test_what_later_attempts_leave_out_has_a_row_with_its_reason(tmp_path: Path) -> None:
+    """Attempt 0 saved step 10 and diverged in step 13; attempt 1 began at 10 without the data of steps 8 to 13, attempt 2 at 20."""
+    about = {"loader": 0, "epoch": 1, "first_step": 8, "end_step": 14, "first_position": 64, "end_position": 112}
+    skip = SkippedData.model_validate(about | {"reason": "the loss was nan"})
+    reports = [
+        read(1, 0, runs=(run(1, 0, 14, 0),)),
+        read(2, 10, runs=(run(1, 0, 10, 0),)),
+        read(2, 10, skipped=(skip,)),
+        read(2, 10, runs=(run(2, 10, 15, 112),)),
+        read(3, 20, skipped=(skip,)),
+    ]
+    with tables_in(tmp_path / "clickhouse") as tables:
+        for each in (*reports, *reversed(reports)):
+            tables.put(topics.ENVIRONMENTS, [each])
+        query = """SELECT attempt, first_step, last_step, first_position, end_position, superseded, skipped, skip_reason FROM data_positions
+            WHERE job_id = 'gpt-1' ORDER BY skipped, epoch, first_step"""
+        runs = [tuple(row.values()) for row in tables.ask(query, {})]
+        step = tables.ask("SELECT attempt, superseded, first_position FROM step_data(job_id = 'gpt-1', step = 13) ORDER BY superseded", {})
+    assert runs == [
+        (0, 0, 9, 0, 80, 0, 0, ""),
+        (0, 10, 13, 80, 112, 1, 0, ""),
+        (1, 10, 19, 112, 192, 0, 0, ""),
+        (1, 20, 24, 192, 232, 1, 0, ""),
+        (0, 10, 13, 80, 112, 1, 1, "the loss was nan"),
+    ], "steps 8 and 9 were in the checkpoint: their data were used"
+    assert [tuple(row.values()) for row in step] == [(1, 0, 136), (0, 1, 104)]

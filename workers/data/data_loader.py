@@ -8,7 +8,7 @@ Never: holds more than the batches read ahead, `prefetch` for each worker.
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -169,7 +169,8 @@ class Loader:
                 ) from error
             raise
         if self.reads is not None:
-            self.reads.used(self._batches.span(self._cursor))
+            for span in self._batches.spans(self._cursor):
+                self.reads.used(span)
         self._cursor = self._batches.after(self._cursor)
         return batch
 
@@ -237,20 +238,34 @@ class Loader:
         """Number of whole passes over the dataset that the batches up to now have used; None of a mixture: each dataset has its own."""
         return None if isinstance(self._order, Mixed) else self._batches.begin(self._cursor).data_pass
 
+    def skip(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Leaves out positions, counted through the passes: ranges of a first one and the one after the last. All ranks must leave out the
+        same; the state has them."""
+        self._batches.skips = self._batches.skips.and_also(ranges)
+        self._read = None
+
     def state_dict(self) -> dict[str, Any]:
-        """Position that all ranks together have used, and places that had no sample, as far as they have exchanged them."""
+        """Position that all ranks together have used, what is left out, and places without a sample as far as exchanged."""
         state = _GANG | self._order.identity() | {"data_pass": self._cursor.data_pass, "position": self._cursor.position}
+        pass_begin = self._cursor.data_pass * self._order.samples
+        skipped = [[begin, end] for begin, end in self._batches.skips.ranges if end > pass_begin]  # a padded batch looks back in its pass
+        if skipped:
+            state |= {"skipped": skipped}
         if not self.bad_of_gang:
             return state
         return state | {"bad": self.bad_of_gang} | ({"bad_of": self._job_id} if self._job_id else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there; the count of another job's bad samples ends. Raises InvalidDataError when the order is another one."""
+        """Goes on from there, and leaves out what it left out; the count of another job's bad samples ends.
+
+        Raises InvalidDataError when the order is another one.
+        """
         now = self._order.identity()
         for name in (*now, "mixture", "dataset"):  # which other orders do not have
             if state.get(name) != now.get(name):
                 raise InvalidDataError(_differs(name, state.get(name), now.get(name)))
         self._cursor = Cursor(int(state["data_pass"]), int(state["position"]))
+        self.skip((int(begin), int(end)) for begin, end in state.get("skipped", ()))
         counted = state.get("bad_of", self._job_id) == self._job_id  # states of before had no id
         self.bad_of_gang, self.bad_here = int(state.get("bad", 0)) if counted else 0, 0
         self._read = None  # what was read ahead is not of this position

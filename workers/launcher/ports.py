@@ -31,6 +31,7 @@ TRAINING = "TRAINHOUSE_TRAINING"  # optional: the spec's `training` as JSON: {"p
 DATASET = "TRAINHOUSE_DATASET"  # optional: the version of a dataset that the job reads, NAME@sha256:…
 PROJECT = "TRAINHOUSE_PROJECT"  # optional, outside of Trainhouse: the project in which that version was published
 ACCEPTED_BAD = "TRAINHOUSE_ACCEPTED_BAD"  # optional: bad samples with which a person let the job go on
+SKIP_DATA = "TRAINHOUSE_SKIP_DATA"  # optional: data that loaders leave out, as JSON: a list of the fields of SkippedData
 RESTORE_AT_MOST = "TRAINHOUSE_RESTORE_AT_MOST"  # optional: begin from no newer commit of the job's chain than this one
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from trainhouse.events import JobSpec
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.parallelism import Parallelism
+from trainhouse.events.model.skipped_data import SkippedData, load_skipped
 from trainhouse.events.model.spec import DEFAULT_MAX_BAD, CheckpointPolicy, CodeArchive, DataReference, Divergence, Scalar
 from trainhouse.events.model.training import Training
 from trainhouse.events.wire.validation_messages import explain_validation
@@ -32,7 +33,7 @@ class Context:
 
     `alike`: all ranks do the same work, there are no roles. `restore_at_most`: begin from no newer commit than this one. `rank_folders`:
     by rank; those of ranks on other machines are not there. `parallelism`, `training`: as the spec says, None where it says nothing.
-    `accepted_bad`: bad samples with which a person let the job go on.
+    `accepted_bad`: bad samples with which a person let the job go on. `skip_data`: what loaders leave out since the job's loss diverged.
     """
 
     rank: int = 0
@@ -54,6 +55,7 @@ class Context:
     code: CodeArchive | None = None
     restore_at_most: int | None = None
     accepted_bad: int = 0
+    skip_data: tuple[SkippedData, ...] = ()
     backend: str | None = None
     parallelism: Parallelism | None = None
     training: Training | None = None
@@ -104,6 +106,7 @@ class Context:
             code=spec.code,
             restore_at_most=_number(environ.get(ports.RESTORE_AT_MOST)),
             accepted_bad=_number(environ.get(ports.ACCEPTED_BAD)) or 0,
+            skip_data=load_skipped(environ.get(ports.SKIP_DATA)),
             request=attempt.request,
             rank_folders=tuple(attempt.rank(r).folder for r in range(alone.world_size)),
             secrets_dir=Path(environ[ports.SECRETS_DIR]) if ports.SECRETS_DIR in environ else None,

@@ -81,10 +81,15 @@ class Gang:
 
     def first(self, is_one: bool) -> int | None:
         """The lowest rank that is one, None if none is. Blocks until all have called it."""
-        lowest = torch.tensor(float(self._rank) if is_one else math.inf, dtype=torch.float64)
+        (lowest,) = self.least([float(self._rank) if is_one else math.inf])
+        return None if math.isinf(lowest) else int(lowest)
+
+    def least(self, numbers: Sequence[float]) -> list[float]:
+        """The smallest of each over all ranks. Blocks until all have called it."""
+        values = torch.tensor(numbers, dtype=torch.float64)
         if self._control is not None:
-            dist.all_reduce(lowest, dist.ReduceOp.MIN, group=self._control)
-        return None if math.isinf(lowest.item()) else int(lowest.item())
+            dist.all_reduce(values, dist.ReduceOp.MIN, group=self._control)
+        return list(values.tolist())
 
     def broadcast_from(self, rank: int, numbers: Sequence[float]) -> list[float]:
         """Gathers this rank's `numbers` on all ranks. Blocks until all have called it."""

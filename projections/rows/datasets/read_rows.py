@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from trainhouse.events.model.bounds import MOST_COUNT
 from trainhouse.events.model.data_read import DataRead
+from trainhouse.events.model.skipped_data import SkippedData
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms
 
@@ -33,6 +34,8 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
         values = {"epoch": int(run.epoch), "fact": "read", "padded": int(run.padded)}
         values |= {name: getattr(run, name) for name in ("first_step", "steps", "first_position", "per_step")}
         yield Row(POSITIONS, about | _of_order(event) | values)
+    for skip in event.skipped:
+        yield Row(POSITIONS, about | _of_order(event) | _skipped(skip))
     if event.stretch is not None and event.stretch.epoch <= event.epoch:
         yield from _shards(event, about)
 
@@ -47,7 +50,17 @@ def _of_order(event: DataRead) -> dict[str, Any]:
         "splits": [part.split for part in parts],
         "part_samples": [part.samples for part in parts],
         "weights": [part.weight for part in parts],
+        "end_position": 0,
+        "reason": "",
     }
+
+
+def _skipped(skip: SkippedData) -> dict[str, Any]:
+    """Positions that are left out; reported by each attempt that leaves them out, as one row."""
+    steps = skip.end_step - skip.first_step
+    values = {"fact": "skipped", "epoch": int(skip.epoch), "padded": 0, "steps": steps, "reason": skip.reason}
+    values |= {name: getattr(skip, name) for name in ("first_step", "first_position", "end_position")}
+    return values | {"per_step": (skip.end_position - skip.first_position) // max(1, steps)}
 
 
 def _began(event: DataRead) -> dict[str, Any]:

@@ -8,11 +8,12 @@ Never: frees a device.
 from dataclasses import dataclass
 from typing import Final
 
-from trainhouse.events import AttemptNumber, FailureBlamed, OnDivergence
+from trainhouse.events import AttemptNumber, FailureBlamed, LossDiverged, OnDivergence, SkippedData
 from trainhouse.events.model.decisions import JobRequeued
 from trainhouse.events.model.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, UnderReview
 from trainhouse.events.wire.rank_end import one_line
 from trainhouse.scheduler.core.attempts.attribution import blame_attempt, end_summary
+from trainhouse.scheduler.core.attempts.data_skips import positions_text, why_not_skipped
 from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE, all_clean, may_succeed, succeed
 from trainhouse.scheduler.core.attempts.node_trust import hold_against
 from trainhouse.scheduler.core.attempts.restart_budget import FREE, Cost, backoff_ms, cost_of, streak_of
@@ -28,7 +29,8 @@ _FINISHED: Final = (StopKind.LOST, StopKind.HUNG, StopKind.REVIEW, StopKind.RUN_
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """Continuation of a job. `failed`: something went wrong, so the next nodes matter. `rolls_back`: its loss diverged."""
+    """Continuation of a job. `failed`: something went wrong, so the next nodes matter. `rolls_back`: its loss diverged. `skips`: data
+    that are left out from here on, beside those of before."""
 
     reason: str
     cost: Cost = FREE
@@ -36,6 +38,7 @@ class _Next:
     rolls_back: bool = False
     restore_at_most: int | None = None
     blamed: FailureBlamed | None = None
+    skips: tuple[SkippedData, ...] = ()
 
 
 def conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
@@ -96,15 +99,28 @@ def _diverged(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) ->
     what = f"its loss diverged at step {divergence.step}: {divergence.loss}"
     blamed = blame_attempt(draft, job, allotment, what)
     job, rule = draft.state.job(job.job_id), job.spec.divergence
-    if rule.action is OnDivergence.ROLLBACK and job.tally.rollbacks < rule.rollbacks:
+    skips = rule.action is OnDivergence.SKIP_DATA
+    refusal = _why_over(job, divergence)
+    if not refusal and (skips or rule.action is OnDivergence.ROLLBACK):
         bound = bound_after_divergence(job, allotment)
         where = "the beginning" if bound == BEGINNING else f"commit {bound}"
-        _requeue(draft, job, allotment, _Next(f"goes back to {where}: {what}", FREE, True, True, bound, blamed))
+        data = divergence.data if skips else ()
+        without = f" and leaves out {positions_text(data)}" if skips else ""
+        _requeue(draft, job, allotment, _Next(f"goes back to {where}{without}: {what}", FREE, True, True, bound, blamed, data))
         return
     good = last_good(allotment)
     kept = "There is no checkpoint from before that." if good is None else f"Commit {good} is its last good checkpoint, and is kept."
-    used = f" It went back {job.tally.rollbacks} times, as often as divergence.rollbacks allows." if job.tally.rollbacks else ""
-    draft.move(job.job_id, Failed(), f"{what}.{used} {kept}")
+    draft.move(job.job_id, Failed(), f"{what}.{refusal} {kept}")
+
+
+def _why_over(job: Job, divergence: LossDiverged) -> str:
+    """Reason for which a job does not go back, as a sentence behind a space; empty if its spec's action is the reason, or none is."""
+    rule = job.spec.divergence
+    if rule.action is OnDivergence.SKIP_DATA:
+        refusal = why_not_skipped(job, divergence)
+        return f" {refusal}" if refusal else ""
+    times = job.tally.rollbacks
+    return f" It went back {times} times, as often as divergence.rollbacks allows." if times >= rule.rollbacks else ""
 
 
 def _to_review(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
@@ -119,6 +135,7 @@ def _to_review(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -
             not_before_ms=0,
             reason=cause.reason,
             restore_at_most=bound_after_divergence(job, allotment) if diverged else job.restore_at_most,
+            skip_data=job.skip_data,
         )
     )
     draft.move(job.job_id, UnderReview(), cause.reason)
@@ -157,6 +174,7 @@ def _requeue(draft: Draft, job: Job, allotment: Allotment, then: _Next) -> None:
             prefer_nodes=to_prefer(draft, job, allotment, avoid) if then.failed else (),
             avoid_nodes=avoid,
             restore_at_most=then.restore_at_most,
+            skip_data=(*job.skip_data, *then.skips),
         )
     )
     draft.publish(job.job_id)

@@ -164,6 +164,7 @@ def order_of(job: Job) -> GangAllocated:
         master_port=a.master_port,
         restore_at_most=a.restore_at_most,
         accepted_bad=a.accepted_bad,
+        skip_data=job.skip_data,
     )
 
 

@@ -11,6 +11,7 @@ from trainhouse.events import DeviceDegraded, DeviceFault, FailureCategory, Gang
 from trainhouse.events.model.decisions import EvidenceFound
 from trainhouse.events.model.evidence import NodeBlame
 from trainhouse.events.model.phases import Checkpointing, StopCause, StopKind, Stopping
+from trainhouse.scheduler.core.attempts.data_skips import SKIPS_SINCE
 from trainhouse.scheduler.core.attempts.eviction import all_leave, ask_to_leave, jobs_on
 from trainhouse.scheduler.core.attempts.evidence import note_degraded, note_hung
 from trainhouse.scheduler.core.attempts.node_trust import note
@@ -102,6 +103,8 @@ def on_diverged(draft: Draft, event: LossDiverged) -> None:
         return
     if job.allotment.evidence.diverged is not None or not any(p.node_id == event.node_id for p in job.allotment.placements):
         return
+    if draft.level < SKIPS_SINCE:  # programs of before read no such field
+        event = event.model_copy(update={"data": ()})
     draft.emit(EvidenceFound(job_id=job.job_id, epoch=event.epoch, at_ms=draft.now_ms, diverged=event))
     if not isinstance(job.phase, Stopping):
         reason = f"its loss diverged at step {event.step}: {event.loss}"

@@ -35,6 +35,7 @@ from trainhouse.events import (
     JobSpec,
     JobSubmitted,
     MovePool,
+    OnDivergence,
     OutputAnswered,
     PoolCreated,
     ProjectApplied,
@@ -168,6 +169,8 @@ GRANTS_SINCE: Final = 12
 CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_memory": 9}
 # The level from which jobs have outputs, and their schedulers get intake's answers.
 OUTPUTS_SINCE: Final = 13
+# The level from which a job may leave out data over which its loss diverged.
+SKIPS_SINCE: Final = 15
 # Fields of a spec with the level from which it may name them.
 SPEC_FIELDS_SINCE: Final = {
     "parallelism": 8,
@@ -178,6 +181,8 @@ SPEC_FIELDS_SINCE: Final = {
     "data.schema_of": SIZES_SINCE,
     "data.owner": GRANTS_SINCE,
     "outputs": OUTPUTS_SINCE,
+    "divergence.skips": SKIPS_SINCE,
+    "divergence.skip_steps": SKIPS_SINCE,
 }
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
@@ -193,7 +198,7 @@ class DirectoryMachine(Leveled):
 
     name = "directory"
     decide_version = 10
-    fold_version = SIZES_SINCE
+    fold_version = SKIPS_SINCE
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {
@@ -422,6 +427,8 @@ class _Turn:
         written = spec.checkpoint.model_dump() if later else {}  # without what is as it was before
         too_new = [f"checkpoint.{name}" for name in later if name in written]
         too_new += [name for name, since in SPEC_FIELDS_SINCE.items() if self.level < since and not is_absent(_field(spec, name))]
+        if self.level < SKIPS_SINCE and spec.divergence.action is OnDivergence.SKIP_DATA:
+            too_new.append("divergence.action")
         if too_new:
             return (
                 f"spec.{too_new[0]}: an update is not finished; leave it out, or run `trainhouse upgrade finish --reason TEXT` "

@@ -62,6 +62,7 @@ def allocate(draft: Draft, job_id: str, placement: Placement) -> None:
             master_port=master.port_of(parts[0].devices[0]),
             restore_at_most=job.restore_at_most,
             accepted_bad=job.accepted_bad,
+            skip_data=job.skip_data,
         )
     )
     draft.publish(job_id)

@@ -153,7 +153,7 @@ def _requeued(state: ScheduleState, now_ms: int, d: JobRequeued) -> None:
     if d.restore_at_most is not None:
         fields["commits"] = tuple(c for c in state.job(d.job_id).commits if c <= d.restore_at_most)
     expected_ms = state.book.estimates.expected(kin_of(state.job(d.job_id).spec), d.tally.ran_ms)
-    fields |= {"bad_shards": (), "outputs": None}
+    fields |= {"bad_shards": (), "outputs": None, "skip_data": d.skip_data}
     _change(state, now_ms, d.job_id, **fields, allotment=None, running_at_ms=None, waits_since_ms=now_ms, expected_ms=expected_ms)
 
 

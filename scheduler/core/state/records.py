@@ -21,6 +21,7 @@ from trainhouse.events import (
     NodeNoticed,
     PoolName,
     Restriction,
+    SkippedData,
 )
 from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.decisions import Hold
@@ -54,7 +55,7 @@ class Job(Model):
     attempts were given, by name; they report checkpoints also when the attempt is over. `status_seq`: the highest number that a status of
     it may have; statuses without a record of their own are numbered from `live_seq` + 1 on (see `status`), None: there are none.
     `bad_shards`: those that its present attempt could not read. `bad_samples`: so many sent it to review; `accepted_bad`: so many were
-    accepted by letting it go on.
+    accepted by letting it go on. `skip_data`: positions that its loaders leave out since its loss diverged over them.
     """
 
     job_id: JobId
@@ -91,6 +92,7 @@ class Job(Model):
     bad_shards: tuple[str, ...] = Field((), exclude_if=is_absent)
     bad_samples: int | None = Field(None, exclude_if=is_absent)
     accepted_bad: int | None = Field(None, exclude_if=is_absent)
+    skip_data: tuple[SkippedData, ...] = Field((), exclude_if=is_absent)
     outputs: JobOutputs | None = Field(None, exclude_if=is_absent)
 
     @property

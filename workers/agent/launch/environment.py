@@ -14,6 +14,7 @@ import orjson
 
 from trainhouse.events import GangAllocated, JobSpec, NodePlacement
 from trainhouse.events.model.secret_names import variable_of
+from trainhouse.events.model.skipped_data import dump_skipped
 from trainhouse.events.model.spec import Scalar
 from trainhouse.workers.agent.debug.recorder_dumps import prefix_in
 from trainhouse.workers.launcher import AttemptPaths, ports
@@ -119,6 +120,7 @@ def _trainhouse(allocation: GangAllocated, folders: RankFolders, node: NodeSide)
         ports.PARALLELISM: spec.parallelism.at(allocation.world_size).model_dump_json() if spec.parallelism is not None else None,
         ports.TRAINING: spec.training.model_dump_json() if spec.training is not None else None,
         ports.RESTORE_AT_MOST: str(allocation.restore_at_most) if allocation.restore_at_most is not None else None,
+        ports.SKIP_DATA: dump_skipped(allocation.skip_data) if allocation.skip_data else None,
         ports.ACCEPTED_BAD: str(allocation.accepted_bad) if allocation.accepted_bad is not None else None,
         ports.SECRETS_DIR: folders.secrets or None,
         ports.SPOOL_LIMIT_BYTES: str(node.spool_limit_bytes) if node.spool_limit_bytes else None,

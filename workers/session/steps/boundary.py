@@ -5,6 +5,7 @@ What the step alone decides needs no agreement. No state is saved whose loss div
 Where more samples of the job's dataset are bad than it allows, on all ranks together, they save and leave.
 """
 
+import math
 import os
 import signal
 import sys
@@ -17,9 +18,9 @@ from typing import Any, NoReturn
 
 from trainhouse.checkpointing.chain.best_checkpoint import Score
 from trainhouse.checkpointing.interval import Measured
-from trainhouse.events import RankActivity
+from trainhouse.events import Divergence, OnDivergence, RankActivity
 from trainhouse.events.runtime.clock import steady_s
-from trainhouse.workers.data.data_loader import Excess
+from trainhouse.workers.data.data_loader import Excess, Loader
 from trainhouse.workers.session import step_schedule
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import EXIT_BAD_DATA, EXIT_DIVERGED, EXIT_STOPPED, Stopped
@@ -150,6 +151,8 @@ class Boundary:
         self._saved_step = step if step else None
         self._stepping = True
         self._next_agreement = step + 1
+        if self._watch is not None:
+            self._watch.begin(step)
         self.reads.begin(step)
         self._keep_own(step, now)
         self._progress.begin(step, total, now, _now_ms())
@@ -283,7 +286,7 @@ class Boundary:
         self._progress.work_time_ms = self.work.ms
         loss = self._progress.logged_loss()
         if self._watch is not None and loss is not None:
-            self._proved = self._watch.saw(loss) or self._proved
+            self._proved = self._watch.saw(loss, step - 1) or self._proved
 
     def _agreement_due(self, step: int) -> bool:
         alone = self._gang.control is None
@@ -292,7 +295,8 @@ class Boundary:
     def _known(self) -> Wishes:
         """Returns this rank's part of each agreement."""
         if self._watch is not None:
-            self._watch.saw_norm(self.poor_norm())
+            since = self._began[1] if self._agreed_at is None else self._agreed_at
+            self._watch.saw_norm(self.poor_norm(), min(since, self._at_step - 1), self._at_step - 1)
         diverged = self._watch is not None and self._watch.diverged
         return Wishes(
             proved=self._proved,
@@ -350,10 +354,30 @@ class Boundary:
             "good_commit": good,
             "at_ms": _now_ms(),
         }
+        if self._context.divergence is not None and self._context.divergence.action is OnDivergence.SKIP_DATA:
+            fields["data"] = self._data_of(self._context.divergence, f"the loss was {fields['loss']}")
         self._sink.event("LossDiverged", fields)
         print(divergence.describe(rank, step, loss, usual or None, good, by_norm > 0), file=sys.stderr, flush=True)
         self.report()
         self._leave(EXIT_DIVERGED)
+
+    def _data_of(self, policy: Divergence, reason: str) -> list[dict[str, Any]]:
+        """Data of the steps in which the loss diverged, by loader, the same on all ranks; none where a loader cannot leave them out.
+        Collective."""
+        watch = self._watch
+        mine = watch.bad_steps if watch is not None and watch.diverged else (math.inf, math.inf)
+        bad_steps = self._gang.least(mine)  # of the rank that was first, as one spoils the others' next step
+        first_step, end_step = divergence.skipped_steps(policy, *map(int, bad_steps))
+        numbers = self._gang.broadcast_from(0, self.reads.positions_of(first_step, end_step))
+        steps = {"epoch": self._context.epoch, "first_step": first_step, "end_step": end_step, "reason": reason}
+        pairs = [(int(begin), int(end)) for begin, end in zip(numbers[::2], numbers[1::2], strict=True)]
+        found = [
+            steps | {"loader": number, "first_position": begin, "end_position": end}
+            for number, (begin, end) in enumerate(pairs)
+            if begin < end
+        ]
+        own = self.tracked.loader is not None and not isinstance(self.tracked.loader, Loader)
+        return [] if own or not self._context.alike else found
 
 
 def _now_ms() -> int:

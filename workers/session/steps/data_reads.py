@@ -1,7 +1,8 @@
 """Reports of what each step read: positions of its data as runs of steps, and the shards that they lie in.
 
 Rank 0 reports for the gang, since all ranks go through one order. Runs are written before each save, and every REPORT_S; shards are counted
-by a thread beside training. The checkpoint holds the newest runs, so the attempt that restores it reports them, and the shards of the last
+by a thread beside training. What the job leaves out is reported at the begin.
+The checkpoint holds the newest runs, so the attempt that restores it reports them, and the shards of the last
 REPORTED_AGAIN stretches, once more: what a node lost before it was shipped is not lost.
 Holds: a finished step that a checkpoint holds is reported, exactly, by the attempt that saved it or the one that restored it.
 Never: computes in training's own thread what grows with the number of samples; reports a step that was not finished.
@@ -16,7 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trainhouse.checkpointing.state.reshard import FIRST, SCOPE
+from trainhouse.events.model.bounds import MOST_COUNT
 from trainhouse.events.model.data_read import MOST_PARTS, MOST_READ_RUNS, MOST_READ_SHARDS, MOST_STEP_RUNS
+from trainhouse.events.model.skipped_data import MOST_SKIPPED_LOADERS, SkippedData
 from trainhouse.workers.data.data_loader import Loader, MapStyle, Mixture
 from trainhouse.workers.data.order import MOST_SAMPLES
 from trainhouse.workers.data.sharded_dataset import ShardedDataset
@@ -27,7 +30,7 @@ from trainhouse.workers.session.process.background import Beside
 from trainhouse.workers.spool import SpoolError
 
 REPORT_S: Final = 30.0
-MOST_LOADERS: Final = 16
+MOST_LOADERS: Final = MOST_SKIPPED_LOADERS
 MOST_RUNS_KEPT: Final = 64
 REPORTED_AGAIN: Final = 8
 """Stretches before a restored step whose shards are reported again."""
@@ -62,6 +65,7 @@ class _Stream:
             "order": self.identity,
             "parts": described,
         }
+        self.skipped: tuple[SkippedData, ...] = ()
         self.reported: Run | None = None
         self.counted = 0
         self.stretch: Stretch | None = None
@@ -69,6 +73,17 @@ class _Stream:
     @property
     def has_shards(self) -> bool:
         return any(name for name, _ in self.names)
+
+    def positions_of(self, first_step: int, end_step: int) -> tuple[int, int]:
+        """First position that some steps used, and the one after the last; the same twice if it is not known of any of them."""
+        parts = [part for run in self.recorder.runs if (part := run.within(first_step, end_step)) is not None]
+        if not parts:
+            return 0, 0
+        begin, last = min(part.begin for part in parts), parts[-1]
+        end = last.begin + last.steps * last.per_step
+        if last.padded:
+            end = min(end, (last.begin // self.order.samples + 1) * self.order.samples)
+        return (begin, end) if end <= MOST_COUNT else (0, 0)
 
     def unreported(self) -> list[Run]:
         """Runs that are new or longer since they were reported last."""
@@ -99,13 +114,21 @@ class DataReads:
         self._due = threading.Event()
         self._beside = Beside("trainhouse-data-reads", self._run)
         self._started = False
+        self._loaders = 0
+        self._unknown = False
 
     def watch(self, loader: Loader, dataset: MapStyle) -> None:
-        """Reports what this loader gives from now on."""
+        """Reports what this loader gives from now on, and has it leave out what the job leaves out."""
         parts = list(zip(dataset.datasets, dataset.weights, strict=True)) if isinstance(dataset, Mixture) else [(dataset, 1)]
-        if not self._reports or len(self._streams) >= MOST_LOADERS or len(parts) > MOST_PARTS:
+        if self._loaders >= MOST_LOADERS or len(parts) > MOST_PARTS:
             return
-        stream = _Stream(len(self._streams), self._context.epoch, loader, parts)
+        number, self._loaders = self._loaders, self._loaders + 1  # alike on all ranks
+        skipped = tuple(each for each in self._context.skip_data if each.loader == number)
+        loader.skip((each.first_position, each.end_position) for each in skipped)
+        if not self._reports:
+            return
+        stream = _Stream(number, self._context.epoch, loader, parts)
+        stream.skipped = skipped
         loader.reads = stream.recorder
         with self._lock:
             self._streams.append(stream)
@@ -114,9 +137,21 @@ class DataReads:
 
     def track(self, parts: Iterable[object]) -> None:
         """Notes which loaders' positions are in checkpoints."""
-        recorders = [part.reads for part in parts if isinstance(part, Loader) and part.reads is not None]
+        loaders = [part for part in parts if isinstance(part, Loader)]
+        recorders = [loader.reads for loader in loaders if loader.reads is not None]
+        self._unknown = len(recorders) < len(loaders)
         for stream in self._streams:
             stream.tracked = any(stream.recorder is recorder for recorder in recorders)
+
+    def positions_of(self, first_step: int, end_step: int) -> list[float]:
+        """By loader, the first position that some steps used and the one after the last; zeros of loaders that checkpoints do not have.
+        Zeros alone of any rank but rank 0, and where checkpoints have a loader that is not reported."""
+        pairs = [(0, 0)] * MOST_LOADERS
+        with self._lock:
+            for stream in self._streams:
+                if stream.tracked and not self._unknown:
+                    pairs[stream.fields["loader"]] = stream.positions_of(first_step, end_step)
+        return [float(number) for pair in pairs for number in pair]
 
     def begin(self, step: int) -> None:
         """Training begins with so many steps behind it. What was read before belongs to the first step."""
@@ -140,6 +175,8 @@ class DataReads:
             bounds = [first for first, _ in stretches(0, step, self._cuts) if first >= since] if step else []
             stream.counted = bounds[-REPORTED_AGAIN:][0] if bounds else step
         self._report_runs(stream, always=True)
+        if stream.skipped:
+            self._emit(stream, skipped=[each.model_dump() for each in stream.skipped])
         if not self._started:
             self._started = True
             self._beside.start()

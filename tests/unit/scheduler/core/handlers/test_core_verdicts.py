@@ -34,7 +34,10 @@ from trainhouse.events import (
     Restriction,
     UncordonNode,
 )
+from trainhouse.events.model.decisions import EvidenceFound
 from trainhouse.events.wire import topics
+from trainhouse.scheduler.core.attempts.data_skips import SKIPS_SINCE
+from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.state_rows import nodes
 
 
@@ -253,6 +256,95 @@ def test_a_job_that_diverges_before_its_first_checkpoint_begins_anew() -> None:
     gang = running(d, "j", ranks=2, divergence={"action": "rollback"})
     d.feed(diverged(gang), *gone(gang))
     assert d.last(GangAllocated).restore_at_most == 0
+
+
+def data(first: int, end: int, per_step: int = 8, loader: int = 0, shift: int = 0) -> dict[str, object]:
+    """Data of some steps of an attempt that began with position `shift` + its step's."""
+    positions = {"first_position": shift + first * per_step, "end_position": shift + end * per_step}
+    return {"loader": loader, "epoch": 1, "first_step": first, "end_step": end, "reason": "its loss was nan"} | positions
+
+
+def test_data_over_which_the_loss_diverged_are_left_out_by_all_later_attempts() -> None:
+    d = fleet("a")
+    gang = running(d, "j", ranks=2, limits={"restarts": 0}, divergence={"action": "skip_data"})
+    d.feed(saved(gang, 1), saved(gang, 2))
+    d.feed(exited(gang, 0, 1), diverged(gang, 2, data=[data(53, 55)]), exited(gang, 1, 1), *gone(gang))
+    second = d.last(GangAllocated)
+    assert (second.epoch, second.restore_at_most) == (2, 2)
+    assert [x.model_dump() for x in second.skip_data] == [data(53, 55)]
+    reasons = [s.reason for s in d.all(JobStatus, job_id="j", state=JobState.PENDING)]
+    assert "goes back to commit 2 and leaves out positions 424 to 439 of loader 0 (steps 53 to 54)" in reasons[-1]
+    tally = d.state.jobs["j"].tally
+    assert (tally.failures, tally.rollbacks) == (0, 1)
+    d.feed(registered("a", incarnation="inc-2", running=[{"job_id": "j", "attempt": 1, "epoch": 2}]))
+    assert d.last(NodeDesiredState).allocations == (second,)
+    d.feed(saved(second, 3))
+    d.feed(exited(second, 0, None), *gone(second))
+    d.tick(60_000)
+    third = d.last(GangAllocated)
+    assert third.epoch == 3 and third.skip_data == second.skip_data and third.restore_at_most is None
+    d.feed(diverged(third, 3, data=[data(80, 82, shift=16), data(10, 12, loader=1)]), *gone(third))
+    fourth = d.last(GangAllocated)
+    assert fourth.epoch == 4 and [x.first_step for x in fourth.skip_data] == [53, 80, 10]
+
+
+@pytest.mark.parametrize(
+    ("again", "found"),
+    [
+        (data(54, 56, shift=8), "Positions 424 to 439 of loader 0 were left out already (steps 53 to 54 of attempt 0)"),
+        (data(53, 55, shift=16), "and it diverged again right there, at positions 440 to 455 (steps 53 to 54)"),
+        (data(51, 53), "Raise divergence.skip_steps"),
+        (data(53, 55, loader=1), ""),
+        (data(54, 56, shift=17), ""),
+    ],
+)
+def test_nothing_is_left_out_twice_at_one_place(again: dict[str, object], found: str) -> None:
+    d = fleet("a")
+    gang = running(d, "j", ranks=2, divergence={"action": "skip_data"})
+    d.feed(saved(gang, 1), diverged(gang, 1, data=[data(53, 55)]), *gone(gang))
+    second = d.last(GangAllocated)
+    d.feed(diverged(second, 1, data=[again]), *gone(second))
+    if not found:
+        assert d.last(GangAllocated).epoch == 3
+        return
+    final = d.status("j")
+    assert final.state is JobState.FAILED and found in final.reason and "Commit 1 is its last good checkpoint" in final.reason
+
+
+def test_data_are_left_out_so_many_times() -> None:
+    d = fleet("a")
+    gang = running(d, "j", ranks=2, divergence={"action": "skip_data", "skips": 2})
+    for step in (10, 20):
+        d.feed(diverged(gang, None, data=[data(step, step + 1)]), *gone(gang))
+        gang = d.last(GangAllocated)
+    assert gang.epoch == 3 and gang.restore_at_most == 0
+    d.feed(diverged(gang, None, data=[data(30, 31)]), *gone(gang))
+    assert d.status("j").state is JobState.FAILED
+    assert "It left out data 2 times, as often as divergence.skips allows" in d.status("j").reason
+
+
+def test_a_job_whose_loaders_cannot_leave_out_data_ends() -> None:
+    d = fleet("a")
+    gang = running(d, "j", ranks=2, divergence={"action": "skip_data"})
+    d.feed(saved(gang, 1), diverged(gang, 1), *gone(gang))
+    final = d.status("j")
+    assert final.state is JobState.FAILED and "needs each loader that training reads from to be a session.loader" in final.reason
+
+
+def test_a_rollback_leaves_out_nothing() -> None:
+    d = fleet("a")
+    gang = running(d, "j", ranks=2, divergence={"action": "rollback"})
+    d.feed(saved(gang, 1), diverged(gang, 1, data=[data(53, 55)]), *gone(gang))
+    assert d.last(GangAllocated).epoch == 2 and d.last(GangAllocated).skip_data == ()
+
+
+def test_before_its_level_no_data_are_left_out_and_the_journal_has_no_such_field() -> None:
+    d = Driver(ScheduleMachine().at(SKIPS_SINCE - 1))
+    d.feed(registered("a", 2))
+    gang = running(d, "j", ranks=2, divergence={"action": "skip_data"})
+    d.feed(saved(gang, 1), diverged(gang, 1, data=[data(53, 55)]), *gone(gang))
+    assert d.status("j").state is JobState.FAILED
+    assert not any(b'"data":' in e.model_dump_json().encode() for e in d.all(EvidenceFound))
 
 
 def test_a_divergence_that_nobody_watches_for_changes_nothing() -> None:

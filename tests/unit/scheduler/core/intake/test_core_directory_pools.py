@@ -172,7 +172,13 @@ def test_a_spec_that_programs_of_before_cannot_read_waits_for_the_end_of_an_upda
     assert "spec.training: an update is not finished" in refused(d.feed(clipped))
     alone = submit("p", pool="big", checkpoint={"peer_memory": False})
     assert "spec.checkpoint.peer_memory: an update is not finished" in refused(d.feed(alone))
+    d.machine = now.at(14)
+    for number, rule in enumerate(({"action": "skip_data"}, {"skips": 2}, {"skip_steps": 9})):
+        skips = submit(f"q{number}", pool="big", divergence=rule)
+        assert f"spec.divergence.{next(iter(rule))}: an update is not finished" in refused(d.feed(skips))
     d.machine = now
+    [skipping] = d.feed(submit("q", pool="big", divergence={"action": "skip_data", "skips": 2}))
+    assert skipping.event.spec.divergence.skips == 2
     [of_tp] = d.feed(submit("n", pool="big", gang=2, parallelism={"tp": 2}))
     assert of_tp.event.spec.parallelism.tp == 2
     [admitted] = d.feed(submit("k", pool="big", checkpoint={"keep_best": 2}))
