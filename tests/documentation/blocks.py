@@ -51,7 +51,10 @@ _ID = "python -c 'import json, sys; print(json.loads(sys.stdin.readline())[\"job
 WORDS = {
     "JOB": "JOB=$(submitted --gang 2 -p steps=20 --every-steps 10); trainhouse status $JOB --watch",
     "OTHER": "OTHER=$(submitted --gang 2 -p steps=10); trainhouse status $OTHER --watch",
-    "RUNNING_JOB": "RUNNING_JOB=$(lasting --gang 2 -p steps=100000); until_ok 'trainhouse status $RUNNING_JOB --json | grep -q RUNNING'",
+    "RUNNING_JOB": (
+        "RUNNING_JOB=$(lasting --gang 2 -p steps=100000); "
+        'until_ok \'trainhouse status $RUNNING_JOB --json | python -c "import json, sys; sys.exit(not json.load(sys.stdin)[\\"step\\"])"\''
+    ),
     "WAITING_JOB": "WAITING_JOB=$(submitted --gang 4); until_ok 'trainhouse why $WAITING_JOB'",
     "NODE": f"NODE=$(trainhouse nodes --state ALIVE --json | sed -n 1p | {_ID.replace('job_id', 'node')})",
 }

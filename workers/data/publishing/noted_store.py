@@ -51,6 +51,10 @@ class NotedStore:
         self._objects.put(key, body)
         self._old.discard(key)
 
+    def get_range(self, key: str, start: int, length_bytes: int) -> bytes:
+        """Part of an object."""
+        return self._objects.get_range(key, start, length_bytes)
+
     def check(self) -> None:
         """Raises InvalidDataError where an object that was there, and old, is gone: a sweep had begun to remove it before the note was
         there."""
