@@ -85,12 +85,12 @@ MUTATIONS = (
     Mutation(CORE + "blame.rank_exit", "standing = Causality.ASKED if cause.asked", "standing = Causality.BARE if cause.asked", BLAME),
     # How an attempt ends, and what grows.
     Mutation(CORE + "attempts.outcome", "elif all_clean(allotment) and may_succeed(job)", "elif may_succeed(job)", ENDS),
-    Mutation(CORE + "attempts.outcome", "if is_decided(job):", "if False:", ("test_core_outputs.py",)),
-    Mutation(CORE + "attempts.job_outputs", "elif not outputs.requested:", "elif outputs.requested:", ("test_core_outputs.py",)),
+    Mutation(CORE + "attempts.outcome", "if job.awaits_answers:", "if False:", ("test_core_outputs.py",)),
+    Mutation(CORE + "attempts.job_outputs", "elif not outputs.requests:", "elif outputs.requests:", ("test_core_outputs.py",)),
     Mutation(
         CORE + "attempts.outcome",
-        "job.tally.rollbacks < rule.rollbacks:",
-        "job.tally.rollbacks <= rule.rollbacks:",
+        "if times >= rule.rollbacks else",
+        "if times > rule.rollbacks else",
         ENDS,
     ),
     Mutation(

@@ -19,8 +19,7 @@ from trainhouse.events.model.dataset import DataShard
 from trainhouse.workers.agent.core import AttemptKey, Sealed
 from trainhouse.workers.agent.periodic import due
 from trainhouse.workers.data.errors import InvalidDataError
-from trainhouse.workers.data.outputs.sealing import all_ended, note_ended, purposes_of, seal, with_bounded_fields
-from trainhouse.workers.data.outputs.staged_shard import FileStore
+from trainhouse.workers.data.outputs.sealing import FileStore, all_ended, note_ended, purposes_of, seal, with_bounded_fields
 
 RETRY_MS: Final = 500
 MOST_PAUSE_MS: Final = 15_000

@@ -9,7 +9,7 @@ Never: reads a record of another attempt's ranks, or of another job.
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import IO, BinaryIO, Final, Protocol
 
 import orjson
 from pydantic import ValidationError
@@ -29,7 +29,6 @@ from trainhouse.events.model.output_names import (
 from trainhouse.events.model.spec import JobSpec
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.outputs.pieces import Piece, manifest_of
-from trainhouse.workers.data.outputs.staged_shard import FileStore, staged
 from trainhouse.workers.data.stored_versions import MOST_MANIFEST_BYTES, read_manifest, sha256_of, shards_of
 
 MOST_PIECES: Final = 100_000
@@ -38,6 +37,14 @@ MOST_RECORDS_BYTES: Final = 32 << 20
 MOST_OUTPUT_SHARDS: Final = 100_000
 MOST_FIELDS_BYTES: Final = 256 << 10
 """Of fields of all outputs of a job in one event: topics take events of 1 MiB."""
+
+
+class FileStore(ObjectStore, Protocol):
+    """An object store that also takes what an open file holds."""
+
+    def put_file(self, key: str, file: IO[bytes]) -> None:
+        """Stores what an open file holds, from its beginning. Blocks; memory stays bounded."""
+        ...
 
 
 def note_ended(objects: ObjectStore, job_id: str, epoch: int, node_id: str) -> None:
@@ -191,6 +198,8 @@ class _Records:
 
 def _copy(objects: FileStore, job_id: str, project: str, output: str, shard: DataShard, folder: Path | None) -> None:
     """Copies a shard and its index, the index first, once both are judged whole."""
+    from trainhouse.workers.data.outputs.staged_shard import staged  # NumPy, which an agent has no other use for
+
     with staged(objects, job_id, output, shard, folder) as (index, tar):
         _put_other(objects, index_key(project, shard.sha256), index, shard.index_sha256)
         stat = objects.stat(shard_key(project, shard.sha256))

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from trainhouse.checkpointing.errors import ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
@@ -25,14 +25,6 @@ from trainhouse.workers.data.stored_versions import pieces_of
 MOST_SHARD_BYTES: Final = 4 << 30
 MOST_INDEX_BYTES: Final = 64 << 20
 _PIECE_BYTES: Final = 1 << 20
-
-
-class FileStore(ObjectStore, Protocol):
-    """An object store that also takes what an open file holds."""
-
-    def put_file(self, key: str, file: IO[bytes]) -> None:
-        """Stores what an open file holds, from its beginning. Blocks; memory stays bounded."""
-        ...
 
 
 @contextmanager
