@@ -168,7 +168,10 @@ def test_a_grant_opens_one_version_of_another_project_and_its_end_closes_it(obje
         for key in allowed:
             with pytest.raises(ObjectStoreRefusedError, match="was revoked"):
                 leave.sign(Ask(Operation.GET, key))
-        known.table.fold(granted(MINE, shared))
+        known.table.fold(granted(MINE, shared))  # as it was first: a grant from before its end does not come back
+        with pytest.raises(ObjectStoreRefusedError, match="was revoked"):
+            leave.sign(Ask(Operation.GET, allowed[0]))
+        known.table.fold(granted(MINE, shared).model_copy(update={"number": 3}))
         assert asked("GET", *leave.sign(Ask(Operation.GET, allowed[0])))[0] == 200
     finally:
         leases.close()
