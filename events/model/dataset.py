@@ -9,7 +9,7 @@ Never: a sample's content.
 
 import builtins
 import hashlib
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from pydantic import Field, model_validator
@@ -92,6 +92,20 @@ class Manifest(Model):
     sources: tuple[DataSource, ...] = Field((), max_length=MOST_SOURCES, description="what was read")
     licence: ShortText = Field("", description="licence of the data, as its owner calls it")
     purposes: tuple[Label, ...] = Field((), max_length=MOST_PURPOSES, description="purposes that jobs may use it for; empty: any")
+
+    @classmethod
+    def of(cls, fields: tuple[DataField, ...], splits: dict[str, DataSplit], split_rule: str, **more: Any) -> "Manifest":
+        """A manifest with the hashes and sums that follow from its fields, splits and split rule. `more`: its other fields."""
+        return cls(
+            fields=fields,
+            schema_hash=schema_hash_of(fields),
+            splits=splits,
+            split_config_hash=hashlib.sha256(split_rule.encode()).hexdigest(),
+            split_rule=split_rule,
+            row_count=sum(split.samples for split in splits.values()),
+            bytes=sum(split.bytes for split in splits.values()),
+            **more,
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> "Manifest":

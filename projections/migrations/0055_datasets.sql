@@ -1,5 +1,5 @@
 -- What was said of each version of a dataset: its publication, once for each tag, and its deprecation. A few rows a version, and no TTL:
--- which data a model was trained on is asked years later.
+-- which data a model was trained on is asked years later. Fields: where the publication names them, which more than 64 KiB of them are not.
 CREATE TABLE IF NOT EXISTS dataset_versions_rows (
     dataset String,
     sha256 String,
@@ -16,6 +16,9 @@ CREATE TABLE IF NOT EXISTS dataset_versions_rows (
     bytes UInt64,
     licence String CODEC(ZSTD),
     purposes Array(String) CODEC(ZSTD),
+    field_names Array(String) CODEC(ZSTD),
+    field_types Array(String) CODEC(ZSTD),
+    field_optional Array(UInt32) CODEC(ZSTD),
     user String,
     reason String CODEC(ZSTD),
     at DateTime64(3, 'UTC'),
@@ -36,7 +39,10 @@ SELECT dataset, concat(dataset, '@sha256:', sha256) AS version, sha256, arraySor
     anyIf(r.purposes, fact = 'published') AS purposes, argMinIf(r.user, r.at, fact = 'published') AS created_by,
     minIf(r.at, fact = 'published') AS published_at, toUInt8(countIf(fact = 'deprecated') > 0) AS deprecated,
     anyIf(r.reason, fact = 'deprecated') AS deprecated_reason, anyIf(r.user, fact = 'deprecated') AS deprecated_by,
-    if(deprecated, maxIf(r.at, fact = 'deprecated'), NULL) AS deprecated_at
+    if(deprecated, maxIf(r.at, fact = 'deprecated'), NULL) AS deprecated_at,
+    argMaxIf(r.field_names, length(r.field_names), fact = 'published') AS field_names,
+    argMaxIf(r.field_types, length(r.field_names), fact = 'published') AS field_types,
+    argMaxIf(r.field_optional, length(r.field_names), fact = 'published') AS field_optional
 FROM dataset_versions_rows AS r FINAL
 GROUP BY dataset, sha256
 HAVING countIf(fact = 'published') > 0;

@@ -6,7 +6,7 @@ dataset which is not there, so that a refusal confirms no name.
 
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from trainhouse.events import (
     DatasetAccessRefused,
@@ -150,36 +150,28 @@ def access_refused(
 
 def granted_by(datasets: Datasets, asked: GrantDataset, now_ms: int) -> DatasetGranted:
     """A grant as it is asked for; sent again to partitions alone where it holds already."""
-    grants = datasets.grants(asked.dataset)
-    return DatasetGranted(
-        dataset=asked.dataset,
-        sha256=asked.sha256,
-        owner=datasets.owner(asked.dataset) or "",
-        project=asked.project,
-        purpose=asked.purpose,
-        user=asked.user,
-        reason=asked.reason,
-        number=grants.number + 1,
-        granted_at_ms=now_ms,
-        admission_partitions=asked.admission_partitions,
-        resent=GrantKey.of(asked) in grants.keys,
-    )
+    resent = GrantKey.of(asked) in datasets.grants(asked.dataset).keys
+    return DatasetGranted(**_of_change(datasets, asked), granted_at_ms=now_ms, resent=resent)
 
 
 def revoked_by(datasets: Datasets, asked: RevokeDatasetGrant, now_ms: int) -> DatasetGrantRevoked:
     """A revocation as it is asked for."""
-    return DatasetGrantRevoked(
-        dataset=asked.dataset,
-        sha256=asked.sha256,
-        owner=datasets.owner(asked.dataset) or "",
-        project=asked.project,
-        purpose=asked.purpose,
-        user=asked.user,
-        reason=asked.reason,
-        number=datasets.grants(asked.dataset).number + 1,
-        revoked_at_ms=now_ms,
-        admission_partitions=asked.admission_partitions,
-    )
+    return DatasetGrantRevoked(**_of_change(datasets, asked), revoked_at_ms=now_ms)
+
+
+def _of_change(datasets: Datasets, asked: GrantDataset | RevokeDatasetGrant) -> dict[str, Any]:
+    """Fields that both kinds of change have: those of the request, the owner of the dataset, and the number of this change."""
+    return {
+        "dataset": asked.dataset,
+        "sha256": asked.sha256,
+        "owner": datasets.owner(asked.dataset) or "",
+        "project": asked.project,
+        "purpose": asked.purpose,
+        "user": asked.user,
+        "reason": asked.reason,
+        "number": datasets.grants(asked.dataset).number + 1,
+        "admission_partitions": asked.admission_partitions,
+    }
 
 
 def _held(keys: list[GrantKey]) -> str:

@@ -100,12 +100,8 @@ class Fleet:
         def mine(published: DatasetVersionPublished, _: str) -> bool:
             return published.version.name == event.version.name and event.semver in (None, published.semver)
 
-        with self._outcomes(DATASETS) as outcomes:
-            if self.datasets().has(event):
-                self.send(event)  # so that it is sent to all partitions of admission again
-                return None
-            answer = RequestAnswer(self.send(event), DatasetVersionPublished, mine, DATASETS, self._journals(), by_decisions=False)
-            return outcomes.first(answer, timeout_s, f"version {event.version.name}")[0]
+        asked = f"version {event.version.name}"
+        return self._news(event, lambda known: known.has(event), DatasetVersionPublished, mine, timeout_s, asked)
 
     def deprecate_dataset(self, event: DeprecateDataset, timeout_s: float) -> DatasetVersionDeprecated:
         """Deprecates a version that is not. Blocks until no new job may name it. Raises ChangeRefusedError, NoReplyError."""
@@ -132,12 +128,8 @@ class Fleet:
         def mine(granted: DatasetGranted, _: str) -> bool:
             return GrantKey.of(granted) == GrantKey.of(event)
 
-        with self._outcomes(DATASETS) as outcomes:
-            if self.datasets().has_grant(event):
-                self.send(event)  # so that it is sent to all partitions of admission again
-                return None
-            answer = RequestAnswer(self.send(event), DatasetGranted, mine, DATASETS, self._journals(), by_decisions=False)
-            return outcomes.first(answer, timeout_s, f"a grant of {GrantKey.of(event).reference} to project {event.project}")[0]
+        asked = f"a grant of {GrantKey.of(event).reference} to project {event.project}"
+        return self._news(event, lambda known: known.has_grant(event), DatasetGranted, mine, timeout_s, asked)
 
     def revoke_grant(self, event: RevokeDatasetGrant, timeout_s: float) -> DatasetGrantRevoked:
         """Ends a grant. Blocks until no new job is admitted by it. Raises ChangeRefusedError, NoReplyError."""
@@ -206,6 +198,17 @@ class Fleet:
         """Sends a request and waits for what comes of it on `topic`; None: its scheduler handled it, and nothing came of it."""
         with self._outcomes(topic) as outcomes:
             answer = RequestAnswer(self.send(event), kind, mine, topic, self._journals())
+            return outcomes.first(answer, timeout_s, asked)[0]
+
+    def _news(
+        self, event: Event, is_known: Callable[[DatasetVersions], bool], kind: type[E], mine: Mine[E], timeout_s: float, asked: str
+    ) -> E | None:
+        """Sends a request about a dataset; None where what it asks for holds already, which is then not waited for."""
+        with self._outcomes(DATASETS) as outcomes:
+            if is_known(self.datasets()):
+                self.send(event)  # so that it is sent to all partitions of admission again
+                return None
+            answer = RequestAnswer(self.send(event), kind, mine, DATASETS, self._journals(), by_decisions=False)
             return outcomes.first(answer, timeout_s, asked)[0]
 
     def _published(self, event: Event, topic: str, kind: type[E], mine: Mine[E], timeout_s: float, asked: str) -> E:

@@ -23,7 +23,6 @@ from trainhouse.events.model.dataset import (
     DataSplit,
     FieldStatistics,
     Manifest,
-    schema_hash_of,
 )
 from trainhouse.events.model.dataset_names import FieldName, SplitName
 from trainhouse.events.model.ids import JobId
@@ -84,25 +83,14 @@ def manifest_of(
         raise InvalidDataError(f"output {output} has {len(splits)} splits, and a version has {MOST_SPLITS} at most; write fewer")
     fields = _fields(output, pieces)
     hashes = [shard.sha256 for name in sorted(splits) for shard in splits[name].shards]
-    size_bytes = sum(split.bytes for split in splits.values())
     source = DataSource(
         kind="job",
         sha256=hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
-        bytes=size_bytes,
+        bytes=sum(split.bytes for split in splits.values()),
         files=sum(1 for piece in pieces if piece.samples),
         job=JobId.parse(job_id),
     )
-    return Manifest(
-        fields=fields,
-        schema_hash=schema_hash_of(fields),
-        splits=splits,
-        split_config_hash=hashlib.sha256(_SPLIT_RULE.encode()).hexdigest(),
-        split_rule=_SPLIT_RULE,
-        row_count=sum(split.samples for split in splits.values()),
-        bytes=size_bytes,
-        sources=(source,),
-        purposes=tuple(sorted(set(purposes))),
-    )
+    return Manifest.of(fields, splits, _SPLIT_RULE, sources=(source,), purposes=tuple(sorted(set(purposes))))
 
 
 def _split(parts: Iterable[PieceSplit]) -> DataSplit:

@@ -15,7 +15,7 @@ from tarfile import LENGTH_NAME
 from typing import Any, Final, Protocol
 
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
-from trainhouse.events.model.dataset import DataShard, DataSource, DataSplit, Manifest, schema_hash_of
+from trainhouse.events.model.dataset import DataShard, DataSource, DataSplit, Manifest
 from trainhouse.events.model.dataset_names import index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.dataset_profile import VersionProfiles
 from trainhouse.workers.data.errors import InvalidDataError
@@ -153,17 +153,12 @@ class Publication:
         return self._rule.split_of(key.encode() if named else b"\0".join(fields[name] for name in sorted(fields)))
 
     def _manifest(self, shards: dict[str, list[Shard]], content_sha256: str) -> Manifest:
-        rule, fields = self._rule.canonical_json(), self._schema.fields()
         splits = {name: _split(shards[name], self._splits[name]) for name in sorted(shards)}
         source = DataSource(kind=self._source.kind, sha256=content_sha256, bytes=self._content_bytes, files=len(self._source.files))
-        return Manifest(
-            fields=fields,
-            schema_hash=schema_hash_of(fields),
-            splits=splits,
-            split_config_hash=hashlib.sha256(rule.encode()).hexdigest(),
-            split_rule=rule,
-            row_count=sum(split.samples for split in splits.values()),
-            bytes=sum(split.bytes for split in splits.values()),
+        return Manifest.of(
+            self._schema.fields(),
+            splits,
+            self._rule.canonical_json(),
             sources=(source,),
             licence=self._terms.licence,
             purposes=tuple(sorted(set(self._terms.purposes))),

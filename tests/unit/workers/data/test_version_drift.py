@@ -1,6 +1,5 @@
 """Drift between versions: known values of the measures, undrifted pairs that stay quiet, and injected shifts that do not."""
 
-import hashlib
 import math
 import random
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from trainhouse.events.model.dataset import DataShard, DataSplit, Manifest, schema_hash_of
+from trainhouse.events.model.dataset import DataShard, DataSplit, Manifest
 from trainhouse.events.model.dataset_drift import MOST_DRIFT_FIELDS, DriftVerdict, FieldDrift
 from trainhouse.events.model.dataset_profile import ProfiledVersion, VersionProfiles
 from trainhouse.workers.data.drift.distributions import DriftLimits
@@ -43,16 +42,7 @@ def manifest(rows: list[Row], *more: list[Row], profiled: bool = True) -> Profil
         shard = DataShard(sha256=f"{n}" * 64, index_sha256="f" * 64, bytes=1, samples=len(part))
         name = f"split-{n}" if n else "train"
         splits[name], made[name] = DataSplit(shards=(shard,), samples=len(part), bytes=1), profiles.profiles()
-    fields = schema.fields()
-    described = Manifest(
-        fields=fields,
-        schema_hash=schema_hash_of(fields),
-        splits=splits,
-        split_config_hash=hashlib.sha256(RULE.encode()).hexdigest(),
-        split_rule=RULE,
-        row_count=sum(s.samples for s in splits.values()),
-        bytes=len(splits),
-    )
+    described = Manifest.of(schema.fields(), splits, RULE)
     return ProfiledVersion(described, VersionProfiles(splits=made) if profiled else None)
 
 
