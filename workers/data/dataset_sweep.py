@@ -121,8 +121,7 @@ def _manifests_kept(objects: ObjectStore, listed: _Listed, named: NamedVersions,
 
 
 def _of_project(versions: frozenset[tuple[str, str]], prefix: str) -> set[str]:
-    projects = {project for project in {project for project, _ in versions} if datasets_prefix(project) == prefix}
-    return {sha256 for project, sha256 in versions if project in projects}
+    return {sha256 for project, sha256 in versions if datasets_prefix(project) == prefix}
 
 
 def _shards_kept(objects: ObjectStore, prefix: str, manifests: Iterable[str]) -> frozenset[str]:
