@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,30 @@ def test_it_says_and_ends_as_the_installed_command(command: str, tmp_path: Path)
     warm = warm_cli.run(command.split(), environment(), tmp_path, "", 120)
     cold = subprocess.run([CONSOLE, *command.split()], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+
+
+@pytest.mark.parametrize("command", ["--help", "nonsense", "status", "ps --data-dir /no/such"])
+def test_on_the_path_of_a_shell_it_is_the_installed_command(command: str, tmp_path: Path) -> None:
+    warm_cli.put_on_path(tmp_path / "bin")
+    asked = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    on_path = environment(PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    warm = subprocess.run(["bash", "-c", f"echo | trainhouse {command}"], env=on_path, **asked)
+    cold = subprocess.run([CONSOLE, *command.split()], env=environment(), **asked)
+    assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+
+
+def test_on_the_path_it_gets_signals_and_ends_with_who_gave_it(tmp_path: Path) -> None:
+    warm_cli.put_on_path(tmp_path / "bin")
+    pipe = tmp_path / "spec.yaml"
+    os.mkfifo(pipe)
+    away = environment(TRAINHOUSE_KAFKA_BOOTSTRAP="127.0.0.1:1")
+    server = next(child for child in psutil.Process().children() if "tests.support.stack.warm_cli" in child.cmdline())
+    for signum, code in (signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL):
+        with subprocess.Popen([tmp_path / "bin" / "trainhouse", "submit", str(pipe)], env=away, stderr=subprocess.DEVNULL) as given:
+            until(lambda: len(server.children(recursive=True)) == 2, given.poll)
+            given.send_signal(signum)
+            assert given.wait(60) == code
+        until(lambda: not server.children(recursive=True), lambda: server.children(recursive=True))
 
 
 def test_each_has_its_own_environment_and_folder(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from tests.documentation.blocks import ROOT, blocks_of, pages, script
+from tests.support.stack import warm_cli
 
 PAGE_TIMEOUT_S = 560.0
 
@@ -31,13 +32,17 @@ def is_howto(page: Path) -> bool:
 
 
 def run_page(page: Path, environment: Mapping[str, str], folder: Path, alone: bool = False) -> None:
-    """Runs them in `folder`; `alone` as `script` has it."""
+    """Runs them in `folder`; `alone` as `script` has it. README and those run the installed program, the others one that is forked."""
     out = folder.with_suffix(".out")
+    programs = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    if not alone and page.parent != ROOT:
+        warm_cli.put_on_path(folder.with_suffix(".bin"))
+        programs.insert(0, str(folder.with_suffix(".bin")))
     with out.open("w") as written:
         shell = subprocess.Popen(
             ["bash", "-c", script(blocks_of(page), alone)],
             cwd=folder,
-            env={**environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONFAULTHANDLER": "1"},
+            env={**environment, "PATH": ":".join(programs), "PYTHONFAULTHANDLER": "1"},
             stdin=subprocess.DEVNULL,
             stdout=written,
             stderr=subprocess.STDOUT,

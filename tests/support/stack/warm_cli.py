@@ -11,6 +11,7 @@ import atexit
 import faulthandler
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -23,11 +24,11 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+from tests.support.stack.warm_command import number as _int
+from tests.support.stack.warm_command import read_at_start as _read_at_start
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 
 ROOT = Path(__file__).parents[3]
-# What an interpreter reads before a command can set it.
-READ_AT_START = ("PYTHON", "LC_", "LANG")
 REQUEST_BYTES = 1024 * 1024
 
 
@@ -47,6 +48,18 @@ def run(
             raise
         said = [_text(stream) for stream in (out, err)]
     return subprocess.CompletedProcess(arguments, code, *said)
+
+
+def put_on_path(folder: Path) -> None:
+    """Makes `trainhouse` in a folder that a shell has in its PATH: a program whose commands are forked likewise."""
+    folder.mkdir()
+    program = folder / "trainhouse"
+    from_here = (_started().address, _started().read_at_start, str(Path(sys.executable).parent / "trainhouse"))
+    program.write_text(
+        f"#!{sys.executable} -IS\nimport sys\nsys.path.append({str(ROOT)!r})\n"
+        f"from tests.support.stack.warm_command import main\nmain(*{from_here!r})\n"
+    )
+    program.chmod(0o755)
 
 
 def _asked(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, streams: tuple[IO[bytes], ...], timeout_s: float) -> int:
@@ -88,18 +101,9 @@ def _started() -> _Imported:
     return _Imported(address, _read_at_start(os.environ))
 
 
-def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
-
-
 def _text(stream: IO[bytes]) -> str:
     stream.seek(0)
     return stream.read().decode().replace("\r\n", "\n")
-
-
-def _int(raw: bytes) -> int:
-    assert len(raw) == 8, "the process that commands are forked from is gone"
-    return int.from_bytes(raw, "little", signed=True)
 
 
 def _bytes(number: int) -> bytes:
@@ -128,6 +132,7 @@ def _serve(address: str) -> None:
     if pid:
         with door:
             door.send(_bytes(pid))
+            _end_with(door, pid)
             door.send(_bytes(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
         os._exit(0)
     tie()
@@ -136,6 +141,15 @@ def _serve(address: str) -> None:
         os.dup2(stream, number)
         os.close(stream)
     _become(json.loads(raw))
+
+
+def _end_with(door: socket.socket, pid: int) -> None:
+    """Blocks until the process has ended; ends it when who gave the command is gone."""
+    ended = os.pidfd_open(pid)
+    readable, _, _ = select.select([door, ended], [], [])
+    if ended not in readable:
+        os.kill(pid, signal.SIGABRT)
+    os.close(ended)
 
 
 def _become(request: dict[str, Any]) -> None:
