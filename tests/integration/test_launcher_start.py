@@ -262,6 +262,16 @@ def test_a_dead_warm_process_is_replaced_and_the_start_is_cold(tmp_path: Path) -
         launcher.close()
 
 
+def test_the_store_of_a_cold_single_rank_is_there_when_it_is_asked(launcher: Launcher, attempt: Attempt) -> None:
+    script = (
+        "import os, sys\nfrom datetime import timedelta\nfrom torch.distributed import TCPStore\n"
+        "store = TCPStore(os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']), 1, False, timedelta(seconds=60))\n"
+        "store.set('a', 'b')\nprint(store.get('a'), flush=True)\nos._exit(0)"
+    )
+    run(launcher, attempt, script, warm=False)
+    assert (attempt.exit_of().exit_code, attempt.stdout()) == (0, "b'b'\n"), attempt.stderr()
+
+
 def test_with_warm_starts_off_none_is_held_and_a_start_says_so(attempt: Attempt) -> None:
     launcher = Launcher(warm_start=False)
     launcher.prepare()

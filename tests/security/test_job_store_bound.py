@@ -121,7 +121,9 @@ def test_where_groups_can_be_made_the_store_counts_as_its_job(launcher: Launcher
 @pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
 def test_a_stores_process_has_nothing_to_give(launcher: Launcher, attempts: tuple[Attempt, Attempt], warm: bool) -> None:
     mine, _ = attempts
-    waits = "import os, time\nwhile not os.path.exists('stop'): time.sleep(0.01)"
+    # The one of a single cold rank is made when it is asked.
+    asks = "import os, socket, time\nasked = socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])))\n"
+    waits = asks + "while not os.path.exists('stop'): time.sleep(0.01)"
     (mine.paths.code / "train.py").write_text(waits)
     start(launcher, mine, warm, confined=False)
     store = store_of(mine)
