@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.integration import trainers_warm
 from tests.integration.session_support import JobRun, Runs
 from tests.support.waiting import until
+from trainhouse.workers.launcher import Launcher
+from trainhouse.workers.launcher.warm_process import WarmProcess
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
@@ -76,6 +80,18 @@ print("weights sha256", hashlib.sha256(weights).hexdigest())
 """
 STEPS, NEVER = 28, "-1"
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "job"}  # the agent sets it, so that Lightning takes the ranks as they are
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[Launcher]:
+    """One whose warm process has imported both libraries; the page `docs/howto/trainers.md` runs scripts that import them themselves."""
+    launcher = Launcher(warm_wait_s=120)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(WarmProcess, "PROGRAM", (trainers_warm.__file__,))
+        launcher.prepare()
+    until(launcher.warm_ready)
+    yield launcher
+    launcher.close()
 
 
 def points(run: JobRun, name: str) -> list[tuple[int, float]]:

@@ -27,6 +27,8 @@ class WarmProcessLostError(Exception):
 class WarmProcess:
     """One warm process of one interpreter. Starting returns at once; `facts` tells when it is ready."""
 
+    PROGRAM = ("-m", "trainhouse.workers.launcher.warm")
+
     def __init__(self, interpreter: str) -> None:
         self._identity = identify(interpreter)
         self._env = start_time_environment(os.environ) | {"PYTHONHASHSEED": "0"}
@@ -36,7 +38,7 @@ class WarmProcess:
         self._facts: WarmFacts | None = None
         with theirs:
             self._process = subprocess.Popen(
-                [interpreter, "-m", "trainhouse.workers.launcher.warm", str(theirs.fileno())],
+                [interpreter, *self.PROGRAM, str(theirs.fileno())],
                 env=passed | self._env,
                 cwd="/",
                 stdin=subprocess.DEVNULL,
