@@ -63,10 +63,11 @@ audit: $(STAMP)       ## asks the published advisories about every pinned packag
 TWO := -n 2 --dist loadfile
 # How many examples a random test makes: `full` or `quick` (tests/support/profiles.py).
 PROFILE ?= full
-# Tests that harm a whole stack; in one process, since a second one would have a second stack.
+# Tests that harm a whole stack; in one process, since a second one would have a second stack. Those that share one come after each other:
+# it ends with the last of them.
 FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tests/integration/test_journey.py \
-	tests/integration/test_stack_up.py tests/integration/test_chaos_short.py tests/integration/test_pool_moves_killed.py \
-	tests/integration/test_control_plane.py tests/integration/test_documentation_alone.py
+	tests/integration/test_stack_up.py tests/integration/test_documentation_alone.py tests/integration/test_chaos_short.py \
+	tests/integration/test_pool_moves_killed.py tests/integration/test_control_plane.py
 # Tests on the shared stack that have a second one, beside the others: half an hour each.
 BESIDE := tests/stack/test_documentation_howto.py
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.last_use import after
 from tests.support.profiles import register
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ def pytest_collection_finish() -> None:
     """Leaves what was imported and collected out of looks for cycles: it stays to the end. Trainers look at all objects after each run."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Ends what no later test needs."""
+    after(item)
 
 
 def pytest_unconfigure() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.session_support import Runs
+from tests.support.last_use import end_after_last_use
 from tests.support.waiting import until
 from trainhouse.workers.launcher import Launcher
 
@@ -60,16 +62,16 @@ def runs(tmp_path: Path, launcher: Launcher, object_store_endpoint: StoreServer)
 
 
 @pytest.fixture(scope="session")
-def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStack]:
-    """A whole stack that tests may kill parts of, and stop: one that needs it up asks `runs` first."""
+def own_stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStack]:
+    """A whole stack that tests may kill parts of, and stop: one that needs it up asks `runs` first. It ends after the last that names it."""
     from tests.integration.own_stack import SLOTS, OwnStack
 
     it = OwnStack(tmp_path_factory.mktemp("stack") / "data")
-    try:
+    with ExitStack() as held:
+        held.callback(it.run, "down")
         it.up("--ports", "auto", "--slots", str(SLOTS))
+        end_after_last_use(request, Path(__file__).parent, held.close)
         yield it
-    finally:
-        it.run("down")
 
 
 @pytest.fixture(scope="session")
