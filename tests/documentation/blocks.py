@@ -41,7 +41,7 @@ import time
 from trainhouse.workers.examples import gpt, text
 class Paced(text.Windows):
     def __next__(self):
-        time.sleep(0.1)
+        time.sleep(0.25)
         return super().__next__()
 gpt.Windows = Paced
 gpt.main([])
