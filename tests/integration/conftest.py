@@ -63,7 +63,7 @@ def runs(tmp_path: Path, launcher: Launcher, object_store_endpoint: StoreServer)
 
 @pytest.fixture(scope="session")
 def own_stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStack]:
-    """A whole stack that tests may kill parts of, and stop: one that needs it up asks `runs` first. It ends after the last that names it."""
+    """A whole stack that tests may kill parts of, and stop: one that needs it up asks `runs` first. It ends after its last test."""
     from tests.integration.own_stack import SLOTS, OwnStack
 
     it = OwnStack(tmp_path_factory.mktemp("stack") / "data")

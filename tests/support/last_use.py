@@ -26,7 +26,7 @@ _shared: list[_Shared] = []
 
 
 def end_after_last_use(request: pytest.FixtureRequest, folder: Path, end: Callable[[], None]) -> None:
-    """Calls `end` once no later test of `folder` names the fixture that asks for this. The fixture ends it too, where the run stops before."""
+    """Calls `end` once no later test of `folder` names the fixture that asks for this. The fixture ends it too: a run may stop before."""
     assert request.fixturename is not None
     _shared.append(_Shared(request.fixturename, folder, end))
 
