@@ -159,6 +159,7 @@ def _become(request: dict[str, Any]) -> None:
     sys.path[0] = request["folder"]
     sys.argv[:] = ["trainhouse", *request["arguments"]]
     faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where all of the tests run in the background of a shell
     sys.modules["__main__"].__package__ = None  # else help and errors call the command by it
 
 
