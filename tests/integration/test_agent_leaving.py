@@ -83,8 +83,8 @@ def test_a_notice_file_has_the_gang_saved_and_gone_and_its_withdrawal_opens_the_
     stage: Stage, object_store_endpoint: "StoreServer"
 ) -> None:
     stage.environment = store_environment(object_store_endpoint)
-    stage.start_agent("n1", warm_start=True)  # it starts two ranks and a store that import torch
-    stage.start_agent("n2")
+    for name in ("n1", "n2"):
+        stage.start_agent(name)
     first, second = stage.registered("n1"), stage.registered("n2")
     notice = stage.folder / "n1" / "notice"
 
