@@ -34,9 +34,9 @@ test: lint            ## lint, types, import contracts, unit tests, one test of 
 	@$(MAKE) --no-print-directory -j2 quick-servers quick-journey
 	@$(BIN)/python -m tests.quick pages
 
+# Those of whole stacks wait much and are the longest: they come first, and what computes beside them. Three at a time, in this order.
 test-full: lint       ## lint and all tests, on ports and folders of their own
-	@$(MAKE) --no-print-directory unit
-	@$(MAKE) --no-print-directory integration
+	@$(MAKE) --no-print-directory -j3 stack faults unit parts pages
 
 lint: $(STAMP)        ## ruff, mypy --strict, import contracts, words and shape, bandit, a scan for secrets
 	@$(MAKE) --no-print-directory -j2 lint-types lint-rest
@@ -75,10 +75,9 @@ unit: $(STAMP)        ## tests without servers; PROFILE=quick makes a fifth of t
 	@$(BIN)/pytest $(TWO) --hypothesis-profile=$(PROFILE) tests/unit tests/simulation
 
 integration: $(STAMP) ## tests on real servers, short seeded faults included
-	@$(MAKE) --no-print-directory -j3 stack faults parts
-	@$(MAKE) --no-print-directory pages
+	@$(MAKE) --no-print-directory -j3 stack faults parts pages
 
-# Beside each other, with servers of their own: the first two wait much, the third computes.
+# Beside each other, with servers of their own: the first two wait much, the others compute.
 stack: $(STAMP)       ## tests on one whole stack that all of them leave as it is
 	@$(BIN)/pytest $(BESIDE:%=--ignore=%) tests/stack
 
@@ -88,7 +87,8 @@ faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack
 parts: $(STAMP)       ## tests of parts on real servers
 	@$(BIN)/pytest $(TWO) $(FAULTY:%=--ignore=%) tests/contract tests/integration tests/security
 
-pages: $(STAMP)       ## the pages in Chromium; alone, since they say how long a page holds its thread
+# How long a page holds its thread is that thread's own processor time, so others may run beside.
+pages: $(STAMP)       ## the pages in Chromium
 	@$(BIN)/pytest tests/browser
 
 quick-servers: $(STAMP)
