@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import trainhouse.workers
 from tests.support.waiting import until
 from trainhouse.workers.launcher import (
     AttemptPaths,
@@ -16,7 +17,6 @@ from trainhouse.workers.launcher import (
     read_exit,
     start_time_environment,
 )
-from trainhouse.workers.session.process import exit_guard
 
 T = TypeVar("T")
 
@@ -37,7 +37,9 @@ print("rank", dist.get_rank(), "of", dist.get_world_size(), "weight", model.modu
 dist.destroy_process_group()
 """
 # A plain end of the interpreter aborts a rank whose gloo worker is late, once in many times and under any launcher.
-TRAIN += f"import runpy; runpy.run_path({exit_guard.__file__!r})['wait_until_let_go']()\n"
+# By its path, since a session imports torch, which a process that only starts ranks does without.
+EXIT_GUARD = str(Path(trainhouse.workers.__file__).parent / "session" / "process" / "exit_guard.py")
+TRAIN += f"import runpy; runpy.run_path({EXIT_GUARD!r})['wait_until_let_go']()\n"
 
 
 class Attempt:

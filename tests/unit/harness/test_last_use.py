@@ -58,5 +58,3 @@ def test_it_ends_where_the_run_stops_before(pytester: pytest.Pytester) -> None:
     done = pytester.runpytest_subprocess("-s", "-x", "-p", "no:cacheprovider")
     done.assert_outcomes(failed=1)
     assert done.stdout.str().count("ENDED") == 1
-
-
