@@ -35,7 +35,7 @@ _MARKERS = re.compile(
 )
 _SUBMIT = 'trainhouse submit --no-code --json "$@" -- '
 _GPT = f"{_SUBMIT}python -m trainhouse.workers.examples.gpt"
-# A job that runs as long as its page would keep both cores from everything else: its steps take their time.
+# A job that runs as long as its page would keep both cores from everything else: its model is small, and its steps take their time.
 _PACED = """\
 import time
 from trainhouse.workers.examples import gpt, text
@@ -52,7 +52,7 @@ WORDS = {
     "JOB": "JOB=$(submitted --gang 2 -p steps=20 --every-steps 10); trainhouse status $JOB --watch",
     "OTHER": "OTHER=$(submitted --gang 2 -p steps=10); trainhouse status $OTHER --watch",
     "RUNNING_JOB": (
-        "RUNNING_JOB=$(lasting --gang 2 -p steps=100000); "
+        "RUNNING_JOB=$(lasting --gang 2 -p steps=100000 -p width=32 -p layers=1 -p context=32 -p batch=4); "
         'until_ok \'trainhouse status $RUNNING_JOB --json | python -c "import json, sys; sys.exit(not json.load(sys.stdin)[\\"step\\"])"\''
     ),
     "WAITING_JOB": "WAITING_JOB=$(submitted --gang 4); until_ok 'trainhouse why $WAITING_JOB'",
