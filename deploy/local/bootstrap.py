@@ -11,7 +11,7 @@ import time
 from trainhouse.deploy.local.supervision import readiness
 from trainhouse.events import PoolCreated, PoolName, envelope_of
 from trainhouse.events.bus.admin import create_topics
-from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import JOBS
 
@@ -26,7 +26,7 @@ def prepare_bus(settings: KafkaSettings) -> bool:
     if str(POOL) in readiness.patiently(lambda: readiness.pools(settings)):
         return False
     event = PoolCreated(pool=POOL, partition=PARTITION)
-    producer = EventProducer(settings, **readiness.QUIET)
+    producer = EventProducer(settings, **ONE_SHOT, **readiness.QUIET)
     producer.send(JOBS, envelope_of(event, id=f"pool:{POOL}:created", source=SOURCE, now_ms=time.time_ns() // 1_000_000))
     producer.flush()
     return True

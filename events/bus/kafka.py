@@ -52,6 +52,11 @@ def producer_config(settings: KafkaSettings, **more: Any) -> dict[str, Any]:
     )
 
 
+# Of a producer that sends a few events and ends. An idempotent one first asks for a producer id, and librdkafka looks for a broker to ask
+# only each half second, so its first event takes that long. Every event has an id: one that a retry wrote twice counts once.
+ONE_SHOT: dict[str, Any] = {"enable.idempotence": False, "max.in.flight.requests.per.connection": 1}
+
+
 class EventProducer:
     """Sends envelopes, signed where `signing` is set. `send` does not block while the buffer has room; `flush` waits for all acks."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import structlog
 from confluent_kafka import KafkaException
 
-from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end
+from trainhouse.events.bus.kafka import ONE_SHOT, TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.model.errors import BusUnavailableError, TopicsDifferError
 from trainhouse.events.model.topic_record import TopicRecorded
 from trainhouse.events.settings import KafkaSettings
@@ -45,7 +45,7 @@ def read_topology(kafka: KafkaSettings, group: str = "trainhouse-reader", timeou
 
 def record(kafka: KafkaSettings, counts: Mapping[str, int], now_ms: int, was: Mapping[str, int] | None = None) -> None:
     """Records these counts. Returns when the brokers have them. Raises BusUnavailableError."""
-    producer = EventProducer(kafka, log_level=0)
+    producer = EventProducer(kafka, **ONE_SHOT, log_level=0)
     for topic in sorted(counts):
         event = TopicRecorded(topic=topic, partitions=counts[topic], was=(was or {}).get(topic, 0), at_ms=now_ms)
         event_id = f"{topic}:partitions:{event.was}:{event.partitions}"

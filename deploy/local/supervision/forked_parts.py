@@ -18,7 +18,8 @@ import setproctitle
 
 from trainhouse.deploy.local.supervision import tether
 
-# What two parts or more import, and what is the whole of one. The projector's ClickHouse starts threads: it loads that itself.
+# What two parts or more import. What one alone imports, it imports itself, on a core of its own and beside the others: this process has
+# one core, and the parts wait for it.
 SHARED = (
     "trainhouse.cli.main",
     "trainhouse.client.kafka.snapshots",
@@ -26,8 +27,6 @@ SHARED = (
     "trainhouse.scheduler.stream.roles.scheduler",
     "trainhouse.scheduler.stream.roles.detector",
     "trainhouse.projections.alerts.service",
-    "trainhouse.gateway.serve",
-    "trainhouse.workers.agent.main",
 )
 MODULE = "trainhouse.cli.main"
 

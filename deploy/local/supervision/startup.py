@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.bootstrap import POOL, prepare_bus
@@ -46,11 +47,13 @@ class Startup:
     def run(self) -> None:
         """Start everything in order; blocks; NotReadyError if a part does not get there."""
         self._start(stack_parts.SERVERS)
-        supervisor_client.load(self._folder)  # while the servers start
-        self._wait({"kafka": self._kafka.answers})
-        client_config.forget_old_broker(self._folder)
-        secure(self._settings, client_config.passwords(self._folder))
-        prepare_bus(self._settings)
+        with ThreadPoolExecutor(1) as pool:  # while the servers start, and are prepared
+            loaded = pool.submit(supervisor_client.load, self._folder)
+            self._wait({"kafka": self._kafka.answers}, supervisor_answers=loaded.done)
+            client_config.forget_old_broker(self._folder)
+            secure(self._settings, client_config.passwords(self._folder))
+            prepare_bus(self._settings)
+        loaded.result()
         self._start(stack_parts.PROCESSORS)
         self._wait({**self._processor_checks(), "store": self._store.answers})
         # The last: once it runs, its launcher loads torch, which takes a core for seconds.
@@ -103,7 +106,7 @@ class Startup:
             if part.name in names:
                 supervisor_client.start(self._folder, part.group, part.name)
 
-    def _wait(self, checks: Mapping[str, readiness.Check]) -> None:
+    def _wait(self, checks: Mapping[str, readiness.Check], supervisor_answers: Callable[[], bool] = lambda: True) -> None:
         pending = dict(checks)
         deadline = time.monotonic() + READY_TIMEOUT_S
         while pending:
@@ -111,7 +114,8 @@ class Startup:
                 del pending[name]
                 self._report(name)
                 deadline = time.monotonic() + READY_TIMEOUT_S  # a busy machine is slow, but it gets on
-            self._refuse_dying(set(pending))
+            if pending and supervisor_answers():
+                self._refuse_dying(set(pending))
             if pending and time.monotonic() > deadline:
                 name = next(iter(pending))
                 raise NotReadyError(f"{name} did not answer, and nothing else got on for {READY_TIMEOUT_S:g} s:\n{self._words(name)}")

@@ -47,5 +47,12 @@ def test_what_is_loaded_starts_no_thread_and_brings_no_engine() -> None:
     loaded = json.loads(done.stdout)
     assert loaded["threads"] == 1
     assert not {"torch", "chdb", "pyarrow", "pandas", "numpy", forked_parts.MODULE} & set(loaded["modules"])
-    assert {f"trainhouse.{name}" for name in ("scheduler.stream.roles.intake", "gateway.serve")} < set(loaded["modules"])
+    assert {f"trainhouse.{name}" for name in ("scheduler.stream.roles.intake", "projections.alerts.service")} < set(loaded["modules"])
     assert loaded["set_aside"] > 0
+
+
+def test_what_is_loaded_is_shared_and_writes_no_colours() -> None:
+    """The parts wait for this one process: what one of them alone imports it imports itself, and none of them prints to a terminal."""
+    done = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True, timeout=120, check=True)
+    loaded = set(json.loads(done.stdout)["modules"])
+    assert not {"rich", "pygments", "httpx._main", "trainhouse.gateway.serve", "trainhouse.workers.agent.main"} & loaded

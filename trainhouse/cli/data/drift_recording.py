@@ -11,7 +11,7 @@ from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.client.kafka.dataset_versions import DatasetVersions
 from trainhouse.events import DatasetDriftMeasured, DatasetVersion, envelope_of
-from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import TRACKING
@@ -55,7 +55,7 @@ def send_comparisons(kafka: KafkaSettings, events: list[DatasetDriftMeasured]) -
     """Returns when the brokers have them. Blocks. Raises BusUnavailableError."""
     if not events:
         return
-    producer = EventProducer(kafka, log_level=0)
+    producer = EventProducer(kafka, **ONE_SHOT, log_level=0)
     for event in events:
         envelope = envelope_of(event, id=_event_id(event), source=_SOURCE, now_ms=event.at_ms)
         producer.send(TRACKING, envelope, key=event.dataset)

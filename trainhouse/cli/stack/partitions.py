@@ -131,12 +131,12 @@ def _publish_growth(kafka: "KafkaSettings", partitions: int) -> None:
     from confluent_kafka.admin import AdminClient
 
     from trainhouse.events import envelope_of
-    from trainhouse.events.bus.kafka import EventProducer, partitions_of
+    from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer, partitions_of
     from trainhouse.events.model.routing import ControlGrown
     from trainhouse.events.runtime.clock import wall_ms
     from trainhouse.events.wire.topics import ADMISSION
 
-    producer = EventProducer(kafka, log_level=0)
+    producer = EventProducer(kafka, **ONE_SHOT, log_level=0)
     event = envelope_of(ControlGrown(partitions=partitions), id=f"control:grown:{partitions}", source="trainhouse/topics", now_ms=wall_ms())
     for number in partitions_of(AdminClient(kafka.client_config(log_level=0)), ADMISSION):
         producer.send(ADMISSION, event, partition=number)

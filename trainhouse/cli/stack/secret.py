@@ -206,7 +206,7 @@ def inform(records: list[SecretRecord], removed: list[SecretName] | None = None)
     import time
 
     from trainhouse.events import Event, SecretDeclared, SecretRemoved, envelope_of
-    from trainhouse.events.bus.kafka import EventProducer
+    from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer
     from trainhouse.events.model.errors import BusUnavailableError
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.wire.topics import JOBS
@@ -214,7 +214,7 @@ def inform(records: list[SecretRecord], removed: list[SecretName] | None = None)
     events: list[Event] = [SecretDeclared(project=r.name.project, name=r.name.name, grants=r.grants, kind=r.kind) for r in records]
     events += [SecretRemoved(project=name.project, name=name.name) for name in removed or ()]
     try:
-        producer = EventProducer(KafkaSettings(), log_level=0)
+        producer = EventProducer(KafkaSettings(), **ONE_SHOT, log_level=0)
         for event in events:
             producer.send(JOBS, envelope_of(event, id=secrets.token_hex(16), source=SOURCE, now_ms=time.time_ns() // 1_000_000))
         producer.flush(FLUSH_S)

@@ -154,7 +154,7 @@ def _read(line: bytes) -> Envelope | None:
 
 def _send(waiting: list[Envelope], folder: Path) -> None:
     """Signed with the node's key, where this machine's agent has one that we may read. Blocks. Raises BusUnavailableError."""
-    from trainhouse.events.bus.kafka import EventProducer
+    from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer
     from trainhouse.events.security.key_files import read_key
     from trainhouse.events.security.signing import InvalidKeyError
     from trainhouse.events.settings import KafkaSettings
@@ -163,7 +163,7 @@ def _send(waiting: list[Envelope], folder: Path) -> None:
 
     if not waiting:
         return
-    producer = EventProducer(KafkaSettings(), log_level=0)
+    producer = EventProducer(KafkaSettings(), **ONE_SHOT, log_level=0)
     with suppress(InvalidKeyError):
         producer.signing = read_key(folder / NODE_KEY)
     for envelope in waiting:

@@ -207,11 +207,11 @@ def _listed() -> list[dict[str, Any]]:
 
 def _send(event: "Event") -> None:
     from trainhouse.events import envelope_of
-    from trainhouse.events.bus.kafka import EventProducer
+    from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.wire.topics import TOKENS
 
-    producer = EventProducer(KafkaSettings(), log_level=0)
+    producer = EventProducer(KafkaSettings(), **ONE_SHOT, log_level=0)
     now_ms = int(time.time() * 1000)
     producer.send(TOKENS, envelope_of(event, id=secrets.token_hex(16), source="trainhouse/cli", now_ms=now_ms))
     producer.flush()

@@ -53,7 +53,7 @@ from trainhouse.events import (
     ReviewJob,
     envelope_of,
 )
-from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.explanation import JobExplained
 from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
@@ -280,7 +280,7 @@ class ByKafka:
         event = _named(event)
         try:
             if self._producer is None:
-                self._producer = EventProducer(self.kafka, log_level=0)
+                self._producer = EventProducer(self.kafka, **ONE_SHOT, log_level=0)
             self._producer.send(JOBS, envelope_of(event, id=chosen, source=SOURCE, now_ms=self.clock_ms()))
             self._producer.flush()
         except BusUnavailableError as error:

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from trainhouse.client.errors import NotReachableError
 from trainhouse.events import Event, envelope_of
-from trainhouse.events.bus.kafka import EventProducer, partitions_of
+from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer, partitions_of
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
@@ -20,7 +20,7 @@ def send_event(kafka: KafkaSettings, topic: str, event: Event, *, event_id: str,
         partitions_of(AdminClient(kafka.client_config(log_level=0)), topic)
     except BusUnavailableError as error:
         raise NotReachableError(f"nothing was written to Kafka at {kafka.bootstrap}: {error}") from error
-    producer = EventProducer(kafka, log_level=0)
+    producer = EventProducer(kafka, **ONE_SHOT, log_level=0)
     try:
         producer.send(topic, envelope_of(event, id=event_id, source=source, now_ms=wall_ms() if at_ms is None else at_ms), key=key.decode())
         producer.flush()
