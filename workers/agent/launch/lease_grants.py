@@ -25,7 +25,17 @@ from urllib3.exceptions import HTTPError
 
 from trainhouse.checkpointing.chain.restore_candidates import resume_from_of
 from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreRefusedError, ObjectStoreUnavailableError, RetryableError
-from trainhouse.checkpointing.lease.access_rule import Ask, DatasetLease, Lease, Operation, is_of_dataset, job_in, refusal, shared_chunk
+from trainhouse.checkpointing.lease.access_rule import (
+    Ask,
+    DatasetLease,
+    Lease,
+    Operation,
+    is_artifact_of_another,
+    is_of_dataset,
+    job_in,
+    refusal,
+    shared_chunk,
+)
 from trainhouse.checkpointing.lease.lease_facts import owned, resumable, shared_chunks_of
 from trainhouse.checkpointing.lease.policy import policy_of
 from trainhouse.checkpointing.lease.signing import Signer, base_url
@@ -125,7 +135,9 @@ class LeaseDesk:
                 if tenant.lease is None:
                     first = owned(self._objects, tenant.job_id, tenant.project, tenant.epoch)
                     tenant.first_epochs[tenant.job_id] = first.first_epoch
-                    tenant.lease = Lease(tenant.job_id, tenant.epoch, dataset=tenant.dataset, outputs=tenant.outputs)
+                    tenant.lease = Lease(
+                        tenant.job_id, tenant.epoch, dataset=tenant.dataset, outputs=tenant.outputs, project=tenant.project
+                    )
             except Exception as error:
                 return [_failed(error)] * len(asks)
             answers: list[LeaseReply] = []
@@ -182,7 +194,7 @@ class LeaseDesk:
                 self._learn_resumes(tenant)
             if shared_chunk(ask.key) is not None:
                 self._learn_shared(tenant)
-            if is_of_dataset(ask.key):
+            if is_of_dataset(ask.key) or is_artifact_of_another(tenant.lease, ask.key):
                 self._check_grant(tenant)
                 self._learn_shards(tenant)
         except Exception as error:
@@ -237,7 +249,7 @@ class LeaseDesk:
     def _known(self, tenant: Tenant, lease: Lease, ask: Ask) -> bool:
         """Whether the answer waits for nothing."""
         granted = tenant.grant is None or (self._grants is not None and self._grants.covers(tenant.grant))
-        return _known(tenant, lease, ask) and (granted or not is_of_dataset(ask.key))
+        return _known(tenant, lease, ask) and (granted or not (is_of_dataset(ask.key) or is_artifact_of_another(lease, ask.key)))
 
     def _check_grant(self, tenant: Tenant) -> None:
         """Makes sure of the grant by which it reads another project's version. Raises ObjectStoreRefusedError where it was revoked, and
@@ -343,7 +355,7 @@ class _Seen:
 def _known(tenant: Tenant, lease: Lease, ask: Ask) -> bool:
     if shared_chunk(ask.key) is not None:
         return tenant.shared.keys() >= tenant.first_epochs.keys() and (not tenant.resume_from or lease.resumes is not None)
-    if is_of_dataset(ask.key):
+    if is_of_dataset(ask.key) or is_artifact_of_another(lease, ask.key):
         return lease.dataset is None or bool(lease.dataset.shards)
     return not tenant.resume_from or lease.resumes is not None or job_in(ask.key) in (None, tenant.job_id)
 
