@@ -33,16 +33,20 @@ from trainhouse.events.model.artifact import (
     ArtifactManifest,
     artifacts_prefix,
     check_paths,
+    deleted_run_key,
     manifest_key,
     name_key,
     names_prefix,
     object_key,
     parse_reference,
+    run_file_key,
+    run_file_prefix,
     storing_key,
 )
 
 RENEW_S: Final = 600.0
 BLOCK_BYTES: Final = 8 << 20
+SETTLED_S: Final = 60.0
 _TRIES: Final = 2
 
 
@@ -196,22 +200,8 @@ class ArtifactStore:
         return [text for text in in_threads(problem, manifest.files, self._threads) if text]
 
     def content(self, file: ArtifactFile) -> Iterator[bytes]:
-        """The content of a file, piece by piece. Raises DamagedError after the last one if they have another hash: until then nothing of
-        them may be relied on."""
-        key, digest, at = object_key(self._project, file.sha256), hashlib.sha256(), 0
-        where = f"{file.path}: {self._objects.uri(key)}"
-        while at < file.bytes:
-            try:
-                piece = self._objects.get_range(key, at, min(BLOCK_BYTES, file.bytes - at))
-            except ObjectMissingError as error:
-                raise DamagedError(f"{where} is missing; store the artifact again from its source", file.sha256) from error
-            if not piece:
-                raise DamagedError(f"{where} ends after {at} of {file.bytes} bytes; remove it, and store the artifact again", file.sha256)
-            digest.update(piece)
-            at += len(piece)
-            yield piece
-        if digest.hexdigest() != file.sha256:
-            raise DamagedError(f"{where} has other contents than its hash says; remove it, and store the artifact again", file.sha256)
+        """The content of a file, piece by piece, the last one once all of them are verified. Raises DamagedError."""
+        return hashed_content(self._objects, object_key(self._project, file.sha256), file.sha256, file.bytes, file.path)
 
     def kept_by(self, sha256: str) -> tuple[str, ...]:
         """What else than a name keeps a version, such as `dataset.HASH`."""
@@ -224,6 +214,29 @@ class ArtifactStore:
             raise HeldError(f"{version} is kept by {', '.join(kept)}; it stays for as long as that does")
         for by in version.by:
             self._objects.delete(name_key(self._project, version.name, version.sha256, by))
+
+    def put_run_file(self, job_id: str, path: str, file: IO[bytes], sha256: str, size_bytes: int) -> str:
+        """Stores a file that a run has under a path, and returns its key. `settle_run_file` follows once the run's event is written."""
+        with self.storing():
+            self._objects.put(run_file_key(self._project, job_id, path, sha256), b"")
+            self.put_object(file, sha256, size_bytes)
+            # Once more, for one that a sweep had begun to remove before the note was there.
+            return self.put_object(file, sha256, size_bytes)
+
+    def settle_run_file(self, job_id: str, path: str, sha256: str | None) -> None:
+        """Ends what keeps files that the run had under this path before. `sha256`: of the one that it has now; None: of none."""
+        prefix = run_file_prefix(self._project, job_id, path)
+        for stat in self._objects.list(prefix):
+            # A young one may be another upload's, whose event comes after this one's.
+            if stat.key != f"{prefix}{sha256}" and (sha256 is None or stat.age_s > SETTLED_S):
+                self._objects.delete(stat.key)
+        if sha256 is not None and self._objects.stat(f"{prefix}{sha256}") is None:
+            self._objects.put(f"{prefix}{sha256}", b"")
+
+    def mark_run(self, job_id: str, deleted: bool) -> None:
+        """Notes that a run was deleted, from which its files and names stay for the grace; or that it was restored."""
+        key = deleted_run_key(self._project, job_id)
+        self._objects.put(key, b"") if deleted else self._objects.delete(key)
 
     def _versions(self, prefix: str) -> list[ArtifactVersion]:
         root, found = names_prefix(self._project), dict[tuple[str, str], ArtifactVersion]()
@@ -273,6 +286,24 @@ class StoringNote:
         """Removes it; one that stays, as the store is away, counts for a day."""
         with suppress(CheckpointError):
             self._objects.delete(self._key)
+
+
+def hashed_content(objects: ObjectStore, key: str, sha256: str, size_bytes: int, path: str) -> Iterator[bytes]:
+    """The content of an object, piece by piece, the last one once all of them are verified. `path`: the name for messages. Raises
+    DamagedError."""
+    digest, at, where = hashlib.sha256(), 0, f"{path}: {objects.uri(key)}"
+    while at < size_bytes:
+        try:
+            piece = objects.get_range(key, at, min(BLOCK_BYTES, size_bytes - at))
+        except ObjectMissingError as error:
+            raise DamagedError(f"{where} is missing; store the artifact again from its source", sha256) from error
+        if not piece:
+            raise DamagedError(f"{where} ends after {at} of {size_bytes} bytes; remove it, and store the artifact again", sha256)
+        digest.update(piece)
+        at += len(piece)
+        if at == size_bytes and digest.hexdigest() != sha256:
+            raise DamagedError(f"{where} has other contents than its hash says; remove it, and store the artifact again", sha256)
+        yield piece
 
 
 def read_manifest_at(objects: ObjectStore, key: str, sha256: str) -> ArtifactManifest:

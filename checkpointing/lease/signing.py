@@ -1,7 +1,8 @@
 """Requests to an S3 store, signed for who has no key: AWS Signature 4 in the query, good for some minutes.
 
 Holds: what is signed is built here from checked parts, never taken over as text; a header that makes the request what it is (If-None-Match,
-Range) is part of the signature; so is the checksum of what goes under its own hash, so that the store takes no other bytes. Times are the store's, whatever this machine's clock says.
+Range) is part of the signature; so is the checksum of what goes under its own hash, so that the store takes no other bytes. Times are the
+store's, whatever this machine's clock says.
 Never: signs what `access_rule` was not asked about; that is the caller's part.
 """
 

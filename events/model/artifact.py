@@ -100,8 +100,8 @@ def check_paths(paths: Collection[str]) -> None:
         parts = path.split("/")
         if len(path.encode("utf-8", "surrogatepass")) > MOST_PATH_BYTES or any(_is_no_part(part) for part in parts):
             raise ArtifactError(
-                f"{path[:200]!r} is no path of an artifact: name folders and a file below it, with / between them, of printable characters, "
-                f"without . and .., in at most {MOST_PATH_BYTES} bytes"
+                f"{path[:200]!r} is no path of an artifact: name folders and a file below it, with / between them, of printable "
+                f"characters, without . and .., in at most {MOST_PATH_BYTES} bytes"
             )
         same = _folded(path)
         if same in seen:
@@ -119,8 +119,8 @@ def parse_reference(text: str) -> tuple[str, str]:
     found = _REFERENCE.fullmatch(text)
     if found is None:
         raise ArtifactError(
-            f"{text[:200]!r} names no artifact: write NAME or NAME@sha256:HASH, NAME of letters, digits, '.', '_' and '-', and of the hash at "
-            "least its first 8 digits"
+            f"{text[:200]!r} names no artifact: write NAME or NAME@sha256:HASH, NAME of letters, digits, '.', '_' and '-', and of the hash "
+            "at least its first 8 digits"
         )
     return found["name"], found["sha256"] or ""
 
