@@ -92,9 +92,7 @@ class ArtifactStore:
 
     def put_files(self, name: str, kind: str, files: Mapping[str, Path], by: str) -> ArtifactManifest:
         """Stores files under the paths that they have in the artifact, as `put`."""
-        check_paths(list(files))
-        hashed = in_threads(lambda item: _hashed(*item), list(files.items()), self._threads)
-        manifest = ArtifactManifest.of(kind, hashed)
+        manifest = ArtifactManifest.of(kind, self.described(files, self._threads))
         contents = {file.sha256: (files[file.path], file.bytes) for file in manifest.files}
         for tries_left in reversed(range(_TRIES)):
             with self.storing() as note:
@@ -102,6 +100,12 @@ class ArtifactStore:
                 if self.name(name, manifest, by, is_last_try=not tries_left):
                     break
         return manifest
+
+    @staticmethod
+    def described(files: Mapping[str, Path], threads: int = THREADS) -> list[ArtifactFile]:
+        """Sizes and hashes of files, by their paths in the artifact. Raises ArtifactError."""
+        check_paths(list(files))
+        return list(in_threads(lambda item: _hashed(*item), list(files.items()), threads))
 
     def put_object(self, file: IO[bytes], sha256: str, size_bytes: int) -> str:
         """Makes sure that the content of an open file is there, and returns its key. Within `storing`."""
