@@ -149,8 +149,12 @@ def test_a_file_that_two_runs_log_is_stored_once_and_goes_with_the_last_of_them(
     assert len(list(objects.list(prefix))) == 2 and mlflow.artifacts.load_text(f"{runs[1].artifact_uri}/model/vocab.txt") == OURS
     (weights,) = (stat for stat in objects.list(prefix) if stat.size_bytes == 100_000)
     objects.put(weights.key, bytes(100_000))
-    with pytest.raises(mlflow.MlflowException, match="has other contents than its hash says"):
+    with pytest.raises(mlflow.MlflowException, match="Failed to download"):
         mlflow.artifacts.download_artifacts(run_id=runs[1].run_id, artifact_path="model/weights.bin", dst_path=str(tmp_path / "bad"))
+    place = f"{runs[1].artifact_uri.removeprefix('mlflow-artifacts:/')}/model/weights.bin"
+    url = f"{mlflow.get_tracking_uri()}/api/2.0/mlflow-artifacts/artifacts/{place}"
+    answer = httpx.get(url, headers={"Authorization": f"Bearer {os.environ['MLFLOW_TRACKING_TOKEN']}"}, timeout=60)
+    assert answer.status_code == 422 and "has other contents than its hash says" in answer.json()["message"], answer.text
 
 
 def _read_back(client: MlflowClient, run_id: str, experiment_id: str) -> None:
