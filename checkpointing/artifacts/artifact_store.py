@@ -128,7 +128,7 @@ class ArtifactStore:
         if not _is_whole(self._objects.stat(key), len(body)):
             with tempfile.SpooledTemporaryFile(MOST_MANIFEST_BYTES) as file:
                 file.write(body)
-                self._objects.put_hashed(key, file, sha256)  # type: ignore[arg-type]
+                self._objects.put_hashed(key, file, sha256)
         wanted = list({file.sha256: file for file in manifest.files}.values())
         missing = [file for file, there in zip(wanted, in_threads(self.has, wanted, self._threads), strict=True) if not there]
         if missing and is_last_try:

@@ -149,7 +149,7 @@ def test_no_probe_of_a_rank_reaches_an_artifact_of_another_project(pool: Pool, t
     job = pool.submit("probes", PROBES, 1, **command, limits={"restarts": 0})
     done = job.until(lambda s: s.state.final)
     assert done.state is JobState.SUCCEEDED, stack.ok("logs", job.id)
-    assert "probes 210" in stack.ok("logs", job.id)
+    until(lambda: "probes 210" in stack.ok("logs", job.id), lambda: stack.ok("logs", job.id))
 
 
 def test_a_preparations_tokenizer_is_an_artifact_that_training_finds(pool: Pool, objects: S3ObjectStore, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def list_versions(
         output.json_lines(rows)
         return
     for row in rows:
-        print(f"{row['name']}@sha256:{row['sha256'][:SHORT_CHARS]}  {row['kind']}  {row['files']} files  {row['size_bytes']} bytes")
+        print(f"{row['name']}@sha256:{str(row['sha256'])[:SHORT_CHARS]}  {row['kind']}  {row['files']} files  {row['size_bytes']} bytes")
 
 
 def show(reference: Reference, project: Project = "default", json: Json = False, data_dir: DataDir = None) -> None:
