@@ -208,7 +208,7 @@ class ArtifactStore:
         return hashed_content(self._objects, object_key(self._project, file.sha256), file.sha256, file.bytes, file.path)
 
     def kept_by(self, sha256: str) -> tuple[str, ...]:
-        """What else than a name keeps a version, such as `dataset.HASH`."""
+        """References that keep a version beside its names, such as `dataset.HASH`."""
         prefix = f"{artifacts_prefix(self._project)}references/{sha256}/"
         return tuple(stat.key.removeprefix(prefix) for stat in self._objects.list(prefix))
 
