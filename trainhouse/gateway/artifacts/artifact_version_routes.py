@@ -67,26 +67,26 @@ _ORDER = Order((millis("at"), ("name", "String"), ("sha256", "String"), ("job_id
 class StoredFile(BaseModel):
     """File that is stored; a version names it by its hash."""
 
-    sha256: str
-    size_bytes: int
+    sha256: Annotated[str, Field(description="SHA-256 of the file, in hexadecimal")]
+    size_bytes: Annotated[int, Field(description="size of the file, in bytes")]
 
 
 class NewVersion(BaseModel):
     """Files that make a version, each sent before."""
 
-    kind: ArtifactKind
-    files: Annotated[tuple[ArtifactFile, ...], Field(min_length=1, max_length=MOST_FILES)]
+    kind: Annotated[ArtifactKind, Field(description="tokenizer, preprocessing, model, file, or another word")]
+    files: Annotated[tuple[ArtifactFile, ...], Field(min_length=1, max_length=MOST_FILES, description="files, in any order")]
     job_id: Annotated[JobId | None, Field(description="job or run that it is stored for; absent: for none")] = None
 
 
 class StoredVersion(BaseModel):
     """Version that is whole in the store."""
 
-    name: str
-    sha256: str
-    size_bytes: int
-    files: int
-    event_id: str
+    name: Annotated[str, Field(description="name of the artifact")]
+    sha256: Annotated[str, Field(description="SHA-256 of the manifest, in hexadecimal: the version's id")]
+    size_bytes: Annotated[int, Field(description="bytes of its files")]
+    files: Annotated[int, Field(description="number of its files")]
+    event_id: Annotated[str, Field(description="id of the event that records it")]
 
 
 @router.get("")
