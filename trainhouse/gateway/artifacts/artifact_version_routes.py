@@ -96,7 +96,7 @@ async def artifacts(
     project: Text = None,
     name: Text = None,
     kind: Text = None,
-    job_id: Text = None,
+    job_id: Annotated[str | None, Query(max_length=128, description="Only those that this job or run stored.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Json:
