@@ -75,8 +75,12 @@ class NoCheckpointError(CheckpointError):
     """The checkpoint that was asked for is not there, or is damaged."""
 
 
+class NoArtifactError(CheckpointError):
+    """The artifact that was asked for is not there."""
+
+
 class HeldError(CheckpointError):
-    """A checkpoint that must stay: something refers to it."""
+    """A checkpoint or an artifact that must stay: something refers to it."""
 
 
 class ExportError(CheckpointError):

@@ -5,7 +5,9 @@ is of its own epoch, and the tag `best`; and artifacts of its own job under thei
 checkpoints of the job that it resumes from, with the tag `best`, if that is of the same project; there it writes one thing, under its own
 name: which of them it began from, so that retention keeps it. Of datasets it reads the version that its spec names: the manifest, and the
 shards that this names. Of outputs it writes, below its own job's prefix, those that its spec names: shards, records of its own epoch's
-ranks, and records of pieces where there is none; never what agents note there, nor where published datasets are.
+ranks, and records of pieces where there is none; never what agents note there, nor where published datasets are. Of its project's artifacts
+it reads all, with their names; it writes contents under their hash, which the store checks (`hash_in`), and names that say that it was
+this job, and never those of another project.
 Never: allows a key that is not spelled as Trainhouse spells it: what has `..`, an empty part or a percent sign is not looked at further.
 """
 
@@ -14,7 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
+from trainhouse.events.model.artifact import PREFIX as ARTIFACTS
+from trainhouse.events.model.artifact import artifacts_prefix
+from trainhouse.events.model.dataset_names import NAME_PATTERN, index_key, manifest_key, shard_key
 
 _JOB = r"(?P<job>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
@@ -36,6 +40,12 @@ _OUTPUT_SHARD = re.compile(rf"{_OUTPUT}/shards/[0-9a-f]{{64}}\.(?:tar|idx)")
 _OUTPUT_RANK = re.compile(rf"{_OUTPUT}/ranks/{_EPOCH}/[0-9]{{6}}\.json")
 _OUTPUT_PIECE = re.compile(rf"{_OUTPUT}/pieces/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json")
 _OUTPUT_PIECES_PREFIX = re.compile(rf"{_OUTPUT}/pieces/")
+_HASHED_ARTIFACT = re.compile(
+    rf"{ARTIFACTS}{NAME_PATTERN}/(?:objects/(?P<two>[0-9a-f]{{2}})/(?P<file>(?P=two)[0-9a-f]{{62}})|manifests/(?P<manifest>[0-9a-f]{{64}})\.json)"
+)
+_ARTIFACT_NAME = re.compile(rf"{ARTIFACTS}{NAME_PATTERN}/names/{NAME_PATTERN}/[0-9a-f]{{64}}/job\.{_JOB}")
+_ARTIFACT_NAMES_PREFIX = re.compile(rf"{ARTIFACTS}{NAME_PATTERN}/names/{NAME_PATTERN}/")
+_ARTIFACT_NOTE = re.compile(rf"{ARTIFACTS}{NAME_PATTERN}/storing/{_JOB}\.{_EPOCH}\.[0-9a-f]{{32}}")
 _COMMITS_PREFIX = re.compile(rf"jobs/{_JOB}/commits/")
 _OWN_PREFIXES = re.compile(rf"jobs/{_JOB}/(?:tags/|own/|own/[0-9]{{10}}/nodes/)")
 # What the store itself gave; some stores make files of it.
@@ -97,17 +107,20 @@ _TYPES = {"operation": str, "key": str, "start_after": str, "span": list, "if_ab
 
 @dataclass(frozen=True)
 class DatasetLease:
-    """Leave to read one version of a project's dataset: hashes of its manifest and, once they are known, of its shards."""
+    """Leave to read one version of a project's dataset: hashes of its manifest and, once they are known, of its shards.
+    `artifacts`: keys of the artifacts that the manifest names, and of their files."""
 
     project: str
     sha256: str
     shards: frozenset[str] = field(default=frozenset(), repr=False)
+    artifacts: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 @dataclass(frozen=True)
 class Lease:
     """Facts behind the rule. `resumes`: the job to begin from, once it is known to be of the same project. `shared_chunks`: hashes of
-    chunks from when all jobs' lay together, that checkpoints of these two jobs name. `outputs`: those that its spec names."""
+    chunks from when all jobs' lay together, that checkpoints of these two jobs name. `outputs`: those that its spec names. `project`: that
+    of the job; empty: not given, so that nothing of a project's artifacts is allowed."""
 
     job_id: str
     epoch: int
@@ -115,6 +128,7 @@ class Lease:
     shared_chunks: frozenset[str] = field(default=frozenset(), repr=False)
     dataset: DatasetLease | None = None
     outputs: frozenset[str] = frozenset()
+    project: str = ""
 
 
 def refusal(lease: Lease, ask: Ask) -> str | None:
@@ -126,18 +140,21 @@ def refusal(lease: Lease, ask: Ask) -> str | None:
         own = _own(lease, _TAG, _SAVER, _NODE, _ARTIFACT, key=key) or _begun_from(lease, key)
         of_jobs = own or _of(lease, _COMMIT, _CHUNK, _BEST, key=key)
         outputs = _of_output(lease, _OUTPUT_SHARD, _OUTPUT_RANK, _OUTPUT_PIECE, key=key)
-        ok = of_jobs or outputs or shared_chunk(key) in lease.shared_chunks or _of_dataset(lease.dataset, key)
+        artifacts = _of_project(lease, _HASHED_ARTIFACT, key=key) or _named_by_it(lease, key)
+        ok = of_jobs or outputs or artifacts or shared_chunk(key) in lease.shared_chunks or _of_dataset(lease.dataset, key)
     elif operation is Operation.LIST:
         own = _own(lease, _OWN_PREFIXES, key=key) or _of_output(lease, _OUTPUT_PIECES_PREFIX, key=key)
+        own = own or _of_project(lease, _ARTIFACT_NAMES_PREFIX, key=key)
         ok = (own or _of(lease, _COMMITS_PREFIX, key=key)) and _start_is_below(ask)
     elif operation is Operation.PUT:
         own = _own(lease, _COMMIT, _CHUNK, _BEST, key=key) or (_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)
         own = own or _of_output(lease, _OUTPUT_SHARD, key=key)
         own = own or (_of_output(lease, _OUTPUT_RANK, key=key) and epoch_in(key) == lease.epoch)
+        own = own or _of_project(lease, _HASHED_ARTIFACT, key=key) or _named_by_it(lease, key) or _own_note(lease, key)
         once = ask.if_absent and (_own(lease, _ARTIFACT, key=key) or _of_output(lease, _OUTPUT_PIECE, key=key))
         ok = own or once or _begun_from(lease, key)
     elif operation is Operation.DELETE:
-        ok = _own(lease, _SAVER, _NODE, key=key) and epoch_in(key) < lease.epoch
+        ok = (_own(lease, _SAVER, _NODE, key=key) and epoch_in(key) < lease.epoch) or _own_note(lease, key)
     else:
         own = _own(lease, _CHUNK, key=key) or _of_output(lease, _OUTPUT_SHARD, key=key)
         ok = operation in _UPLOADS and own and _upload_is_sound(ask)
@@ -148,6 +165,17 @@ def shared_chunk(key: str) -> str | None:
     """The hash in a key of a chunk that lies with those of all jobs; None for other keys."""
     found = _SHARED_CHUNK.fullmatch(key)
     return found["sha256"] if found else None
+
+
+def hash_in(key: str) -> str | None:
+    """The hash that the bytes under a key must have, where the store is to check that: of a project's artifacts."""
+    found = _HASHED_ARTIFACT.fullmatch(key)
+    return (found["file"] or found["manifest"]) if found else None
+
+
+def is_artifact_of_another(lease: "Lease", key: str) -> bool:
+    """Whether a key is one of another project's artifacts, which a dataset's manifest may name."""
+    return hash_in(key) is not None and not _of_project(lease, _HASHED_ARTIFACT, key=key)
 
 
 def is_of_dataset(key: str) -> bool:
@@ -192,7 +220,30 @@ def _of_output(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
     return found is not None and found["job"] == lease.job_id and found["output"] in lease.outputs
 
 
+def _of_project(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
+    """Of the job's own project."""
+    return bool(lease.project) and key.startswith(artifacts_prefix(lease.project)) and any(p.fullmatch(key) for p in patterns)
+
+
+def _named_by_it(lease: Lease, key: str) -> bool:
+    """A name of an artifact that this job gives."""
+    return _of_project(lease, _ARTIFACT_NAME, key=key) and _own(lease, _ARTIFACT_NAME, key=key)
+
+
+def _own_note(lease: Lease, key: str) -> bool:
+    """A note of this attempt that it stores an artifact."""
+    found = _ARTIFACT_NOTE.fullmatch(key)
+    return (
+        found is not None
+        and _of_project(lease, _ARTIFACT_NOTE, key=key)
+        and found["job"] == lease.job_id
+        and int(found["epoch"]) == lease.epoch
+    )
+
+
 def _of_dataset(dataset: DatasetLease | None, key: str) -> bool:
+    if dataset is not None and key in dataset.artifacts:
+        return True
     found = _OF_A_DATASET.fullmatch(key)
     if dataset is None or found is None:
         return False

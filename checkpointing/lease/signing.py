@@ -1,10 +1,12 @@
 """Requests to an S3 store, signed for who has no key: AWS Signature 4 in the query, good for some minutes.
 
 Holds: what is signed is built here from checked parts, never taken over as text; a header that makes the request what it is (If-None-Match,
-Range) is part of the signature. Times are the store's, whatever this machine's clock says.
+Range) is part of the signature; so is the checksum of what goes under its own hash, so that the store takes no other bytes. Times are the
+store's, whatever this machine's clock says.
 Never: signs what `access_rule` was not asked about; that is the caller's part.
 """
 
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +16,7 @@ from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 
-from trainhouse.checkpointing.lease.access_rule import Ask, Operation
+from trainhouse.checkpointing.lease.access_rule import Ask, Operation, hash_in
 from trainhouse.checkpointing.settings import StoreSettings
 
 SIGNED_FOR_S = 180
@@ -70,6 +72,8 @@ def _headers(ask: Ask) -> dict[str, str]:
     found = {}
     if ask.if_absent:
         found["if-none-match"] = "*"
+    if ask.operation is Operation.PUT and (sha256 := hash_in(ask.key)) is not None:
+        found["x-amz-checksum-sha256"] = base64.b64encode(bytes.fromhex(sha256)).decode()
     if ask.span is not None:
         found["range"] = f"bytes={ask.span[0]}-{ask.span[1]}"
     return found

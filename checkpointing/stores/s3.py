@@ -5,6 +5,7 @@ an operation a few times, and we try on until the deadline. A conditional put wh
 Never: takes "the store is away" for "the object is not there".
 """
 
+import base64
 import io
 import os
 import threading
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CLIENT_ATTEMPTS = 3
 LONGEST_WAIT_S = 3.0
+MOST_HASHED_BYTES = 5 * 10**9
+"""Of one request, as S3 has it."""
 
 
 class _UnsettledError(Exception):
@@ -70,6 +73,16 @@ class S3ObjectStore:
     def put_file(self, key: str, file: IO[bytes]) -> None:
         """Stores what an open file holds, from its beginning, in parts where it is large. Blocks; memory stays bounded."""
         self._until_deadline("put", key, lambda s3: self._upload_file(s3, key, file))
+
+    def put_hashed(self, key: str, file: IO[bytes], sha256: str) -> None:
+        """Stores what an open file holds, from its beginning, in one request: the store itself refuses other bytes than have this SHA-256.
+
+        More than MOST_HASHED_BYTES go up in parts, whose hashes the store does not join. Blocks; memory stays bounded.
+        """
+        if file.seek(0, os.SEEK_END) > MOST_HASHED_BYTES:
+            self.put_file(key, file)
+        else:
+            self._until_deadline("put", key, lambda s3: self._put_hashed(s3, key, file, sha256))
 
     def put_if_absent(self, key: str, body: Body) -> bool:
         content = bytes(body)
@@ -130,6 +143,11 @@ class S3ObjectStore:
         file.seek(0)
         # The transfer closes what it is given, and a second try needs it open.
         s3.upload_fileobj(cast(IO[bytes], _Kept(file)), self._bucket, key, Config=self._transfer)
+
+    def _put_hashed(self, s3: "S3Client", key: str, file: IO[bytes], sha256: str) -> None:
+        file.seek(0)
+        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+        s3.put_object(Bucket=self._bucket, Key=key, Body=cast(IO[bytes], _Kept(file)), ChecksumSHA256=checksum)
 
     def _range_of(self, s3: "S3Client", key: str, span: str, etag: str) -> bytes:
         try:

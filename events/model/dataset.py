@@ -27,6 +27,7 @@ MOST_SHARDS: Final = 1_000_000
 MOST_FIELDS: Final = 1024
 MOST_PURPOSES: Final = 64
 MOST_SOURCES: Final = 64
+MOST_ARTIFACTS: Final = 16
 MOST_SCHEMA_BYTES: Final = 64 * 1024
 """Of fields as events carry them, as JSON; of a version with more, events have the hash alone."""
 
@@ -78,6 +79,13 @@ class DataSource(Model):
     job: JobId | None = Field(None, exclude_if=is_absent, description="job that wrote it as its output; absent: it was read from files")
 
 
+class NamedArtifact(Model):
+    """Artifact of the dataset's project that its samples were made with."""
+
+    name: DatasetName = Field(description="what it is to them, such as tokenizer")
+    sha256: Sha256 = Field(description="SHA-256 of the artifact's manifest, in hexadecimal")
+
+
 class Manifest(Model):
     """The whole description of a version, stored as canonical JSON under its own hash."""
 
@@ -92,6 +100,9 @@ class Manifest(Model):
     sources: tuple[DataSource, ...] = Field((), max_length=MOST_SOURCES, description="what was read")
     licence: ShortText = Field("", description="licence of the data, as its owner calls it")
     purposes: tuple[Label, ...] = Field((), max_length=MOST_PURPOSES, description="purposes that jobs may use it for; empty: any")
+    artifacts: tuple[NamedArtifact, ...] = Field(
+        (), max_length=MOST_ARTIFACTS, exclude_if=is_absent, description="artifacts that its samples were made with, by name"
+    )
 
     @classmethod
     def of(cls, fields: tuple[DataField, ...], splits: dict[str, DataSplit], split_rule: str, **more: Any) -> "Manifest":

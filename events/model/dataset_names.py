@@ -60,9 +60,13 @@ def is_dataset_name(text: str) -> bool:
 
 
 def datasets_prefix(project: str) -> str:
-    """Prefix of all objects of a project's datasets. A project whose name is no word of a key has one by the name's hash."""
-    word = project if re.fullmatch(NAME_PATTERN, project) and not project.startswith(_BY_HASH) else _BY_HASH + _sha256(project)
-    return f"datasets/{word}/"
+    """Prefix of all objects of a project's datasets."""
+    return f"datasets/{project_word(project)}/"
+
+
+def project_word(project: str) -> str:
+    """Part of a key that stands for a project: its name, or the name's hash where that is no word of a key. Two projects have two."""
+    return project if re.fullmatch(NAME_PATTERN, project) and not project.startswith(_BY_HASH) else _BY_HASH + _sha256(project)
 
 
 def manifest_key(project: str, sha256: str) -> str:

@@ -4,6 +4,7 @@ Holds: every type has a topic; a test checks it.
 """
 
 from trainhouse.events.model.alert import AlertFired, AlertResolved
+from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored
 from trainhouse.events.model.attempt import (
     AttemptStarted,
     AttemptStopped,
@@ -348,11 +349,12 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         ParametersLogged,
         TagsChanged,
         ArtifactLogged,
+        ArtifactStored,
         InputsLogged,
         CheckpointDeleted,
         DatasetDriftMeasured,
     ),
-    topics.ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, DataRead),
+    topics.ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, ArtifactRecorded, DataRead),
     topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     topics.LOGS: (LogLines,),
     topics.STATUS: (JobStatus, JobRejected),

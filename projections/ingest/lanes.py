@@ -61,7 +61,15 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.DATASETS: (one_to_one.dataset_versions, one_to_one.dataset_shards, grant_rows.rows, lineage.rows),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
-    topics.TRACKING: (tracking.rows, one_to_one.artifacts, checkpoints.rows, drift_rows.rows, lineage.rows, event_lines.rows),
+    topics.TRACKING: (
+        tracking.rows,
+        one_to_one.artifacts,
+        one_to_one.artifact_versions,
+        checkpoints.rows,
+        drift_rows.rows,
+        lineage.rows,
+        event_lines.rows,
+    ),
     topics.AUDIT: (one_to_one.audit, grant_rows.rows),
     topics.NODE_AUDIT: (one_to_one.audit,),
     topics.NODE_KEYS: (node_keys.rows,),
@@ -72,7 +80,14 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
 # What ranks tell beside points and lines: read where a node of the job signed it (senders.py).
 OF_RANKS: dict[str, tuple[RowsFunction, ...]] = {
     topics.CHECKPOINTS: (checkpoints.rows, lineage.rows, event_lines.rows),
-    topics.ENVIRONMENTS: (tracking.rows, one_to_one.artifacts, read_rows.rows, lineage.rows, event_lines.rows),
+    topics.ENVIRONMENTS: (
+        tracking.rows,
+        one_to_one.artifacts,
+        one_to_one.artifact_versions,
+        read_rows.rows,
+        lineage.rows,
+        event_lines.rows,
+    ),
 }
 # What was said on control, as far as the scheduler took it: read from its journal (report_rows.py).
 REPORTS: dict[str, tuple[RowsFunction, ...]] = {
@@ -112,7 +127,9 @@ OF_REPORTS = frozenset(
 )
 _RANKS_ALONE = frozenset({read_rows.POSITIONS, read_rows.SHARDS})
 OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - _DECISIONS_ALONE - _RANKS_ALONE - {"device_facts"}
-TABLES_OF_RANKS = _RANKS_ALONE | {"checkpoint_facts", "lineage_rows", "events_rows", "job_environments_rows", "artifacts_rows"}
+TABLES_OF_RANKS = _RANKS_ALONE | frozenset(
+    {"checkpoint_facts", "lineage_rows", "events_rows", "job_environments_rows", "artifacts_rows", "artifact_versions_rows"}
+)
 
 LANES: tuple[LaneSpec, ...] = (
     LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas, *_: FactsBuilder(FACTS, schemas)),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import orjson
 
+from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored
 from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointRestored
 from trainhouse.events.model.dataset import DatasetVersionPublished
 from trainhouse.events.model.decisions import JobQueued
@@ -43,6 +44,13 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
         case DatasetVersionPublished(job_id=job_id) if job_id is not None:
             at, project = clamp_ms(event.published_at_ms), event.version.project
             yield edge(job_of(str(job_id)), f"data:{event.version.name}", "wrote", at, str(job_id), project)
+        case ArtifactStored(job_id=job_id, deleted=False) if job_id is not None:
+            artifact, at = artifact_of(event.name, event.sha256), clamp_ms(event.at_ms)
+            yield edge(job_of(str(job_id)), artifact, "wrote", at, str(job_id), event.project)
+        case ArtifactRecorded():
+            job, artifact, at = job_of(str(event.job_id)), artifact_of(event.name, event.sha256), clamp_ms(event.at_ms)
+            ends = (artifact, job, "used") if event.action == "used" else (job, artifact, "wrote")
+            yield edge(*ends, at, str(event.job_id))
         case ArtifactLogged() | InputsLogged() | EnvironmentCaptured() | TraceRecorded():
             yield from _logged(event)
 
@@ -59,6 +67,10 @@ def job_of(job_id: str) -> str:
 
 def attempt_of(job_id: str, epoch: int) -> str:
     return f"attempt:{job_id}/{int(epoch)}"
+
+
+def artifact_of(name: str, sha256: str) -> str:
+    return f"artifact:{name}@sha256:{sha256}"
 
 
 def checkpoint_of(job_id: str, commit: int) -> str:

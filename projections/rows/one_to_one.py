@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from trainhouse.events.model.alert import AlertFired, AlertResolved
+from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored
 from trainhouse.events.model.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.model.bad_shard import ShardQuarantined, ShardReleased
 from trainhouse.events.model.base import Event
@@ -95,6 +96,32 @@ def artifacts(envelope: Envelope, record: Record) -> Iterator[Row]:
             "sha256": event.sha256,
             "size_bytes": event.size_bytes,
             "deleted": int(isinstance(event, ArtifactLogged) and event.deleted),
+        },
+    )
+
+
+def artifact_versions(envelope: Envelope, record: Record) -> Iterator[Row]:
+    """The row of a version of an artifact under its name; nothing for other events, and for one that was read alone."""
+    event = envelope.event
+    if not isinstance(event, ArtifactStored | ArtifactRecorded) or (isinstance(event, ArtifactRecorded) and event.action != "stored"):
+        return
+    at, stored = clamp_ms(event.at_ms), event if isinstance(event, ArtifactStored) else None
+    job_id, project = str(event.job_id or ""), stored.project if stored else ""
+    yield Row(
+        "artifact_versions_rows",
+        {
+            "name": str(event.name),
+            "sha256": event.sha256,
+            "owner": f"job:{job_id}" if job_id else f"project:{project}",
+            "version": at,
+            "job_id": job_id,
+            "project": project,
+            "kind": str(event.kind),
+            "size_bytes": event.bytes,
+            "files": event.files,
+            "created_by": stored.user if stored else "",
+            "at": at,
+            "deleted": int(stored is not None and stored.deleted),
         },
     )
 

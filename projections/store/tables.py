@@ -41,6 +41,7 @@ TABLES = (
     "placements_rows",
     "lineage_rows",
     "artifacts_rows",
+    "artifact_versions_rows",
     "audit_rows",
     "node_keys_rows",
     "node_key_history_rows",

@@ -25,8 +25,13 @@ import pytest
 
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
+from trainhouse.checkpointing.artifacts.artifact_sweep import sweep_artifacts
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.object_store import ObjectStat
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.server_process import die_with_parent
+from trainhouse.events.model.artifact import PREFIX, artifacts_prefix
 from trainhouse.gateway.auth import tokens
 
 if TYPE_CHECKING:
@@ -54,6 +59,13 @@ class OwnGateway:
             return httpx.get(f"{self.url}/healthz", timeout=2).status_code == 200
         except httpx.HTTPError:
             return False
+
+
+class OfProject(S3ObjectStore):
+    """The store, of which sweeps list the artifacts of these tests' project alone: what others store at this moment stays."""
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectStat]:
+        return super().list(artifacts_prefix(f"artifacts-{OURS}") if prefix == PREFIX else prefix, start_after)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +123,38 @@ def test_a_training_program_that_logs_with_mlflow(mlflow_to: Any, stack: LiveSta
     assert client.search_runs([run.info.experiment_id]) == []
     client.restore_run(run.info.run_id)
     assert "team" not in client.search_runs([run.info.experiment_id])[0].data.tags
+
+
+def test_a_file_that_two_runs_log_is_stored_once_and_goes_with_the_last_of_them(mlflow_to: Any, stack: LiveStack, tmp_path: Path) -> None:
+    mlflow, runs = mlflow_to, []
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights.bin").write_bytes(secrets.token_bytes(100_000))
+    (tmp_path / "model" / "vocab.txt").write_text(OURS)
+    mlflow.set_experiment(f"artifacts-{OURS}/shared")
+    for _ in range(2):
+        with mlflow.start_run() as run:
+            mlflow.log_artifacts(str(tmp_path / "model"), "model")
+        runs.append(run.info)
+    objects = OfProject(StoreSettings.model_validate(tomllib.loads((stack.data_dir / "trainhouse.toml").read_text())["s3"]))
+    prefix = f"{artifacts_prefix(f'artifacts-{OURS}')}objects/"
+    sql = f"SELECT uri, count() AS runs FROM artifacts WHERE job_id IN ('{runs[0].run_id}', '{runs[1].run_id}') GROUP BY uri ORDER BY uri"
+    rows = until(lambda: [row["runs"] for row in stack.rows(sql)] == [2, 2] and stack.rows(sql), lambda: stack.rows(sql))
+    assert [row["uri"] for row in rows] == [objects.uri(stat.key) for stat in objects.list(prefix)]
+    fetched = Path(mlflow.artifacts.download_artifacts(run_id=runs[1].run_id, artifact_path="model", dst_path=str(tmp_path / "out")))
+    assert (fetched / "weights.bin").read_bytes() == (tmp_path / "model" / "weights.bin").read_bytes()
+    client = mlflow.MlflowClient()
+    client.delete_run(runs[0].run_id)
+    swept = until(lambda: (found := sweep_artifacts(objects, grace_s=0.0)).objects and found, lambda: "the store counts whole seconds")
+    assert swept.objects >= 1 and not swept.unclear, "what the deleted run named"
+    assert len(list(objects.list(prefix))) == 2 and mlflow.artifacts.load_text(f"{runs[1].artifact_uri}/model/vocab.txt") == OURS
+    (weights,) = (stat for stat in objects.list(prefix) if stat.size_bytes == 100_000)
+    objects.put(weights.key, bytes(100_000))
+    with pytest.raises(mlflow.MlflowException, match="Failed to download"):
+        mlflow.artifacts.download_artifacts(run_id=runs[1].run_id, artifact_path="model/weights.bin", dst_path=str(tmp_path / "bad"))
+    place = f"{runs[1].artifact_uri.removeprefix('mlflow-artifacts:/')}/model/weights.bin"
+    url = f"{mlflow.get_tracking_uri()}/api/2.0/mlflow-artifacts/artifacts/{place}"
+    answer = httpx.get(url, headers={"Authorization": f"Bearer {os.environ['MLFLOW_TRACKING_TOKEN']}"}, timeout=60)
+    assert answer.status_code == 422 and "has other contents than its hash says" in answer.json()["message"], answer.text
 
 
 def _read_back(client: MlflowClient, run_id: str, experiment_id: str) -> None:

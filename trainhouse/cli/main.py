@@ -53,6 +53,7 @@ def _commands() -> Iterable[ModuleType]:
 
 
 def _of_users() -> Iterable[ModuleType]:
+    from trainhouse.cli.artifacts import artifact_commands
     from trainhouse.cli.data import alerts, dataset_commands, objectives, report, sql_query
     from trainhouse.cli.fleet import node_commands, node_list, policies, pools
     from trainhouse.cli.jobs import changes, checkpoint_commands, job_events, job_status, logs, rank_inspection, submit, why
@@ -77,6 +78,7 @@ def _of_users() -> Iterable[ModuleType]:
         policies,
         project_access,
         dataset_commands,
+        artifact_commands,
         sql_query,
         report,
         objectives,

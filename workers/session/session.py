@@ -65,6 +65,7 @@ from trainhouse.workers.session.process import randomness, recorder
 from trainhouse.workers.session.process.exit_guard import wait_until_let_go
 from trainhouse.workers.session.process_groups import DEFAULT_TIMEOUT_S, Gang
 from trainhouse.workers.session.saving.checkpoint_saver import Saver, direction_of, open_saver, start_helper
+from trainhouse.workers.session.saving.job_artifacts import JobArtifacts, LoggedArtifact
 from trainhouse.workers.session.saving.tracked_state import Modules, Optimizers, Stateful, Statefuls, Tracked
 from trainhouse.workers.session.steps.boundary import Boundary
 from trainhouse.workers.session.steps.liveness import Pulse
@@ -99,6 +100,7 @@ class Session:
         self._own_log = OwnLog(context, sink, self._training_step, os.environ, lambda: self._tracking_ns)
         self._pid = os.getpid()
         self._outputs: dict[str, Output] = {}
+        self._artifacts = JobArtifacts(context, sink)
         self._step = 0
         self._closed = False
 
@@ -369,6 +371,22 @@ class Session:
         self._outputs[name] = made
         return made
 
+    def log_artifact(self, path: str | Path, *, name: str, kind: str = "file", copy: bool = True) -> LoggedArtifact:
+        """Store a file or a folder as a version of the artifact `name` of the job's project: a tokenizer, preprocessing, a model.
+
+        Returns once the files are copied; a thread hashes and sends them, each once in the project, and the end of the session waits.
+        `copy=False` for files that nothing changes any more. `.wait()` of what is returned blocks until it is whole in the store, gives
+        NAME@sha256:HASH, and raises what kept it from there. Any rank may store; one is enough. A call that was cut off by a kill left
+        nothing under the name. Outside of Trainhouse files go to artifacts/NAME. Raises InvalidUseError.
+        """
+        return self._artifacts.log(Path(path), name, kind, copy)
+
+    def artifact(self, reference: str) -> Path:
+        """A folder with the files of an artifact, each verified: `NAME` of what the job's dataset names, such as its tokenizer, else the
+        newest version in the job's project; `NAME@sha256:HASH` is the same for all attempts. Blocks. Raises InvalidUseError.
+        """
+        return self._artifacts.fetch(reference)
+
     def _samples_at_once(self, batch: int | None, last: Last) -> int:
         """Samples that all data ranks take together off a loader at once. A pipeline's schedule splits the whole step by itself."""
         training = self.training
@@ -462,7 +480,7 @@ class Session:
         self._boundary.left()
         self._boundary.reads.close()
         self._boundary.report()
-        stored = self._boundary.trace.close(self._boundary.last_wait_s)
+        stored = all([self._boundary.trace.close(self._boundary.last_wait_s), self._artifacts.close(self._boundary.last_wait_s)])
         if quiet and stored:  # otherwise a thread may still write, and the end of the process closes the file
             self._sink.close()
 

@@ -5,6 +5,7 @@ Holds: pure; never raises for a valid event.
 
 from functools import singledispatch
 
+from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.dataset_drift import DatasetDriftMeasured
 from trainhouse.events.model.tracking import (
@@ -54,6 +55,19 @@ def _(event: TagsChanged) -> str:
 @tracking_line.register
 def _(event: ArtifactLogged) -> str:
     return f"artifact {event.path} {'deleted' if event.deleted else f'stored: {event.size_bytes} bytes'}"
+
+
+@tracking_line.register
+def _(event: ArtifactStored) -> str:
+    done = "no longer has its name" if event.deleted else f"stored: {event.files} files, {event.bytes} bytes"
+    return f"{event.kind} {event.name}@sha256:{event.sha256[:12]} {done}"
+
+
+@tracking_line.register
+def _(event: ArtifactRecorded) -> str:
+    return (
+        f"rank {event.rank} {event.action} {event.kind} {event.name}@sha256:{event.sha256[:12]}: {event.files} files, {event.bytes} bytes"
+    )
 
 
 @tracking_line.register

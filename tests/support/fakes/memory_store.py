@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from trainhouse.checkpointing.errors import ObjectChangedError, ObjectMissingError
+from trainhouse.checkpointing.errors import ObjectChangedError, ObjectMissingError, ObjectStoreRefusedError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 
 
@@ -35,6 +35,13 @@ class MemoryObjectStore:
     def put_file(self, key: str, file: IO[bytes]) -> None:
         file.seek(0)
         self.put(key, file.read())
+
+    def put_hashed(self, key: str, file: IO[bytes], sha256: str) -> None:
+        file.seek(0)
+        content = file.read()
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise ObjectStoreRefusedError(f"memory: put of {key!r} refused: BadDigest")
+        self.put(key, content)
 
     def put_if_absent(self, key: str, body: Body) -> bool:
         with self._lock:

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 import trainhouse.events
+from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored
 from trainhouse.events.model.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointRestored
@@ -238,3 +239,24 @@ def test_a_lane_writes_only_tables_that_it_says_so_of(lane: str, functions: dict
             written |= {r.table for f in of_topic for r in f(placed, Record(topic, 0, 7, NOW, b"k", b"{}"))}
     assert written
     assert written <= spec.tables
+
+
+def test_versions_of_artifacts_are_rows_and_lineage() -> None:
+    about: dict[str, Any] = {"name": "bpe", "kind": "tokenizer", "sha256": SHA, "bytes": 12, "files": 2, "at_ms": NOW}
+    stored = ArtifactStored.model_validate(about | {"project": "lm", "user": "ana"})
+    ((table, row),) = rows_of(one_to_one.artifact_versions, stored)
+    assert (table, row["owner"], row["project"], row["created_by"], row["deleted"]) == (
+        "artifact_versions_rows",
+        "project:lm",
+        "lm",
+        "ana",
+        0,
+    )
+    assert not rows_of(lineage.rows, stored), "it was stored for no job"
+    by_rank = ArtifactRecorded.model_validate(about | {"job_id": "j", "attempt": 1, "epoch": 2, "rank": 0, "node_id": "n"})
+    ((_, row),) = rows_of(one_to_one.artifact_versions, by_rank)
+    assert (row["owner"], row["project"], row["job_id"], row["size_bytes"], row["files"]) == ("job:j", "", "j", 12, 2)
+    assert edges_of(by_rank) == {("job:j", f"artifact:bpe@sha256:{SHA}", "wrote")}
+    used = by_rank.model_copy(update={"action": "used"})
+    assert not rows_of(one_to_one.artifact_versions, used)
+    assert edges_of(used) == {(f"artifact:bpe@sha256:{SHA}", "job:j", "used")}

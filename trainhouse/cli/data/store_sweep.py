@@ -1,7 +1,7 @@
 """`store sweep`: gives back what nothing needs any more of the object store. `store own`: says whose an old job is.
 
-Holds: what a checkpoint or a published version names or a reference keeps, and what is younger than the grace, is never touched; two sweeps
-at once do no harm.
+Holds: what a checkpoint, a published version, an artifact or a run names or a reference keeps, and what is younger than the grace, is never
+touched; two sweeps at once do no harm.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,9 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(json: Json = False, data_dir: DataDir = None) -> None:
-    """Remove bytes that no checkpoint names any more, what the ranks of broken gangs left, what jobs that ended wrote to their outputs, and
-    objects of datasets that no version has; published versions stay. Nothing younger than a day goes.
+    """Remove bytes that no checkpoint names any more, what the ranks of broken gangs left, what jobs that ended wrote to their outputs,
+    objects of datasets that no version has, and files of artifacts that nothing names; published versions stay. Nothing younger than a day
+    goes.
 
     \b
     trainhouse store sweep                           by hand, or once a day from a timer
@@ -35,6 +36,7 @@ def sweep(json: Json = False, data_dir: DataDir = None) -> None:
     the next one goes on. Where the list of jobs or of published versions cannot be read whole, outputs and datasets stay. A local stack
     does it once a day (`sweep` in `trainhouse ps`).
     """
+    from trainhouse.checkpointing.artifacts.artifact_sweep import sweep_artifacts
     from trainhouse.checkpointing.chain.retention import sweep as sweep_chunks
     from trainhouse.checkpointing.settings import StoreSettings
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
@@ -45,17 +47,26 @@ def sweep(json: Json = False, data_dir: DataDir = None) -> None:
     found = sweep_chunks(objects)
     left = sweep_left(objects)
     data = _sweep_data(objects)
+    artifacts = sweep_artifacts(objects)
     if json:
-        counts = {"chunks": found.chunks, "bytes_freed": found.bytes_freed + data.bytes_freed, "left_by_ranks": left}
+        counts = {
+            "chunks": found.chunks,
+            "bytes_freed": found.bytes_freed + data.bytes_freed + artifacts.bytes_freed,
+            "left_by_ranks": left,
+        }
         counts |= {"staged_outputs": data.staged, "of_no_version": data.of_no_version}
-        output.json_lines([{**counts, "damaged": found.damaged, "unknown": found.unknown, "data_kept": data.kept}])
+        counts |= {"artifacts": artifacts.objects}
+        kept = {"data_kept": data.kept, "artifacts_kept": artifacts.unclear}
+        output.json_lines([{**counts, "damaged": found.damaged, "unknown": found.unknown, **kept}])
         return
     print(f"{found.chunks} chunks of {found.bytes_freed / 2**20:.1f} MiB and {left} objects that ranks of broken gangs left are removed")
     if data.staged:
         print(f"{data.staged} objects that jobs which ended wrote to their outputs are removed; published versions stay")
     if data.of_no_version:
         print(f"{data.of_no_version} objects of {data.bytes_freed / 2**20:.1f} MiB that no version of a dataset has are removed")
-    for reason in data.kept:
+    if artifacts.objects:
+        print(f"{artifacts.objects} objects of {artifacts.bytes_freed / 2**20:.1f} MiB that no artifact or run names are removed")
+    for reason in (*data.kept, *artifacts.unclear):
         output.remark(reason)
     for key in found.damaged:
         output.remark(

@@ -16,7 +16,7 @@ from trainhouse.gateway.errors import ProblemError
 
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 # Files of tracked runs and archives of code are stored as they come: their routes count for themselves.
-LARGE = ("/api/2.0/mlflow-artifacts/", "/v1/code")
+LARGE = ("/api/2.0/mlflow-artifacts/", "/v1/code", "/v1/artifacts/files/")
 
 
 class Bounds:
@@ -50,9 +50,13 @@ class Bounds:
 
 def refuse_declared(scope: Scope, most_bytes: int, way_out: str = "") -> None:
     """Raises ProblemError 413 where the sender itself says that the body is too large."""
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > most_bytes:
-            raise too_large(most_bytes, way_out)
+    if declared_bytes(scope) > most_bytes:
+        raise too_large(most_bytes, way_out)
+
+
+def declared_bytes(scope: Scope) -> int:
+    """Size of the body as its sender declares it; 0 where it does not."""
+    return max((int(value) for name, value in scope["headers"] if name == b"content-length" and value.isdigit()), default=0)
 
 
 def too_large(most_bytes: int, way_out: str = "") -> ProblemError:

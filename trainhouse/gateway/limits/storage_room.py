@@ -33,19 +33,20 @@ class Storage:
     _read_s: float = float("-inf")
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def needs_room(self, *projects: str) -> None:
-        """Raises ProblemError 429 where each of these projects has more than it may."""
+    async def needs_room(self, *projects: str, more_bytes: int = 0) -> None:
+        """Raises ProblemError 429 where each of these projects has more than it may, or would have with `more_bytes`."""
         limits = {name: limit for name in projects if (limit := self._limit(name)) is not None}
         if not projects or len(limits) < len(projects):
             return
         await self._refresh()
-        full = [name for name in projects if self._bytes.get(name, 0) >= limits[name] * GIB]
+        full = [name for name in projects if self._bytes.get(name, 0) + max(more_bytes, 1) > limits[name] * GIB]
         if len(full) == len(projects):
             name = full[0]
+            more = f", and {more_bytes / GIB:.3g} more were to come" if more_bytes else ""
             raise ProblemError(
                 429,
                 "Storage is used up",
-                f"project {name} has {self._bytes[name] / GIB:.3g} GiB in the object store and may have {limits[name]:g}: delete "
+                f"project {name} has {self._bytes[name] / GIB:.3g} GiB in the object store and may have {limits[name]:g}{more}: delete "
                 "artifacts, keep fewer checkpoints (checkpoint.keep_last), or ask an operator for more. What runs goes on and is saved",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )

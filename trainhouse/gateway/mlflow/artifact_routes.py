@@ -1,4 +1,5 @@
-"""Artifacts by MLflow's proxy: their bytes go to the object store under their hash, and an event names them.
+"""Artifacts by MLflow's proxy: their bytes go to the project's files under their hash, and an event names them. Runs that log equal files
+share one.
 
 Holds: an upload is read once, within a bound, and is not there before its event is; a path stays within its run. What is downloaded is
 never shown as a page of this server.
@@ -6,15 +7,20 @@ never shown as a page of this server.
 
 import asyncio
 import re
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
+from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, hashed_content
+from trainhouse.checkpointing.errors import DamagedError
 from trainhouse.events import JobId
+from trainhouse.events.model.artifact import object_key
 from trainhouse.events.model.tracking import ArtifactLogged, artifact_key
-from trainhouse.gateway.answers import stored_bytes
 from trainhouse.gateway.context import now_ms
+from trainhouse.gateway.limits.request_limits import declared_bytes
 from trainhouse.gateway.limits.spooling import spooled
 from trainhouse.gateway.mlflow import schemas
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
@@ -39,13 +45,16 @@ async def upload(place: str, request: Request, desk: Writing) -> Json:
     if not path:
         raise invalid("an artifact needs a path within its run")
     row = await desk.active_run(run_id)
-    await desk.storage.needs_room(row["project"])
+    project, job_id = row["project"], row["job_id"]
+    await desk.storage.needs_room(project, more_bytes=declared_bytes(request.scope))
+    artifacts = ArtifactStore(desk.ports.objects, project)
     way_out = "log it in parts, or raise artifact_bytes of the gateway's settings"
     async with spooled(request, desk.settings.artifact_bytes, desk.settings.body_time_s, way_out) as body:
-        key = artifact_key(row["job_id"], body.sha256)
-        await asyncio.to_thread(desk.ports.objects.put_file, key, body.file)
+        await desk.storage.needs_room(project, more_bytes=body.size_bytes)
+        key = await asyncio.to_thread(artifacts.put_run_file, job_id, path, body.file, body.sha256, body.size_bytes)
     found = {"uri": desk.ports.objects.uri(key), "sha256": body.sha256, "size_bytes": body.size_bytes}
-    await desk.send(ArtifactLogged(job_id=JobId(row["job_id"]), path=path, **found, at_ms=now_ms()))
+    await desk.send(ArtifactLogged(job_id=JobId(job_id), path=path, **found, at_ms=now_ms()))
+    await asyncio.to_thread(artifacts.settle_run_file, job_id, path, body.sha256)
     return {}
 
 
@@ -73,17 +82,21 @@ async def download(place: str, desk: Reading) -> StreamingResponse:
     row = await desk.run(run_id)
     sql = f"SELECT {_COLUMNS} FROM artifacts WHERE job_id = {{id:String}} AND path = {{path:String}} LIMIT 1"
     found = await desk.reader.one(sql, {"id": row["job_id"], "path": path})
-    # Whoever may write to the topic names a place: only that of the run's own files is read.
-    if found is None or not _own(desk.ports.objects, row["job_id"], found):
+    if found is None:
+        raise missing(f"artifact {path} of run {run_id}")
+    try:
+        stored = await asyncio.to_thread(_content, desk.ports.objects, row, found)
+    except DamagedError as error:
+        raise MlflowError("DATA_LOSS", f"artifact {path} of run {run_id}: {error}") from error
+    if stored is None:
         raise missing(f"artifact {path} of run {run_id}")
     headers = {"Content-Length": str(found["size_bytes"]), "Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
-    stored = stored_bytes(desk.ports.objects, artifact_key(row["job_id"], found["sha256"]), found["size_bytes"])
     return StreamingResponse(stored, headers=headers, media_type="application/octet-stream")
 
 
 @router.delete("/mlflow-artifacts/artifacts/{place:path}")
 async def delete(place: str, desk: Writing) -> Json:
-    """A file, or all files of a folder, leave the run; their bytes stay for who has their hash."""
+    """A file, or all files of a folder, leave the run; a sweep removes their bytes a day later, where nothing else names them."""
     run_id, path = placed(place)
     row = await desk.active_run(run_id)
     found = [f for f in await _known(desk, row["job_id"]) if not path or f["path"] == path or f["path"].startswith(f"{path}/")]
@@ -91,6 +104,7 @@ async def delete(place: str, desk: Writing) -> Json:
         raise invalid(f"{len(found)} artifacts at once are too many; delete folders of at most {MAX_DELETED}")
     for file in found:
         await desk.send(ArtifactLogged(job_id=JobId(row["job_id"]), **file, deleted=True, at_ms=now_ms()))
+        await asyncio.to_thread(ArtifactStore(desk.ports.objects, row["project"]).settle_run_file, row["job_id"], file["path"], None)
     return {}
 
 
@@ -120,8 +134,17 @@ def cleaned(path: str) -> str:
     return path
 
 
-def _own(objects: "S3ObjectStore", job_id: str, row: Row) -> bool:
-    return bool(row["uri"] == objects.uri(artifact_key(job_id, row["sha256"])))
+def _content(objects: "S3ObjectStore", run: Row, found: Row) -> Iterator[bytes] | None:
+    """The content of a file of a run, of which the first piece was read; None where it is not there. Blocks. Raises DamagedError.
+
+    Anyone who may write to the topic names a place: only those of the run's own files, and of its project's, are read.
+    """
+    of_run, of_project = artifact_key(run["job_id"], found["sha256"]), object_key(run["project"], found["sha256"])
+    key = next((key for key in (of_run, of_project) if found["uri"] == objects.uri(key)), None)
+    if key is None or objects.stat(key) is None:
+        return None
+    pieces = hashed_content(objects, key, found["sha256"], found["size_bytes"], found["path"])
+    return chain([next(pieces, b"")], pieces)
 
 
 async def _files(desk: RequestScope, run: Row, under: str) -> list[Json]:

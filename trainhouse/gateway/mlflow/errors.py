@@ -29,6 +29,7 @@ STATUS: Final = {
     "RESOURCE_DOES_NOT_EXIST": 404,
     "ENDPOINT_NOT_FOUND": 404,
     "BAD_REQUEST": 400,
+    "DATA_LOSS": 422,  # not 500, which clients ask for again
     "INTERNAL_ERROR": 500,
     "NOT_IMPLEMENTED": 501,
     "REQUEST_LIMIT_EXCEEDED": 429,

@@ -1,10 +1,12 @@
 """Runs: made, changed, read, searched."""
 
+import asyncio
 import secrets
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
 from trainhouse.events import JobId
 from trainhouse.events.model.tracking import TagsChanged, TrackedRunBegun, TrackedRunChanged
 from trainhouse.events.wire.topics import POINT_TOPICS
@@ -83,7 +85,7 @@ async def update(body: bodies.UpdateRun, desk: Writing) -> Json:
 
 @router.post("/runs/delete")
 async def delete(body: bodies.OfRun, desk: Writing) -> Json:
-    """A run leaves lists; it can be restored."""
+    """A run leaves lists; it can be restored. A sweep removes its files a day later, where nothing else names them."""
     return await _mark(desk, body.run_id, deleted=True)
 
 
@@ -98,7 +100,12 @@ async def _mark(desk: RequestScope, run_id: str, deleted: bool) -> Json:
     if row["source"] == "scheduled":
         raise invalid(f"{run_id} is a job that Trainhouse scheduled; jobs stay (`trainhouse cancel` ends one)")
     desk.forget(run_id)
+    artifacts = ArtifactStore(desk.ports.objects, row["project"])
+    if not deleted:  # before it is back, so that no sweep takes what it has
+        await asyncio.to_thread(artifacts.mark_run, run_id, False)
     await desk.send(TrackedRunChanged(job_id=JobId(run_id), deleted=deleted, at_ms=now_ms()))
+    if deleted:
+        await asyncio.to_thread(artifacts.mark_run, run_id, True)
     return {}
 
 

@@ -29,6 +29,7 @@ from trainhouse.events import (
     StepMetrics,
     TooManyBadSamples,
 )
+from trainhouse.events.model.artifact import ArtifactRecorded
 from trainhouse.events.model.bounds import read_clamped
 from trainhouse.events.model.data_read import DataRead
 from trainhouse.events.model.tracking import EnvironmentCaptured, TraceRecorded
@@ -40,7 +41,7 @@ from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 RANK_EVENTS: dict[str, tuple[type[Event], ...]] = {
     CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     CONTROL: (LossDiverged, BadShardFound, TooManyBadSamples),
-    ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, DataRead),
+    ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, ArtifactRecorded, DataRead),
 }
 _BY_NAME = {model.__name__: (topic, model) for topic, models in RANK_EVENTS.items() for model in models}
 MAX_EVENT_ID_CHARS = 512

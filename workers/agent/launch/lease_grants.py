@@ -10,7 +10,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Protocol
@@ -23,18 +23,29 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
+from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, HashedStore
 from trainhouse.checkpointing.chain.restore_candidates import resume_from_of
 from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreRefusedError, ObjectStoreUnavailableError, RetryableError
-from trainhouse.checkpointing.lease.access_rule import Ask, DatasetLease, Lease, Operation, is_of_dataset, job_in, refusal, shared_chunk
+from trainhouse.checkpointing.lease.access_rule import (
+    Ask,
+    DatasetLease,
+    Lease,
+    Operation,
+    is_artifact_of_another,
+    is_of_dataset,
+    job_in,
+    refusal,
+    shared_chunk,
+)
 from trainhouse.checkpointing.lease.lease_facts import owned, resumable, shared_chunks_of
 from trainhouse.checkpointing.lease.policy import policy_of
 from trainhouse.checkpointing.lease.signing import Signer, base_url
 from trainhouse.checkpointing.lease.wire import LeaseReply, SessionKeys
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.checkpointing.stores.s3_errors import why
 from trainhouse.events import GangAllocated, JobSpec
+from trainhouse.events.model.artifact import manifest_key, object_key
 from trainhouse.events.model.dataset_grant import GrantKey
 from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.workers.data.errors import DamagedShardError
@@ -102,7 +113,7 @@ def _of_data(spec: JobSpec) -> tuple[DatasetLease | None, GrantKey | None]:
 class LeaseDesk:
     """Of one agent. Safe to share by threads. `settings`: the store with the agent's own key."""
 
-    def __init__(self, settings: StoreSettings, objects: ObjectStore | None = None, grants: Grants | None = None) -> None:
+    def __init__(self, settings: StoreSettings, objects: HashedStore | None = None, grants: Grants | None = None) -> None:
         self._settings = settings
         self._objects = objects or S3ObjectStore(settings.model_copy(update={"deadline_s": LOOK_DEADLINE_S}))
         self._clock = StoreClock(settings)
@@ -125,7 +136,9 @@ class LeaseDesk:
                 if tenant.lease is None:
                     first = owned(self._objects, tenant.job_id, tenant.project, tenant.epoch)
                     tenant.first_epochs[tenant.job_id] = first.first_epoch
-                    tenant.lease = Lease(tenant.job_id, tenant.epoch, dataset=tenant.dataset, outputs=tenant.outputs)
+                    tenant.lease = Lease(
+                        tenant.job_id, tenant.epoch, dataset=tenant.dataset, outputs=tenant.outputs, project=tenant.project
+                    )
             except Exception as error:
                 return [_failed(error)] * len(asks)
             answers: list[LeaseReply] = []
@@ -182,7 +195,7 @@ class LeaseDesk:
                 self._learn_resumes(tenant)
             if shared_chunk(ask.key) is not None:
                 self._learn_shared(tenant)
-            if is_of_dataset(ask.key):
+            if is_of_dataset(ask.key) or is_artifact_of_another(tenant.lease, ask.key):
                 self._check_grant(tenant)
                 self._learn_shards(tenant)
         except Exception as error:
@@ -237,7 +250,7 @@ class LeaseDesk:
     def _known(self, tenant: Tenant, lease: Lease, ask: Ask) -> bool:
         """Whether the answer waits for nothing."""
         granted = tenant.grant is None or (self._grants is not None and self._grants.covers(tenant.grant))
-        return _known(tenant, lease, ask) and (granted or not is_of_dataset(ask.key))
+        return _known(tenant, lease, ask) and (granted or not (is_of_dataset(ask.key) or is_artifact_of_another(lease, ask.key)))
 
     def _check_grant(self, tenant: Tenant) -> None:
         """Makes sure of the grant by which it reads another project's version. Raises ObjectStoreRefusedError where it was revoked, and
@@ -261,7 +274,15 @@ class LeaseDesk:
         if dataset is not None and not dataset.shards:
             manifest = read_manifest(self._objects, dataset.project, dataset.sha256)
             shards = frozenset(shard.sha256 for _, shard in shards_of(manifest))
-            tenant.lease = replace(tenant.lease, dataset=replace(dataset, shards=shards))
+            artifacts = frozenset(self._artifact_keys(dataset.project, [named.sha256 for named in manifest.artifacts]))
+            tenant.lease = replace(tenant.lease, dataset=replace(dataset, shards=shards, artifacts=artifacts))
+
+    def _artifact_keys(self, project: str, manifests: list[str]) -> Iterator[str]:
+        """Keys of the artifacts with these hashes, and of their files."""
+        artifacts = ArtifactStore(self._objects, project)
+        for sha256 in manifests:
+            yield manifest_key(project, sha256)
+            yield from (object_key(project, file.sha256) for file in artifacts.manifest(sha256).files)
 
     def _assumed(self, role: str, lease: Lease) -> SessionKeys:
         given, keys = self._settings, self._keys()
@@ -343,7 +364,7 @@ class _Seen:
 def _known(tenant: Tenant, lease: Lease, ask: Ask) -> bool:
     if shared_chunk(ask.key) is not None:
         return tenant.shared.keys() >= tenant.first_epochs.keys() and (not tenant.resume_from or lease.resumes is not None)
-    if is_of_dataset(ask.key):
+    if is_of_dataset(ask.key) or is_artifact_of_another(lease, ask.key):
         return lease.dataset is None or bool(lease.dataset.shards)
     return not tenant.resume_from or lease.resumes is not None or job_in(ask.key) in (None, tenant.job_id)
 

@@ -9,14 +9,14 @@ import contextlib
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 import orjson
 
-from trainhouse.events.model.dataset import DataShard
+from trainhouse.events.model.dataset import DataShard, NamedArtifact
 from trainhouse.events.model.dataset_names import SPLIT_PATTERN
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.pieces import Piece, PieceField, PieceSplit
@@ -45,10 +45,13 @@ class PieceStore(Protocol):
 class PieceWriter:
     """One piece; as a context manager it is closed at the end of the block, and dropped if that raises."""
 
-    def __init__(self, store: PieceStore, key_prefix: str, shard_bytes: int) -> None:
+    def __init__(
+        self, store: PieceStore, key_prefix: str, shard_bytes: int, artifacts: Callable[[], tuple[NamedArtifact, ...]] = lambda: ()
+    ) -> None:
         if shard_bytes > MOST_SHARD_BYTES:
             raise InvalidDataError(f"shards of {shard_bytes} bytes: those of an output have {MOST_SHARD_BYTES} at most")
         self._store, self._key_prefix, self._shard_bytes = store, key_prefix, shard_bytes
+        self._artifacts = artifacts
         self._folder = Path(tempfile.mkdtemp(prefix="trainhouse-output-"))
         self._writers = dict[str, ShardWriter]()
         self._folders = dict[str, Path]()
@@ -115,7 +118,7 @@ class PieceWriter:
             for split, writer in sorted(self._writers.items())
         }
         fields = {name: PieceField(samples=count, types=types) for name, (count, types) in self._schema.seen().items()}
-        return Piece(closed=closed, splits=splits, fields=fields)
+        return Piece(closed=closed, splits=splits, fields=fields, artifacts=self._artifacts())
 
     def _writer_of(self, split: str) -> ShardWriter:
         if split not in self._writers:

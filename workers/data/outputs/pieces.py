@@ -11,9 +11,11 @@ from typing import Final
 import orjson
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import Count
 from trainhouse.events.model.dataset import (
+    MOST_ARTIFACTS,
     MOST_FIELDS,
     MOST_SHARDS,
     MOST_SPLITS,
@@ -23,6 +25,7 @@ from trainhouse.events.model.dataset import (
     DataSplit,
     FieldStatistics,
     Manifest,
+    NamedArtifact,
 )
 from trainhouse.events.model.dataset_names import FieldName, SplitName
 from trainhouse.events.model.ids import JobId
@@ -52,6 +55,7 @@ class Piece(Model):
     closed: bool = True
     splits: dict[SplitName, PieceSplit] = Field(default_factory=dict, max_length=MOST_SPLITS)
     fields: dict[FieldName, PieceField] = Field(default_factory=dict, max_length=MOST_FIELDS)
+    artifacts: tuple[NamedArtifact, ...] = Field((), max_length=MOST_ARTIFACTS, exclude_if=is_absent)
 
     @property
     def samples(self) -> int:
@@ -90,7 +94,16 @@ def manifest_of(
         files=sum(1 for piece in pieces if piece.samples),
         job=JobId.parse(job_id),
     )
-    return Manifest.of(fields, splits, _SPLIT_RULE, sources=(source,), purposes=tuple(sorted(set(purposes))))
+    artifacts = _artifacts(output, pieces)
+    return Manifest.of(fields, splits, _SPLIT_RULE, sources=(source,), purposes=tuple(sorted(set(purposes))), artifacts=artifacts)
+
+
+def _artifacts(output: str, pieces: Iterable[Piece]) -> tuple[NamedArtifact, ...]:
+    found = dict[str, NamedArtifact]()
+    for named in (each for piece in pieces for each in piece.artifacts):
+        if found.setdefault(named.name, named) != named:
+            raise InvalidDataError(f"pieces of output {output} were made with two artifacts called {named.name}; write it anew with one")
+    return tuple(found[name] for name in sorted(found))
 
 
 def _split(parts: Iterable[PieceSplit]) -> DataSplit:

@@ -16,7 +16,9 @@ from pydantic import ValidationError
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model.dataset import DatasetVersion, DataShard, Manifest, schema_bytes, version_of
+from trainhouse.events.model.artifact import OF_DATASET, reference_key
+from trainhouse.events.model.artifact import manifest_key as artifact_manifest_key
+from trainhouse.events.model.dataset import DatasetVersion, DataShard, Manifest, NamedArtifact, schema_bytes, version_of
 from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
 from trainhouse.events.model.output_names import (
     ENDED,
@@ -81,6 +83,8 @@ def seal(
         if shard not in done:
             _copy(objects, job_id, project, output, shard, folder)
             done.add(shard)
+    for named in manifest.artifacts:
+        _keep_artifact(objects, project, output, named, version.sha256)
     _put_once(objects, manifest_key(project, version.sha256), manifest.canonical_json())
     return version
 
@@ -212,6 +216,13 @@ def _put_other(objects: FileStore, key: str, file: BinaryIO, sha256: str) -> Non
     stat = objects.stat(key)
     if stat is None or stat.size_bytes != file.seek(0, 2) or sha256_of(objects, key, stat.size_bytes) != sha256:
         objects.put_file(key, file)
+
+
+def _keep_artifact(objects: ObjectStore, project: str, output: str, named: NamedArtifact, sha256: str) -> None:
+    """Notes that the version names an artifact, so that a sweep leaves it. Raises InvalidDataError where there is none."""
+    objects.put(reference_key(project, named.sha256, f"{OF_DATASET}{sha256}"), b"")
+    if objects.stat(artifact_manifest_key(project, named.sha256)) is None:
+        raise InvalidDataError(f"output {output} was made with {named.name} sha256:{named.sha256}, which project {project} does not have")
 
 
 def _put_once(objects: ObjectStore, key: str, body: bytes) -> None:

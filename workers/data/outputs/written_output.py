@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.events.model.dataset import NamedArtifact
 from trainhouse.events.model.dataset_names import NAME_PATTERN
 from trainhouse.events.model.output_names import (
     piece_key,
@@ -60,6 +61,7 @@ class Output:
     def __init__(self, store: OutputStore, rank: int, shard_bytes: int = MOST_BYTES) -> None:
         self._store, self._rank, self._shard_bytes = store, rank, shard_bytes
         self._stream: PieceWriter | None = None
+        self._made_with: tuple[NamedArtifact, ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +88,13 @@ class Output:
         """
         if not re.fullmatch(NAME_PATTERN, name):
             raise InvalidDataError(f"piece {name[:128]!r}: its name must fit {NAME_PATTERN}")
-        return PieceWriter(self._store.of_piece(name), name, self._shard_bytes)
+        return PieceWriter(self._store.of_piece(name), name, self._shard_bytes, lambda: self._made_with)
+
+    def made_with(self, name: str, sha256: str) -> None:
+        """Name an artifact of the job's project that samples are made with, such as their tokenizer: the version's manifest names it, so
+        that it stays, and `session.artifact(name)` of a job that reads the version finds it. Counts for pieces that end after it."""
+        others = [each for each in self._made_with if each.name != name]
+        self._made_with = tuple(sorted([*others, NamedArtifact(name=name, sha256=sha256)], key=lambda each: each.name))
 
     def pieces(self) -> frozenset[str]:
         """Names of the pieces that are there, of this attempt and earlier ones. Asks the store."""
@@ -101,7 +109,7 @@ class Output:
         if self._stream is None:
             store = self._store.of_rank()
             store.begin()
-            self._stream = PieceWriter(store, f"{self._rank:06d}", self._shard_bytes)
+            self._stream = PieceWriter(store, f"{self._rank:06d}", self._shard_bytes, lambda: self._made_with)
         return self._stream
 
 

@@ -4,17 +4,22 @@ Holds: a unit that is there is not done again, also by another attempt or anothe
 of the split train, the same on every rank. They are computed anew at each start, before anything is written.
 """
 
+import shutil
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch.distributed as dist
 import yaml
 
+from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.events.model.artifact import ArtifactManifest
 from trainhouse.events.model.dataset import DataShard
 from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.events.model.spec import DataReference
@@ -34,6 +39,7 @@ from trainhouse.workers.session import Session
 LONGEST_S: Final = 7 * 86_400.0
 """Ranks wait so long for each other's statistics; a rank that dies ends them all before that."""
 UNIT_S: Final = 3600.0
+TOKENIZER_FILE: Final = "tokenizer.json"
 Unit = tuple[str, int, DataShard]
 
 
@@ -47,11 +53,26 @@ def main(path: Path) -> None:
         units = UnitReader.of(data, session.project, open_store(StoreSettings()))
         steps = UnitSteps(rules, open_tokenizer(rules, path.parent))
         mine = units.units[session.rank :: session.world_size]
-        run(session, units, steps, mine)
+        made_with = dict[str, str]()
+        if rules.tokenise is not None:
+            made_with = {"tokenizer": keep_tokenizer(session, rules.output, path.parent / rules.tokenise.tokenizer)}
+        run(session, units, steps, mine, made_with)
 
 
-def run(session: Session, units: "UnitReader", steps: UnitSteps, mine: list[Unit]) -> None:
-    """Statistics, then each unit that is missing."""
+def keep_tokenizer(session: Session, output: str, file: Path) -> str:
+    """Stores the tokenizer as an artifact of one file tokenizer.json, by rank 0; returns its hash."""
+    content = ArtifactStore.described({TOKENIZER_FILE: file})
+    if session.rank == 0:
+        with tempfile.TemporaryDirectory() as folder, session.busy("storing the tokenizer", limit_s=UNIT_S):
+            shutil.copyfile(file, Path(folder) / TOKENIZER_FILE)
+            session.log_artifact(Path(folder) / TOKENIZER_FILE, name=f"{output[:118]}-tokenizer", kind="tokenizer", copy=False).wait()
+    return ArtifactManifest.of("tokenizer", content).sha256()
+
+
+def run(
+    session: Session, units: "UnitReader", steps: UnitSteps, mine: list[Unit], made_with: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Statistics, then each unit that is missing. `made_with`: hashes of artifacts that the version names."""
     moments = ColumnMoments(steps.rules.normalise)
     if steps.rules.normalise:
         for unit in mine:
@@ -59,6 +80,8 @@ def run(session: Session, units: "UnitReader", steps: UnitSteps, mine: list[Unit
                 moments = moments.merged(steps.moments(units.samples(unit), unit[0]))
         moments = _of_all_ranks(session, moments)
     out = session.output(steps.rules.output, shard_bytes=round(steps.rules.shard_mib * 2**20))
+    for name, sha256 in made_with.items():
+        out.made_with(name, sha256)
     counts, began_s = Counts(), time.monotonic()
     there = out.pieces()
     for unit in mine:

@@ -1,0 +1,362 @@
+"""Artifacts of one project in the object store: storing, naming, reading, checking and forgetting versions.
+
+Holds: a version has a name once its manifest and all files that this names are there, so that what was interrupted shows nowhere, and goes
+on from what is there when it is begun again. A file is stored once in a project, whichever artifacts and runs have it; what is read is
+verified against its hash before it is under its path. While a note of a storing is there, a sweep of the project removes nothing, and
+what was removed right before is noticed before the version is named.
+Never: reads or looks for anything of another project.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Final, Protocol
+
+import orjson
+from pydantic import ValidationError
+
+from trainhouse.checkpointing.chain.chunks import THREADS, in_threads
+from trainhouse.checkpointing.errors import CheckpointError, DamagedError, HeldError, NoArtifactError, ObjectMissingError
+from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
+from trainhouse.events.model.artifact import (
+    MOST_MANIFEST_BYTES,
+    ArtifactError,
+    ArtifactFile,
+    ArtifactManifest,
+    artifacts_prefix,
+    check_paths,
+    deleted_run_key,
+    manifest_key,
+    name_key,
+    names_prefix,
+    object_key,
+    parse_reference,
+    run_file_key,
+    run_file_prefix,
+    storing_key,
+)
+
+RENEW_S: Final = 600.0
+BLOCK_BYTES: Final = 8 << 20
+SETTLED_S: Final = 60.0
+_TRIES: Final = 2
+
+
+class HashedStore(ObjectStore, Protocol):
+    """An object store that takes files, and refuses those that have another hash than they are to have."""
+
+    def put_hashed(self, key: str, file: IO[bytes], sha256: str) -> None:
+        """Stores what an open file holds, from its beginning; the store itself refuses other bytes than have this hash. Blocks."""
+        ...
+
+
+@dataclass(frozen=True, order=True)
+class ArtifactVersion:
+    """One version under a name. `stored_at_s`: when it first had it, by the store's clock. `by`: jobs and people that keep it there."""
+
+    name: str
+    stored_at_s: float
+    sha256: str
+    by: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}@sha256:{self.sha256}"
+
+
+class ArtifactStore:
+    """The artifacts of one project. Safe to share by threads; all methods block, and raise what the store raises.
+
+    `note`: how the notes of this writer are named; by default so that no two are.
+    """
+
+    def __init__(self, objects: HashedStore, project: str, threads: int = THREADS, note: str = "") -> None:
+        self._objects = objects
+        self._project = project
+        self._threads = threads
+        self._note = note
+
+    def put(self, name: str, kind: str, path: Path, by: str) -> ArtifactManifest:
+        """Stores a file, or all files of a folder, as a version of `name`, and returns its manifest. The same files give the same version.
+
+        Raises ArtifactError for paths that no artifact has, links, and files that change meanwhile.
+        """
+        return self.put_files(name, kind, files_below(path), by)
+
+    def put_files(self, name: str, kind: str, files: Mapping[str, Path], by: str) -> ArtifactManifest:
+        """Stores files under the paths that they have in the artifact, as `put`."""
+        manifest = ArtifactManifest.of(kind, self.described(files, self._threads))
+        contents = {file.sha256: (files[file.path], file.bytes) for file in manifest.files}
+        for tries_left in reversed(range(_TRIES)):
+            with self.storing() as note:
+                list(in_threads(lambda item: self._send(note, item[0], *item[1]), list(contents.items()), self._threads))
+                if self.name(name, manifest, by, is_last_try=not tries_left):
+                    break
+        return manifest
+
+    @staticmethod
+    def described(files: Mapping[str, Path], threads: int = THREADS) -> list[ArtifactFile]:
+        """Sizes and hashes of files, by their paths in the artifact. Raises ArtifactError."""
+        check_paths(list(files))
+        return list(in_threads(lambda item: _hashed(*item), list(files.items()), threads))
+
+    def put_object(self, file: IO[bytes], sha256: str, size_bytes: int) -> str:
+        """Makes sure that the content of an open file is there, and returns its key. Within `storing`."""
+        key = object_key(self._project, sha256)
+        if not _is_whole(self._objects.stat(key), size_bytes):
+            self._objects.put_hashed(key, file, sha256)
+        return key
+
+    def has(self, file: ArtifactFile) -> bool:
+        """Whether the content of a file is there."""
+        return _is_whole(self._objects.stat(object_key(self._project, file.sha256)), file.bytes)
+
+    def name(self, name: str, manifest: ArtifactManifest, by: str, is_last_try: bool = True) -> bool:
+        """Stores a manifest and gives it a name, once all its files are there. Within `storing`. Returns whether it did; False where one
+        is missing and it is not the last try, else ArtifactError."""
+        body, sha256 = manifest.canonical_json(), manifest.sha256()
+        if len(body) > MOST_MANIFEST_BYTES:
+            raise ArtifactError(f"the manifest would have {len(body)} bytes, and may have {MOST_MANIFEST_BYTES}; pack the files into one")
+        key = manifest_key(self._project, sha256)
+        if not _is_whole(self._objects.stat(key), len(body)):
+            with tempfile.SpooledTemporaryFile(MOST_MANIFEST_BYTES) as file:
+                file.write(body)
+                self._objects.put_hashed(key, file, sha256)
+        wanted = list({file.sha256: file for file in manifest.files}.values())
+        missing = [file for file, there in zip(wanted, in_threads(self.has, wanted, self._threads), strict=True) if not there]
+        if missing and is_last_try:
+            raise ArtifactError(f"{len(missing)} files of {name} are not in the store, {missing[0].path!r} first; store them, then it")
+        if not missing:
+            self._objects.put(name_key(self._project, name, sha256, by), b"")
+        return not missing
+
+    @contextmanager
+    def storing(self) -> Iterator["StoringNote"]:
+        """Keeps a sweep from what is stored, or relied on, inside."""
+        note = StoringNote(self._objects, storing_key(self._project, f"{self._note}{uuid.uuid4().hex}"))
+        note.renew()
+        try:
+            yield note
+        finally:
+            note.remove()
+
+    def names(self) -> list[ArtifactVersion]:
+        """All versions of all names, by name and age."""
+        return self._versions(names_prefix(self._project))
+
+    def versions(self, name: str) -> list[ArtifactVersion]:
+        """The versions of one name, the oldest first."""
+        return self._versions(names_prefix(self._project, name))
+
+    def find(self, reference: str) -> ArtifactVersion:
+        """The version that `NAME@HASH` names, or the newest of `NAME`. Raises ArtifactError, NoArtifactError."""
+        name, sha256 = parse_reference(reference)
+        found = [version for version in self.versions(name) if version.sha256.startswith(sha256)]
+        if not found:
+            raise NoArtifactError(f"project {self._project} has no artifact {reference}; `trainhouse artifact list` shows what there is")
+        if sha256 and len(found) > 1:
+            raise ArtifactError(f"{reference} begins {len(found)} versions; give more digits of the hash")
+        return found[-1]
+
+    def manifest(self, sha256: str) -> ArtifactManifest:
+        """The manifest with this hash. Raises NoArtifactError; DamagedError where it is another."""
+        key = manifest_key(self._project, sha256)
+        found = self._objects.stat(key)
+        if found is None:
+            raise NoArtifactError(f"project {self._project} has no artifact sha256:{sha256}")
+        if found.size_bytes > MOST_MANIFEST_BYTES:
+            raise DamagedError(f"{self._objects.uri(key)} has {found.size_bytes} bytes, more than a manifest has", sha256)
+        return read_manifest_at(self._objects, key, sha256)
+
+    def fetch(self, manifest: ArtifactManifest, folder: Path) -> None:
+        """Puts the files below a folder that is not there yet, or is empty; it is there whole or not at all. Raises ArtifactError,
+        DamagedError."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ArtifactError(f"{folder} is there, and not empty; name another folder")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            list(in_threads(lambda file: self._fetch(file, made), manifest.files, self._threads))
+            made.chmod(0o755)
+            os.replace(made, folder)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+
+    def verify(self, manifest: ArtifactManifest) -> list[str]:
+        """Reads all files; returns what is wrong with them."""
+
+        def problem(file: ArtifactFile) -> str:
+            try:
+                for _ in self.content(file):
+                    pass
+            except DamagedError as error:
+                return str(error)
+            return ""
+
+        return [text for text in in_threads(problem, manifest.files, self._threads) if text]
+
+    def content(self, file: ArtifactFile) -> Iterator[bytes]:
+        """The content of a file, piece by piece, the last one once all of them are verified. Raises DamagedError."""
+        return hashed_content(self._objects, object_key(self._project, file.sha256), file.sha256, file.bytes, file.path)
+
+    def kept_by(self, sha256: str) -> tuple[str, ...]:
+        """References that keep a version beside its names, such as `dataset.HASH`."""
+        prefix = f"{artifacts_prefix(self._project)}references/{sha256}/"
+        return tuple(stat.key.removeprefix(prefix) for stat in self._objects.list(prefix))
+
+    def forget(self, version: ArtifactVersion) -> None:
+        """Takes the name away from a version; a sweep removes its bytes a day later, where nothing else names them. Raises HeldError."""
+        if kept := self.kept_by(version.sha256):
+            raise HeldError(f"{version} is kept by {', '.join(kept)}; it stays for as long as that does")
+        for by in version.by:
+            self._objects.delete(name_key(self._project, version.name, version.sha256, by))
+
+    def put_run_file(self, job_id: str, path: str, file: IO[bytes], sha256: str, size_bytes: int) -> str:
+        """Stores a file that a run has under a path, and returns its key. `settle_run_file` follows once the run's event is written."""
+        with self.storing():
+            self._objects.put(run_file_key(self._project, job_id, path, sha256), b"")
+            self.put_object(file, sha256, size_bytes)
+            # Once more, for one that a sweep had begun to remove before the note was there.
+            return self.put_object(file, sha256, size_bytes)
+
+    def settle_run_file(self, job_id: str, path: str, sha256: str | None) -> None:
+        """Ends what keeps files that the run had under this path before. `sha256`: of the one that it has now; None: of none."""
+        prefix = run_file_prefix(self._project, job_id, path)
+        for stat in self._objects.list(prefix):
+            # A young one may be another upload's, whose event comes after this one's.
+            if stat.key != f"{prefix}{sha256}" and (sha256 is None or stat.age_s > SETTLED_S):
+                self._objects.delete(stat.key)
+        if sha256 is not None and self._objects.stat(f"{prefix}{sha256}") is None:
+            self._objects.put(f"{prefix}{sha256}", b"")
+
+    def mark_run(self, job_id: str, deleted: bool) -> None:
+        """Notes that a run was deleted, from which its files and names stay for the grace; or that it was restored."""
+        key = deleted_run_key(self._project, job_id)
+        self._objects.put(key, b"") if deleted else self._objects.delete(key)
+
+    def _versions(self, prefix: str) -> list[ArtifactVersion]:
+        root, found = names_prefix(self._project), dict[tuple[str, str], ArtifactVersion]()
+        for stat in self._objects.list(prefix):
+            match stat.key.removeprefix(root).split("/"):
+                case [name, sha256, by]:
+                    known = found.get((name, sha256), ArtifactVersion(name, stat.modified_s, sha256))
+                    first = min(known.stored_at_s, stat.modified_s)
+                    found[name, sha256] = replace(known, stored_at_s=first, by=(*known.by, by))
+        return sorted(found.values())
+
+    def _send(self, note: "StoringNote", sha256: str, path: Path, size_bytes: int) -> None:
+        note.renew()
+        key = object_key(self._project, sha256)
+        if _is_whole(self._objects.stat(key), size_bytes):
+            return
+        with path.open("rb") as file:
+            # Hashed again: it may have changed since, and not every store looks.
+            if _digest(file) != (sha256, size_bytes):
+                raise ArtifactError(f"{path} changed while it was stored; store it again when nothing writes to it")
+            self._objects.put_hashed(key, file, sha256)
+
+    def _fetch(self, file: ArtifactFile, folder: Path) -> None:
+        path = folder.joinpath(*file.path.split("/"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as target:
+            for piece in self.content(file):
+                target.write(piece)
+
+
+class StoringNote:
+    """Note that something is being stored. Safe to share by threads."""
+
+    def __init__(self, objects: ObjectStore, key: str) -> None:
+        self._objects, self._key = objects, key
+        self._renewed_s = float("-inf")
+        self._lock = threading.Lock()
+
+    def renew(self) -> None:
+        """Writes it anew where it is some minutes old."""
+        with self._lock:
+            if time.monotonic() > self._renewed_s + RENEW_S:
+                self._objects.put(self._key, b"")
+                self._renewed_s = time.monotonic()
+
+    def remove(self) -> None:
+        """Removes it; one that stays, as the store is away, counts for a day."""
+        with suppress(CheckpointError):
+            self._objects.delete(self._key)
+
+
+def hashed_content(objects: ObjectStore, key: str, sha256: str, size_bytes: int, path: str) -> Iterator[bytes]:
+    """The content of an object, piece by piece, the last one once all of them are verified. `path`: the name for messages. Raises
+    DamagedError."""
+    digest, at, where = hashlib.sha256(), 0, f"{path}: {objects.uri(key)}"
+    while at < size_bytes:
+        try:
+            piece = objects.get_range(key, at, min(BLOCK_BYTES, size_bytes - at))
+        except ObjectMissingError as error:
+            raise DamagedError(f"{where} is missing; store the artifact again from its source", sha256) from error
+        if not piece:
+            raise DamagedError(f"{where} ends after {at} of {size_bytes} bytes; remove it, and store the artifact again", sha256)
+        digest.update(piece)
+        at += len(piece)
+        if at == size_bytes and digest.hexdigest() != sha256:
+            raise DamagedError(f"{where} has other contents than its hash says; remove it, and store the artifact again", sha256)
+        yield piece
+
+
+def read_manifest_at(objects: ObjectStore, key: str, sha256: str) -> ArtifactManifest:
+    """The manifest under a key, which has this hash. Raises DamagedError."""
+    try:
+        content = objects.get(key)
+    except ObjectMissingError as error:
+        raise DamagedError(f"{objects.uri(key)} is missing", sha256) from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise DamagedError(f"{objects.uri(key)} has other contents than its name says; remove it, and store the artifact again", sha256)
+    try:
+        return ArtifactManifest.model_validate(orjson.loads(content))
+    except ValueError as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise DamagedError(f"{objects.uri(key)} is no manifest of an artifact, or a newer program's: {reason}", sha256) from error
+
+
+def files_below(path: Path) -> dict[str, Path]:
+    """Files of a folder by their paths in it; of a file itself, by its name. Raises ArtifactError for links, sockets and the like."""
+    if path.is_symlink() or not (path.is_file() or path.is_dir()):
+        raise ArtifactError(f"{path} is no file and no folder{'; it is a link, name what it leads to' if path.is_symlink() else ''}")
+    if path.is_file():
+        return {path.name: path}
+    found = dict[str, Path]()
+    for folder, folders, names in os.walk(path, onerror=_raise):
+        for each in sorted(folders) + sorted(names):
+            entry = Path(folder) / each
+            if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
+                kind = "a link" if entry.is_symlink() else "no file"
+                raise ArtifactError(f"{entry} is {kind}, and an artifact has files alone; put the file itself there, or leave it out")
+            if entry.is_file():
+                found[entry.relative_to(path).as_posix()] = entry
+    return found
+
+
+def _raise(error: OSError) -> None:
+    raise ArtifactError(f"{error.filename}: {error.strerror}; nothing was stored") from error
+
+
+def _hashed(path: str, file: Path) -> ArtifactFile:
+    with file.open("rb") as content:
+        sha256, size_bytes = _digest(content)
+    return ArtifactFile(path=path, bytes=size_bytes, sha256=sha256)
+
+
+def _digest(file: IO[bytes]) -> tuple[str, int]:
+    digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+    return digest.hexdigest(), file.tell()
+
+
+def _is_whole(stat: ObjectStat | None, size_bytes: int) -> bool:
+    return stat is not None and stat.size_bytes == size_bytes

@@ -1,0 +1,54 @@
+-- Versions of artifacts under their names: one row a name, version, and job or project that it was stored for (`owner`); the newest record
+-- counts, by its own time, as ranks' records and others are of two topics. `job_id` is empty for a version that was stored for no job. A
+-- rank's record has no project: its job's counts.
+CREATE TABLE IF NOT EXISTS artifact_versions_rows (
+    name String,
+    sha256 String,
+    owner String,
+    version UInt64,
+    job_id String,
+    project LowCardinality(String),
+    kind LowCardinality(String),
+    size_bytes UInt64,
+    files UInt32,
+    created_by String,
+    at DateTime64(3, 'UTC') CODEC(Delta, ZSTD),
+    deleted UInt8,
+    source_topic LowCardinality(String),
+    source_partition UInt32,
+    source_offset UInt64
+) ENGINE = ReplacingMergeTree(version) ORDER BY (name, sha256, owner)
+SETTINGS non_replicated_deduplication_window = 1000;
+
+CREATE OR REPLACE VIEW artifact_versions AS
+SELECT a.name AS name, a.sha256 AS sha256, a.kind AS kind, if(a.project != '', a.project, j.project) AS project, a.job_id AS job_id,
+    a.size_bytes AS size_bytes, a.files AS files, a.created_by AS created_by, a.at AS at
+FROM (SELECT * FROM artifact_versions_rows FINAL WHERE deleted = 0) AS a
+LEFT JOIN (SELECT job_id, project FROM job_status) AS j ON j.job_id = a.job_id;
+
+-- Files and versions that several runs have are in the store once a project, and count once.
+CREATE OR REPLACE VIEW project_storage AS
+SELECT u.project AS project, sum(u.artifact_bytes) AS artifact_bytes, sum(u.code_bytes) AS code_bytes, sum(u.checkpoint_bytes) AS checkpoint_bytes,
+    artifact_bytes + code_bytes + checkpoint_bytes AS total_bytes, any(p.storage_gib) AS storage_gib,
+    ifNull(total_bytes > any(p.storage_gib) * 1073741824, 0) AS over
+FROM (
+    SELECT j.project AS project, max(a.size_bytes) AS artifact_bytes, toUInt64(0) AS code_bytes, toUInt64(0) AS checkpoint_bytes
+    FROM (SELECT job_id, uri, size_bytes FROM artifacts) AS a
+    INNER JOIN (SELECT job_id, project FROM job_status) AS j ON j.job_id = a.job_id
+    GROUP BY j.project, a.uri
+    UNION ALL
+    SELECT project, max(size_bytes), toUInt64(0), toUInt64(0) FROM artifact_versions WHERE project != '' GROUP BY project, sha256
+    UNION ALL
+    SELECT project, toUInt64(0), max(size_bytes), toUInt64(0) FROM (
+        SELECT config['project'] AS project, config['code.sha256'] AS sha256, toUInt64OrZero(config['code.size_bytes']) AS size_bytes
+        FROM job_specs_rows WHERE config['code.sha256'] != ''
+    ) GROUP BY project, sha256
+    UNION ALL
+    SELECT j.project AS project, toUInt64(0), toUInt64(0), c.size_bytes
+    FROM (
+        SELECT job_id, greatest(sum(bytes_new), max(bytes_total)) AS size_bytes FROM checkpoints WHERE state = 'COMPLETED' GROUP BY job_id
+    ) AS c
+    INNER JOIN (SELECT job_id, project FROM job_status) AS j ON j.job_id = c.job_id
+) AS u
+LEFT JOIN projects AS p ON p.project = u.project
+GROUP BY u.project;

@@ -1,0 +1,123 @@
+"""Artifacts over HTTP: files by hash, versions of them, contents with ranges; each project's alone."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from typing import Any
+
+import pytest
+
+from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.gateway_world import NOW_MS, World
+from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
+from trainhouse.events.model.artifact import ArtifactStored, object_key, reference_key
+from trainhouse.events.wire import topics
+
+SHA = "ab" * 32
+
+
+@pytest.fixture
+def objects(gateway_world: World, monkeypatch: pytest.MonkeyPatch) -> MemoryObjectStore:
+    stored = MemoryObjectStore()
+    monkeypatch.setattr(gateway_world.client.app.state, "code_store", stored, raising=False)  # type: ignore[attr-defined]
+    return stored
+
+
+def sent(world: World, content: bytes, project: str = "vision", **headers: Any) -> dict[str, Any]:
+    sha256 = hashlib.sha256(content).hexdigest()
+    answer = world.client.put(f"/v1/artifacts/files/{sha256}", params={"project": project}, content=content, headers=headers["headers"])
+    assert answer.status_code == 200, answer.text
+    return {"path": f"{sha256[:4]}.bin", "bytes": len(content), "sha256": sha256}
+
+
+def test_files_make_a_version_that_is_listed_read_and_deleted(gateway_world: World, objects: MemoryObjectStore) -> None:
+    world, ana, of_vision = gateway_world, gateway_world.token(), {"project": "vision"}
+    contents = [b"first" * 1000, b"", random.Random(1).randbytes(300_000)]
+    files = [sent(world, content, headers=ana) for content in contents]
+    made = world.client.post("/v1/artifacts/bpe", params=of_vision, json={"kind": "tokenizer", "files": files}, headers=ana)
+    assert made.status_code == 201, made.text
+    version = made.json()
+    again = world.client.post("/v1/artifacts/bpe", params=of_vision, json={"kind": "tokenizer", "files": files[::-1]}, headers=ana)
+    assert again.json()["sha256"] == version["sha256"], "whatever order the files come in"
+    events = world.bus.of(ArtifactStored)
+    assert [(e.name, e.kind, e.project, e.files, e.user, e.deleted) for e in events] == [
+        ("bpe", "tokenizer", "vision", 3, "ana", False)
+    ] * 2
+    world.tables.put(topics.TRACKING, [events[0]], NOW_MS)
+    [row] = world.client.get("/v1/artifacts", params={"kind": "tokenizer"}, headers=ana).json()["items"]
+    assert (row["name"], row["sha256"], row["size_bytes"]) == ("bpe", version["sha256"], 305_000)
+    place = f"/v1/artifacts/bpe/{version['sha256']}"
+    shown = world.client.get(place, params=of_vision, headers=ana).json()
+    assert sorted(file["sha256"] for file in shown["files"]) == sorted(file["sha256"] for file in files)
+    for file, content in zip(files, contents, strict=True):
+        got = world.client.get(f"{place}/files/{file['path']}", params=of_vision, headers=world.token(role="viewer"))
+        assert got.content == content and got.headers["content-disposition"] == "attachment"
+        assert got.headers["x-content-type-options"] == "nosniff"
+    part = world.client.get(f"{place}/files/{files[2]['path']}", params=of_vision, headers=ana | {"Range": "bytes=10-19"})
+    assert (part.status_code, part.content, part.headers["content-range"]) == (206, contents[2][10:20], "bytes 10-19/300000")
+    for wrong in ("bytes=300000-", "bytes=5-2", "bytes=0-1,3-4", "lines=1-2", "bytes=-", "bytes=" + "9" * 30 + "-"):
+        refused = world.client.get(f"{place}/files/{files[2]['path']}", params=of_vision, headers=ana | {"Range": wrong})
+        assert refused.status_code == 416, wrong
+    deleted = world.client.delete(place, params=of_vision, headers=ana)
+    assert deleted.status_code == 200 and world.bus.of(ArtifactStored)[-1].deleted
+    assert world.client.get(place, params=of_vision, headers=ana).status_code == 404
+    world.tables.put(topics.TRACKING, [world.bus.of(ArtifactStored)[-1]], NOW_MS)
+    assert world.client.get("/v1/artifacts", params={"name": "bpe"}, headers=ana).json()["items"] == []
+
+
+def test_another_projects_artifact_does_not_exist_whichever_hash_is_claimed(gateway_world: World, objects: MemoryObjectStore) -> None:
+    world, admin = gateway_world, gateway_world.admin()
+    file = sent(world, b"of speech alone", "speech", headers=admin)
+    made = world.client.post("/v1/artifacts/secret", params={"project": "speech"}, json={"kind": "model", "files": [file]}, headers=admin)
+    sha256, ana, reached = made.json()["sha256"], world.token(), 0
+    world.tables.put(topics.TRACKING, world.bus.of(ArtifactStored)[-1:], NOW_MS)
+    for project in ("speech", "vision", "default", "../speech", "speech/", "Speech"):
+        for path in (f"/secret/{sha256}", f"/secret/{sha256}/files/{file['path']}"):
+            answer = world.client.get(f"/v1/artifacts{path}", params={"project": project}, headers=ana)
+            reached += answer.status_code not in (404, 422)
+        claimed = world.client.post("/v1/artifacts/mine", params={"project": project}, json={"kind": "model", "files": [file]}, headers=ana)
+        reached += claimed.status_code not in (404, 422)
+        reached += world.client.delete(f"/v1/artifacts/secret/{sha256}", params={"project": project}, headers=ana).status_code not in (
+            404,
+            422,
+        )
+        put = world.client.put(f"/v1/artifacts/files/{file['sha256']}", params={"project": project}, content=b"x", headers=ana)
+        reached += put.status_code not in (404, 422)
+    assert not reached and world.client.get("/v1/artifacts", headers=ana).json()["items"] == []
+    unknown = {"path": "x", "bytes": 15, "sha256": "cd" * 32}
+    told = [
+        world.client.post("/v1/artifacts/mine", params={"project": "vision"}, json={"kind": "model", "files": [each]}, headers=ana).json()
+        for each in (file | {"path": "x"}, unknown)
+    ]
+    assert told[0]["detail"] == told[1]["detail"], "a hash that another project has is as one that nobody has"
+
+
+def test_what_is_refused(gateway_world: World, objects: MemoryObjectStore) -> None:
+    world, ana, of_vision = gateway_world, gateway_world.token(), {"project": "vision"}
+    wrong = world.client.put(f"/v1/artifacts/files/{SHA}", params=of_vision, content=b"x", headers=ana)
+    assert wrong.status_code == 422 and "nothing was stored" in wrong.json()["detail"] and not list(objects.list(""))
+    file = sent(world, b"x", headers=ana)
+    for paths in (["../x"], ["/x"], ["a", "A"], ["a", "a/b"], ["a\0b"], ["x" * 1025], []):
+        body = {"kind": "file", "files": [file | {"path": path} for path in paths]}
+        assert world.client.post("/v1/artifacts/a", params=of_vision, json=body, headers=ana).status_code == 422, paths
+    for body in ({"kind": "A b", "files": [file]}, {"kind": "file", "files": [file | {"bytes": 2}]}, {"files": [file]}):
+        assert world.client.post("/v1/artifacts/a", params=of_vision, json=body, headers=ana).status_code == 422, body
+    many = {"kind": "file", "files": [file | {"path": str(number)} for number in range(10_001)]}
+    assert world.client.post("/v1/artifacts/a", params=of_vision, json=many, headers=ana).status_code == 422
+    assert world.client.post("/v1/artifacts/..%2Fa", params=of_vision, json={"kind": "file", "files": [file]}, headers=ana).status_code in (
+        404,
+        405,
+        422,
+    )
+    viewer = world.token(role="viewer")
+    assert world.client.post("/v1/artifacts/a", params=of_vision, json={"kind": "file", "files": [file]}, headers=viewer).status_code == 403
+    assert world.client.get("/v1/artifacts").status_code == 401
+    made = world.client.post("/v1/artifacts/a", params=of_vision, json={"kind": "file", "files": [file]}, headers=ana).json()
+    objects.put(reference_key("vision", made["sha256"], f"dataset.{SHA}"), b"")
+    held = world.client.delete(f"/v1/artifacts/a/{made['sha256']}", params=of_vision, headers=ana)
+    assert held.status_code == 409 and f"is kept by dataset.{SHA}" in held.json()["detail"]
+    objects.put(object_key("vision", file["sha256"]), b"y")
+    damaged = world.client.get(f"/v1/artifacts/a/{made['sha256']}/files/{file['path']}", params=of_vision, headers=ana)
+    assert damaged.status_code == 422 and "has other contents than its hash says" in damaged.json()["detail"]
+    assert ArtifactStore(objects, "vision").names()

@@ -1,0 +1,1 @@
+"""Artifacts over HTTP."""
