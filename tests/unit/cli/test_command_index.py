@@ -33,7 +33,8 @@ def test_help_lists_all_by_section_and_imports_none_of_them() -> None:
     for section, listed in SECTIONS.items():
         assert f"\n{section}:\n" in text
         assert all(f"\n  {name} " in text for name in listed)
-    script = "ROOMS = 'jobs fleet data stack top'.split()\nimport sys; sys.argv = ['trainhouse', '--help']\nfrom trainhouse.cli.main import main\ntry: main()\nexcept SystemExit: pass\n"
-    script += "print([m for m in sys.modules if m.startswith('trainhouse.cli.') and m.split('.')[2] in ROOMS])"
+    script = "import sys; sys.argv[1:] = ['--help']\nfrom trainhouse.cli.main import main\ntry: main()\nexcept SystemExit: pass\n"
+    script += "rooms = tuple(f'trainhouse.cli.{r}.' for r in 'jobs fleet data stack top'.split())\n"
+    script += "print([m for m in sys.modules if m.startswith(rooms)])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
