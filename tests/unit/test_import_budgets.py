@@ -54,7 +54,8 @@ MODULES = {
     "trainhouse.projections.endpoint.guest": Budget(150),
     "trainhouse.deploy.local.supervision.supervisor": Budget(240),
     "trainhouse.deploy.local.supervision.tether": Budget(100),
-    "trainhouse.cli.main": Budget(170),
+    "trainhouse.cli.main": Budget(165),
+    "trainhouse.cli.jobs.job_status, trainhouse.client.quick_sql, trainhouse.client.rows, trainhouse.cli.shared.filters": Budget(235),
     "trainhouse.checkpointing.uploading.upload_process": Budget(680, frozenset({"boto3", "pydantic"})),
     "trainhouse.checkpointing.peer_memory.holder_server": Budget(130),
     "trainhouse.workers.data.order": Budget(221, frozenset({"numpy"})),
@@ -75,7 +76,8 @@ def imports_of(role: str) -> str:
     setting_up = [ast.unparse(node) for node in function.body if ast.unparse(node).startswith("_leave_out")]
     return "\n".join(
         [
-            "from trainhouse.cli.main import build; build(); from trainhouse.cli.stack.run import *; from trainhouse.cli.stack import run",
+            "from trainhouse.cli.main import build; build('run')",
+            "from trainhouse.cli.stack.run import *; from trainhouse.cli.stack import run",
             f"run.configure('info', {role!r})",
             *(f"run.{each}" for each in setting_up),
             *imports,

@@ -1,17 +1,23 @@
 """`trainhouse`: the command line of everything. This file only gathers the commands.
 
-Holds: an expected error is one sentence on standard error and a code of `exit_codes.Exit`.
+Holds: a command's module is imported when that command is run, and for nothing else; an expected error is one sentence on standard error
+and a code of `exit_codes.Exit`.
 """
 
+import importlib
+import os
 import sys
 import traceback
-from collections.abc import Iterable
-from types import ModuleType
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
+from trainhouse.cli.command_index import COMMANDS, SECTIONS
 from trainhouse.cli.shared.exit_codes import MEANINGS, Exit, explain
 
+COMPLETION_VARIABLE: Final = "_TRAINHOUSE_COMPLETE"
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())
 HELP = """
 Run training jobs on a fleet, where every fact is an event.
@@ -28,10 +34,40 @@ The first minutes:
 """
 
 
-def build() -> typer.Typer:
-    """The command line with all of its commands."""
+class SectionedGroup(TyperGroup):
+    """The root command; its help lists commands by section."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes one list for each section of the index."""
+        width = formatter.width - 6 - max(map(len, COMMANDS))
+        for section, listed in SECTIONS.items():
+            known = [(name, self.commands[name].get_short_help_str(width)) for name in listed if name in self.commands]
+            if known:
+                with formatter.section(section):
+                    formatter.write_dl(known)
+
+
+def build(*names: str) -> typer.Typer:
+    """The command line with all of its commands; with `names`, with what their modules hold alone."""
+    app = _root()
+    modules = dict.fromkeys(module for name in names or COMMANDS for module in COMMANDS[name].modules)
+    for module in modules:
+        importlib.import_module(f"trainhouse.cli.{module}").register(app)
+    return app
+
+
+def build_listing() -> typer.Typer:
+    """The command line with names and one-line helps alone; imports no command."""
+    app = _root()
+    for name, command in COMMANDS.items():
+        app.command(name, help=command.help)(_not_imported)
+    return app
+
+
+def _root() -> typer.Typer:
     app = typer.Typer(
         name="trainhouse",
+        cls=SectionedGroup,
         help=HELP,
         epilog=EPILOG,
         # Plain help: it is there in a fifth of a second, rich takes twice as long.
@@ -40,98 +76,30 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for module in _commands():
-        module.register(app)
-    _register_preparation(app)
-    _register_stack(app)
+    app.callback()(_run_root)
     return app
 
 
-def _commands() -> Iterable[ModuleType]:
-    """Modules of commands, in the order of the help."""
-    return (*_of_users(), *_of_operators())
+def _run_root() -> None:
+    """Makes the root a group, also where it has one command alone."""
 
 
-def _of_users() -> Iterable[ModuleType]:
-    from trainhouse.cli.artifacts import artifact_commands
-    from trainhouse.cli.data import alerts, dataset_commands, objectives, report, sql_query
-    from trainhouse.cli.fleet import node_commands, node_list, policies, pools
-    from trainhouse.cli.jobs import changes, checkpoint_commands, job_events, job_status, logs, rank_inspection, submit, why
-    from trainhouse.cli.stack import open, project_access
-    from trainhouse.cli.top import command as top
-
-    return (
-        submit,
-        job_status,
-        checkpoint_commands,
-        top,
-        why,
-        changes,
-        job_events,
-        logs,
-        rank_inspection,
-        open,
-        node_list,
-        alerts,
-        node_commands,
-        pools,
-        policies,
-        project_access,
-        dataset_commands,
-        artifact_commands,
-        sql_query,
-        report,
-        objectives,
-    )
+def _not_imported() -> None:
+    """Stands for a command in a listing; `main` never runs a listed one."""
+    raise AssertionError("a listed command was run")
 
 
-def _of_operators() -> Iterable[ModuleType]:
-    from trainhouse.cli.data import archive, audit_trail, expire, journal_repair, replay, store_sweep, table_copies
-    from trainhouse.cli.fleet import emulated_fleet, simulate, what_if
-    from trainhouse.cli.jobs import import_runs
-    from trainhouse.cli.stack import partitions, project_account, project_topics, run, secret, token, upgrade
-
-    return (
-        replay,
-        journal_repair,
-        upgrade,
-        table_copies,
-        archive,
-        expire,
-        audit_trail,
-        store_sweep,
-        secret,
-        token,
-        partitions,
-        import_runs,
-        run,
-        emulated_fleet,
-        simulate,
-        what_if,
-        project_topics,  # after whatever else adds to the group of projects
-        project_account,
-    )
-
-
-def _register_preparation(app: typer.Typer) -> None:
-    """Adds to the group of datasets the command that submits a job."""
-    from trainhouse.cli.jobs import prepare_command
-
-    prepare_command.register(app)
-
-
-def _register_stack(app: typer.Typer) -> None:
-    from trainhouse.cli.stack import credentials, demo, local_stack
-
-    local_stack.register(app)
-    credentials.register(app)
-    demo.register(app)
+def app_for(arguments: Sequence[str], environment: Mapping[str, str]) -> typer.Typer:
+    """The command line as far as these arguments need it; whole where a shell asks for completion."""
+    if COMPLETION_VARIABLE in environment:
+        return build()
+    return build(arguments[0]) if arguments and arguments[0] in COMMANDS else build_listing()
 
 
 def main() -> None:
     """Runs one command and exits."""
     try:
-        build()()
+        app_for(sys.argv[1:], os.environ)()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(Exit.INTERRUPTED)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from trainhouse.client import library_logs  # noqa: F401
 from trainhouse.client.backend_protocol import Happening, LineReader, Retuned, Row, Sql, Submitted, WayIn
 from trainhouse.client.code_archive import MAX_CODE_BYTES, pack
-from trainhouse.client.errors import InvalidSpecError, NeedsKafkaError
+from trainhouse.client.errors import InvalidSettingsError, InvalidSpecError, NeedsKafkaError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.job import Job, ended
 from trainhouse.client.names import default_name
@@ -213,3 +214,25 @@ def submitted_of(job: "Job | Submitted | str") -> Submitted:
     if isinstance(job, str):
         return Submitted(JobId.parse(job), "", None)
     return job if isinstance(job, Submitted) else job.submitted
+
+
+def connect(
+    *, gateway: str | None = None, token: str | None = None, kafka: str | None = None, config: str | Path | None = None
+) -> "TrainhouseClient":
+    """A client by the way that is named (`gateway=URL`, `kafka=BOOTSTRAP`, or a settings file), else by environment and settings file.
+
+    The choice without arguments: the gateway of TRAINHOUSE_GATEWAY_URL, if no Kafka address is set; else Kafka. Does not connect.
+    A `config` counts for the whole process. Raises InvalidSettingsError.
+    """
+    import os
+
+    from trainhouse.client.backend_choice import way_of
+    from trainhouse.events.settings import CONFIG_VARIABLE
+
+    if gateway is not None and kafka is not None:
+        raise InvalidSettingsError("name one way: gateway=URL, or kafka=BOOTSTRAP")
+    if config is not None:
+        if not Path(config).is_file():
+            raise InvalidSettingsError(f"{config} is no settings file")
+        os.environ[CONFIG_VARIABLE] = str(config)
+    return TrainhouseClient(way_of(gateway, token, kafka))

@@ -4,11 +4,13 @@ Holds: pure; both sources give the same names, so that a program need not know w
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.sql import literal
-from trainhouse.events import JobState, JobStatus, LastCheckpoint
+
+if TYPE_CHECKING:
+    from trainhouse.events import JobStatus
 
 PLAIN = (
     "job_id",
@@ -75,8 +77,10 @@ def job_query(job_id: str) -> str:
     return f"SELECT {', '.join(PLAIN)}, {more}, {times} FROM jobs WHERE source = 'scheduled' AND job_id = {literal(job_id)} LIMIT 1"
 
 
-def status_of_row(row: Mapping[str, Any]) -> JobStatus:
+def status_of_row(row: Mapping[str, Any]) -> "JobStatus":
     """Such a row as a status. Where its ranks are is not in it."""
+    from trainhouse.events import JobState, JobStatus, LastCheckpoint
+
     known = {name: row[name] for name in JobStatus.model_fields if row.get(name) not in (None, "")}
     step = row.get("last_checkpoint_step")
     if step is not None:
@@ -88,7 +92,7 @@ def status_of_row(row: Mapping[str, Any]) -> JobStatus:
     return JobStatus.model_validate({"job_id": None} | known)
 
 
-def row_of(status: JobStatus) -> dict[str, Any]:
+def row_of(status: "JobStatus") -> dict[str, Any]:
     """A status as such a row."""
     fields = status.model_dump(mode="json")
     checkpoint = status.last_checkpoint

@@ -36,7 +36,7 @@ def load() -> None:
     importlib.import_module("trainhouse.cli.stack.run").leave_out_rich()
     for name in SHARED:
         importlib.import_module(name)
-    importlib.import_module(MODULE).build()  # each command's module
+    importlib.import_module(MODULE).build("run")
     del sys.modules[MODULE]  # a part runs it as its main module
     gc.collect()
     gc.freeze()  # a collection in a fork would write to each shared page

@@ -2,12 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, Json
+
+if TYPE_CHECKING:
+    from trainhouse.client.backend_protocol import Sql
 
 
 def register(app: typer.Typer) -> None:
@@ -29,12 +32,16 @@ def sql(
     trainhouse sql "SELECT job_id, state, loss FROM jobs ORDER BY submitted_at DESC LIMIT 5"
     trainhouse sql --format CSVWithNames "SELECT step, value FROM step_metrics WHERE metric = 'loss'" > loss.csv
     """
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick_sql import quick_endpoint
 
     text = sys.stdin.read() if query == "-" else query
     if not text.strip():
         raise CliError("the query is empty", Exit.USAGE)
-    endpoint = TrainhouseClient.from_settings().sql
+    endpoint: Sql | None = quick_endpoint()
+    if endpoint is None:
+        from trainhouse.client import TrainhouseClient
+
+        endpoint = TrainhouseClient.from_settings().sql
     if format or json:
         sys.stdout.buffer.write(endpoint.raw(text, format or "JSONEachRow"))
         sys.stdout.buffer.flush()

@@ -16,7 +16,7 @@ from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Limit, Poo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client import JobFilter, TrainhouseClient
     from trainhouse.events import JobStatus
 
 # The list is asked for again when something changed, but not more often than that; and now and then anyway.
@@ -58,16 +58,16 @@ def status(
     from trainhouse.cli.jobs import job_table
     from trainhouse.cli.shared import output
     from trainhouse.cli.shared.filters import job_filter
-    from trainhouse.client import TrainhouseClient
 
-    client = TrainhouseClient.from_settings()
     if job is not None:
-        _one(client, job, watch=watch, json=json)
+        from trainhouse.client import TrainhouseClient
+
+        _one(TrainhouseClient.from_settings(), job, watch=watch, json=json)
         return
-    for _ in _moments(client) if watch else (None,):
+    for _ in _moments() if watch else (None,):
         now_ms = time.time_ns() // 1_000_000
         keep = job_filter(now_ms, user=user, team=team, project=project, pool=pool, state=state, since=since, until=until)
-        rows = client.jobs(keep, limit)
+        rows = _listed(keep, limit)
         if watch and sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
         if json:
@@ -184,11 +184,30 @@ def _checkpoint(row: dict[str, Any], tier: str, tags: list[str]) -> tuple[Any, .
     )
 
 
-def _moments(client: "TrainhouseClient") -> "Iterator[None]":
+def _listed(keep: "JobFilter", limit: int) -> "list[dict[str, Any]]":
+    """Rows of jobs: straight from the tables where settings name them, else by the client, which has more ways. Blocks."""
+    from trainhouse.client.errors import NotReachableError
+    from trainhouse.client.quick_sql import quick_endpoint
+    from trainhouse.client.rows import jobs_query
+
+    endpoint = quick_endpoint()
+    if endpoint is not None:
+        try:
+            return endpoint.table(jobs_query(keep, limit)).dicts()
+        except NotReachableError:
+            pass  # the client says so, and reads the status topic
+    from trainhouse.client import TrainhouseClient
+
+    return TrainhouseClient.from_settings().jobs(keep, limit)
+
+
+def _moments() -> "Iterator[None]":
     """Yields when the list is worth asking for again: at once, and when some job changed. Blocks between."""
+    from trainhouse.client import TrainhouseClient
+
     yield None
     shown_at, changed = time.monotonic(), False
-    for status in client.watch_all():
+    for status in TrainhouseClient.from_settings().watch_all():
         changed = changed or status is not None
         if time.monotonic() >= shown_at + (WATCH_S if changed else ANYWAY_S):
             yield None

@@ -1,1 +1,3 @@
 """The backend over Kafka and SQL."""
+
+from trainhouse.client import library_logs  # noqa: F401
