@@ -91,6 +91,12 @@ class PieceWriter:
             self.add(fields, key=key, split=split)
         return self._count - before
 
+    def cut(self, split: str = TRAIN) -> None:
+        """Ends the shard of a split that is under way; the next sample begins another. Blocks while it goes to the store."""
+        if split in self._writers:
+            self._writers[split].cut()
+            self._send(split)
+
     def close(self) -> None:
         """Sends what is left, then the record. Blocks; a second call does nothing."""
         if self.closed:

@@ -22,6 +22,7 @@ from trainhouse.events.model.output_names import (
     rank_piece_key,
     staged_index_key,
     staged_shard_key,
+    work_prefix,
 )
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.piece_writer import TRAIN, PieceStore, PieceWriter
@@ -43,6 +44,10 @@ class OutputStore(Protocol):
 
     def pieces(self) -> frozenset[str]:
         """Names of the pieces that are whole."""
+        ...
+
+    def work_prefix(self) -> str | None:
+        """Prefix in the object store for what a job of several passes keeps between them; None for a folder."""
         ...
 
 
@@ -92,6 +97,10 @@ class Output:
         """Names of the pieces that are there, of this attempt and earlier ones. Asks the store."""
         return self._store.pieces()
 
+    def work_prefix(self) -> str | None:
+        """Prefix in the object store below which a job keeps what it makes between passes; None outside of Trainhouse."""
+        return self._store.work_prefix()
+
     def close(self) -> None:
         """Make what was added whole. Blocks; a second call does nothing."""
         if self._stream is not None:
@@ -124,6 +133,9 @@ class JobOutputStore:
     def pieces(self) -> frozenset[str]:
         prefix = pieces_prefix(self.job_id, self.output)
         return frozenset(stat.key.removeprefix(prefix).removesuffix(".json") for stat in self.objects.list(prefix))
+
+    def work_prefix(self) -> str | None:
+        return work_prefix(self.job_id, self.output)
 
     def send(self, shard: Shard, folder: Path) -> None:
         """The index first: a tar that is there has one."""
@@ -185,6 +197,9 @@ class FolderOutputStore:
 
     def pieces(self) -> frozenset[str]:
         return frozenset(path.stem for path in self.folder.glob("*.piece"))
+
+    def work_prefix(self) -> str | None:
+        return None
 
     def begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
