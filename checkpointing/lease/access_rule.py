@@ -4,8 +4,8 @@ Holds: an attempt writes below its own job's prefix alone, and there only what a
 is of its own epoch, and the tag `best`; and artifacts of its own job under their hash, where there is none. It reads its own job, and the
 checkpoints of the job that it resumes from, with the tag `best`, if that is of the same project; there it writes one thing, under its own
 name: which of them it began from, so that retention keeps it. Of datasets it reads the version that its spec names: the manifest, and the
-shards that this names. Of outputs it writes, below its own job's prefix, those that its spec names: shards, records of its own epoch's
-ranks, records of pieces where there is none, and work between passes, its records where there is none; never what agents note there, nor
+shards that this names. Of outputs it writes, below its own job's prefix, those that its spec names: shards and distributions, records of its own
+epoch's ranks, records of pieces where there is none, and work between passes, its records where there is none; never what agents note there, nor
 where published datasets are.
 Never: allows a key that is not spelled as Trainhouse spells it: what has `..`, an empty part or a percent sign is not looked at further.
 """
@@ -34,10 +34,12 @@ _OF_A_DATASET = re.compile(
 )
 _OUTPUT = rf"jobs/{_JOB}/outputs/(?P<output>[A-Za-z0-9][A-Za-z0-9._-]{{0,127}})"
 _OUTPUT_SHARD = re.compile(rf"{_OUTPUT}/shards/[0-9a-f]{{64}}\.(?:tar|idx)")
+_OUTPUT_PROFILES = re.compile(rf"{_OUTPUT}/profiles/[0-9a-f]{{64}}\.json")
 _OUTPUT_RANK = re.compile(rf"{_OUTPUT}/ranks/{_EPOCH}/[0-9]{{6}}\.json")
 _OUTPUT_PIECE = re.compile(rf"{_OUTPUT}/pieces/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json")
 _OUTPUT_WORK = re.compile(rf"{_OUTPUT}/work/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.rows")
 _OUTPUT_WORK_RECORD = re.compile(rf"{_OUTPUT}/work/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json")
+_OUTPUT_READS = (_OUTPUT_SHARD, _OUTPUT_PROFILES, _OUTPUT_RANK, _OUTPUT_PIECE, _OUTPUT_WORK, _OUTPUT_WORK_RECORD)
 _OUTPUT_PREFIXES = re.compile(rf"{_OUTPUT}/(?:pieces|work)/")
 _COMMITS_PREFIX = re.compile(rf"jobs/{_JOB}/commits/")
 _OWN_PREFIXES = re.compile(rf"jobs/{_JOB}/(?:tags/|own/|own/[0-9]{{10}}/nodes/)")
@@ -128,14 +130,14 @@ def refusal(lease: Lease, ask: Ask) -> str | None:
     elif operation in _READS:
         own = _own(lease, _TAG, _SAVER, _NODE, _ARTIFACT, key=key) or _begun_from(lease, key)
         of_jobs = own or _of(lease, _COMMIT, _CHUNK, _BEST, key=key)
-        outputs = _of_output(lease, _OUTPUT_SHARD, _OUTPUT_RANK, _OUTPUT_PIECE, _OUTPUT_WORK, _OUTPUT_WORK_RECORD, key=key)
+        outputs = _of_output(lease, *_OUTPUT_READS, key=key)
         ok = of_jobs or outputs or shared_chunk(key) in lease.shared_chunks or _of_dataset(lease.dataset, key)
     elif operation is Operation.LIST:
         own = _own(lease, _OWN_PREFIXES, key=key) or _of_output(lease, _OUTPUT_PREFIXES, key=key)
         ok = (own or _of(lease, _COMMITS_PREFIX, key=key)) and _start_is_below(ask)
     elif operation is Operation.PUT:
         own = _own(lease, _COMMIT, _CHUNK, _BEST, key=key) or (_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)
-        own = own or _of_output(lease, _OUTPUT_SHARD, _OUTPUT_WORK, key=key)
+        own = own or _of_output(lease, _OUTPUT_SHARD, _OUTPUT_PROFILES, _OUTPUT_WORK, key=key)
         own = own or (_of_output(lease, _OUTPUT_RANK, key=key) and epoch_in(key) == lease.epoch)
         once = ask.if_absent and (_own(lease, _ARTIFACT, key=key) or _of_output(lease, _OUTPUT_PIECE, _OUTPUT_WORK_RECORD, key=key))
         ok = own or once or _begun_from(lease, key)

@@ -50,3 +50,8 @@ def ended_key(job_id: str, epoch: int, node_id: str) -> str:
 def work_prefix(job_id: str, output: str) -> str:
     """Prefix of what a job of several passes keeps beside an output between them; it is in no version."""
     return f"jobs/{job_id}/{OUTPUTS}/{output}/work/"
+
+
+def piece_profiles_key(job_id: str, output: str, sha256: str) -> str:
+    """Key of the distributions of a piece, named by their hash."""
+    return f"jobs/{job_id}/{OUTPUTS}/{output}/profiles/{sha256}.json"

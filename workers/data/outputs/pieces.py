@@ -26,7 +26,7 @@ from trainhouse.events.model.dataset import (
 )
 from trainhouse.events.model.dataset_names import FieldName, SplitName
 from trainhouse.events.model.ids import JobId
-from trainhouse.events.model.spec import Label
+from trainhouse.events.model.spec import Label, Sha256
 from trainhouse.workers.data.errors import InvalidDataError
 
 _SPLIT_RULE: Final = orjson.dumps({"by": "job"}).decode()
@@ -52,6 +52,7 @@ class Piece(Model):
     closed: bool = True
     splits: dict[SplitName, PieceSplit] = Field(default_factory=dict, max_length=MOST_SPLITS)
     fields: dict[FieldName, PieceField] = Field(default_factory=dict, max_length=MOST_FIELDS)
+    profiles: Sha256 | None = Field(None, description="hash of its distributions; null: it has none")
 
     @property
     def samples(self) -> int:

@@ -18,6 +18,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset_names import NAME_PATTERN
 from trainhouse.events.model.output_names import (
     piece_key,
+    piece_profiles_key,
     pieces_prefix,
     rank_piece_key,
     staged_index_key,
@@ -150,6 +151,10 @@ class JobOutputStore:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as body:
                 self.objects.put(key, body)
 
+    def profile(self, sha256: str, content: bytes) -> None:
+        """Distributions of a piece, by their hash."""
+        self.objects.put(piece_profiles_key(self.job_id, self.output, sha256), content)
+
 
 @dataclass(frozen=True)
 class _OfRank:
@@ -160,6 +165,9 @@ class _OfRank:
 
     def send(self, shard: Shard, folder: Path) -> None:
         self.output.send(shard, folder)
+
+    def profile(self, sha256: str, content: bytes) -> None:
+        self.output.profile(sha256, content)
 
     def record(self, piece: Piece) -> None:
         self._put(piece)
@@ -176,6 +184,9 @@ class _OfPiece:
 
     def send(self, shard: Shard, folder: Path) -> None:
         self.output.send(shard, folder)
+
+    def profile(self, sha256: str, content: bytes) -> None:
+        self.output.profile(sha256, content)
 
     def record(self, piece: Piece) -> None:
         """The first one stays: two attempts may write a piece of one name."""
@@ -209,6 +220,9 @@ class FolderOutputStore:
         for name in (shard.index_name, shard.tar_name):
             shutil.copyfile(folder / name, self.folder / name)
 
+    def profile(self, sha256: str, content: bytes) -> None:
+        pass
+
     def record(self, piece: Piece) -> None:
         pass
 
@@ -220,6 +234,9 @@ class _FolderPiece:
 
     def send(self, shard: Shard, folder: Path) -> None:
         self.output.send(shard, folder)
+
+    def profile(self, sha256: str, content: bytes) -> None:
+        pass
 
     def record(self, piece: Piece) -> None:
         self.output.begin()
