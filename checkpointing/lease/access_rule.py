@@ -4,9 +4,9 @@ Holds: an attempt writes below its own job's prefix alone, and there only what a
 is of its own epoch, and the tag `best`; and artifacts of its own job under their hash, where there is none. It reads its own job, and the
 checkpoints of the job that it resumes from, with the tag `best`, if that is of the same project; there it writes one thing, under its own
 name: which of them it began from, so that retention keeps it. Of datasets it reads the version that its spec names: the manifest, and the
-shards that this names. Of outputs it writes, below its own job's prefix, those that its spec names: shards and distributions, records of its own
-epoch's ranks, records of pieces where there is none, and work between passes, its records where there is none; never what agents note there, nor
-where published datasets are.
+shards that this names. Of outputs it writes, below its own job's prefix, those that its spec names: shards and distributions, records of
+its own epoch's ranks, records of pieces where there is none, and work between passes, its records where there is none; never what agents
+note there, nor where published datasets are.
 Never: allows a key that is not spelled as Trainhouse spells it: what has `..`, an empty part or a percent sign is not looked at further.
 """
 

@@ -1,6 +1,6 @@
 """Peers of the bench `preparing`: python datasets|litdata|mds ROWS.jsonl TOKENIZER OUT PROCESSES.
 
-Each cleans a text (NFC, one space for each run, none at the ends), tokenises it, and writes ids and the number of the row in its own format.
+Each cleans a text (NFC, one space for each run, none at the ends), tokenises it, and writes ids and the row's number in its own format.
 """
 
 import json
@@ -96,7 +96,9 @@ def mds_part(rows: str, tokenizer: str, out: str, part: int, processes: int) -> 
     from streaming import MDSWriter
 
     tokens = Tokens(tokenizer)
-    with MDSWriter(out=f"{out}/{part}", columns={"n": "int", "tokens": "ndarray:uint32"}, size_limit=128 << 20, hashes=["sha256"]) as writer:
+    with MDSWriter(
+        out=f"{out}/{part}", columns={"n": "int", "tokens": "ndarray:uint32"}, size_limit=128 << 20, hashes=["sha256"]
+    ) as writer:
         for batch in batches(rows, part, processes):
             for row, ids in zip(batch, tokens.of([row["text"] for row in batch]), strict=True):
                 writer.write({"n": row["n"], "tokens": ids})

@@ -139,7 +139,8 @@ def with_bounded_fields(versions: Iterable[DatasetVersion], most_bytes: int = MO
 def _described(
     objects: ObjectStore, job_id: str, project: str, output: str, epoch: int, purposes: tuple[str, ...]
 ) -> tuple[Manifest, DatasetVersion, list[Piece]]:
-    """The manifest of what ranks recorded, with its facts and the pieces. All that they wrote is theirs: whatever cannot be taken is InvalidDataError."""
+    """The manifest of what ranks recorded, with its facts and the pieces. All that they wrote is theirs: whatever cannot be
+    taken is InvalidDataError."""
     records = _Records(objects, output)
     named_prefix, ranks_prefix = pieces_prefix(job_id, output), rank_pieces_prefix(job_id, output, epoch)
     named = {key.removeprefix(named_prefix).removesuffix(".json"): piece for key, piece in records.below(named_prefix)}

@@ -1,7 +1,7 @@
 """The program of a preparation's job, in two passes: units of the source to rows by split and bucket, and those to pieces of the output.
 
-Holds: a unit or piece that is there is not done again, also by another attempt or another number of ranks; what a unit adds to statistics is
-in its record. The second pass begins when the records of all units are there, and follows from them alone.
+Holds: a unit or piece that is there is not done again, also by another attempt or another number of ranks; what a unit adds to statistics
+is in its record. The second pass begins when the records of all units are there, and follows from them alone.
 """
 
 import time

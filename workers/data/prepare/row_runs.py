@@ -103,7 +103,9 @@ class WorkStore:
         view = memoryview(content)
         for run in runs:
             if zlib.crc32(view[run.offset - first : run.offset - first + run.bytes]) != run.crc32:
-                raise DamagedShardError(f"{self._objects.uri(key)} is damaged from byte {run.offset} on; remove it and its record beside it")
+                raise DamagedShardError(
+                    f"{self._objects.uri(key)} is damaged from byte {run.offset} on; remove it and its record beside it"
+                )
         return content
 
     def _rows_key(self, name: str) -> str:
@@ -114,9 +116,9 @@ class RunWriter:
     """Writes the rows of one unit, by split and bucket. As a context manager it leaves nothing on disk."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
         self._buffer, self._at = bytearray(), 0
-        self._rows: dict[tuple[str, int], "array[int]"] = {}
+        self._rows: dict[tuple[str, int], array[int]] = {}
         self._shard_bytes = dict[tuple[str, int], int]()
 
     def __enter__(self) -> "RunWriter":

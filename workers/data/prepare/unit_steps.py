@@ -1,7 +1,7 @@
 """Both passes over one unit of work: samples of the source to prepared rows, and prepared rows to shards of the output.
 
-Holds: what becomes of a unit follows from its samples, the preparation and the tokenizer alone, and what becomes of a piece from its rows and
-the moments of all: it is the same whichever rank and attempt does it.
+Holds: what becomes of a unit follows from its samples, the preparation and the tokenizer alone, and what becomes of a piece from its rows
+and the moments of all: it is the same whichever rank and attempt does it.
 """
 
 import io

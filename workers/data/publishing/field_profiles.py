@@ -56,7 +56,9 @@ class KeptProfile(Model):
     samples: Count = Field(description="samples that have it")
     numbers: KeptNumbers | None = Field(None, description="its numbers")
     lengths: KeptNumbers | None = Field(None, description="its lengths")
-    values: dict[ValueText, Count] | None = Field(None, max_length=MOST_DISTINCT, description="counts of texts; null: too many are different")
+    values: dict[ValueText, Count] | None = Field(
+        None, max_length=MOST_DISTINCT, description="counts of texts; null: too many are different"
+    )
 
 
 class NumberSketcher:
@@ -88,7 +90,9 @@ class NumberSketcher:
             return None
         bins = sorted(self._bins.bins)
         counts = tuple(self._bins.bins[each] for each in bins)
-        return KeptNumbers(least=self._least, most=self._most, total=f"{self._sum:x}", shift=self._bins.shift, bins=tuple(bins), counts=counts)
+        return KeptNumbers(
+            least=self._least, most=self._most, total=f"{self._sum:x}", shift=self._bins.shift, bins=tuple(bins), counts=counts
+        )
 
     def merge(self, kept: "KeptNumbers | None") -> None:
         """Takes the numbers of another one. Raises ValueError."""
@@ -186,9 +190,7 @@ class _Profiler:
                 self._lengths.add(len(value))
 
     def kept(self) -> "KeptProfile":
-        return KeptProfile(
-            samples=self._samples, numbers=self._numbers.kept(), lengths=self._lengths.kept(), values=self._values.kept()
-        )
+        return KeptProfile(samples=self._samples, numbers=self._numbers.kept(), lengths=self._lengths.kept(), values=self._values.kept())
 
     def merge(self, kept: "KeptProfile") -> None:
         self._samples += kept.samples

@@ -6,6 +6,7 @@ import io
 import json
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def _units(source: UnitReader, steps: UnitSteps, work: WorkStore, rank: int, cou
     return True
 
 
-def _pieces(  # noqa: PLR0913, PLR0917
+def _pieces(
     store: MemoryObjectStore,
     job: str,
     epoch: int,
@@ -251,6 +252,6 @@ def test_each_run_is_in_one_piece_and_buckets_stay_together(sizes: list[list[int
     assert sorted(found) == sorted(wanted) and all(piece.runs for piece in planned)
     if shuffled:
         buckets = [{run.bucket for _, run in piece.runs} for piece in planned]
-        assert all(max(a) < min(b) for a, b in zip(buckets, buckets[1:], strict=False))
+        assert all(max(a) < min(b) for a, b in pairwise(buckets))
     else:
         assert found == wanted
