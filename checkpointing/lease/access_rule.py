@@ -4,10 +4,10 @@ Holds: an attempt writes below its own job's prefix alone, and there only what a
 is of its own epoch, and the tag `best`; and artifacts of its own job under their hash, where there is none. It reads its own job, and the
 checkpoints of the job that it resumes from, with the tag `best`, if that is of the same project; there it writes one thing, under its own
 name: which of them it began from, so that retention keeps it. Of datasets it reads the version that its spec names: the manifest, and the
-shards that this names. Of outputs it writes, below its own job's prefix, those that its spec names: shards, records of its own epoch's
-ranks, and records of pieces where there is none; never what agents note there, nor where published datasets are. Of its project's artifacts
-it reads all, with their names; it writes contents under their hash, which the store checks (`hash_in`), and names that say that it was
-this job, and never those of another project.
+shards that this names. Of outputs it writes, below its own job's prefix, those that its spec names: shards and distributions, records of
+its own epoch's ranks, records of pieces where there is none, and work between passes, its records where there is none; never what agents
+note there, nor where published datasets are. Of its project's artifacts it reads all, with their names; it writes contents under their
+hash, which the store checks (`hash_in`), and names that say that it was this job, and never those of another project.
 Never: allows a key that is not spelled as Trainhouse spells it: what has `..`, an empty part or a percent sign is not looked at further.
 """
 
@@ -37,9 +37,13 @@ _OF_A_DATASET = re.compile(
 )
 _OUTPUT = rf"jobs/{_JOB}/outputs/(?P<output>[A-Za-z0-9][A-Za-z0-9._-]{{0,127}})"
 _OUTPUT_SHARD = re.compile(rf"{_OUTPUT}/shards/[0-9a-f]{{64}}\.(?:tar|idx)")
+_OUTPUT_PROFILES = re.compile(rf"{_OUTPUT}/profiles/[0-9a-f]{{64}}\.json")
 _OUTPUT_RANK = re.compile(rf"{_OUTPUT}/ranks/{_EPOCH}/[0-9]{{6}}\.json")
 _OUTPUT_PIECE = re.compile(rf"{_OUTPUT}/pieces/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json")
-_OUTPUT_PIECES_PREFIX = re.compile(rf"{_OUTPUT}/pieces/")
+_OUTPUT_WORK = re.compile(rf"{_OUTPUT}/work/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.rows")
+_OUTPUT_WORK_RECORD = re.compile(rf"{_OUTPUT}/work/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json")
+_OUTPUT_READS = (_OUTPUT_SHARD, _OUTPUT_PROFILES, _OUTPUT_RANK, _OUTPUT_PIECE, _OUTPUT_WORK, _OUTPUT_WORK_RECORD)
+_OUTPUT_PREFIXES = re.compile(rf"{_OUTPUT}/(?:pieces|work)/")
 _HASHED_ARTIFACT = re.compile(
     rf"{ARTIFACTS}{NAME_PATTERN}/(?:objects/(?P<two>[0-9a-f]{{2}})/(?P<file>(?P=two)[0-9a-f]{{62}})|manifests/(?P<manifest>[0-9a-f]{{64}})\.json)"
 )
@@ -139,24 +143,24 @@ def refusal(lease: Lease, ask: Ask) -> str | None:
     elif operation in _READS:
         own = _own(lease, _TAG, _SAVER, _NODE, _ARTIFACT, key=key) or _begun_from(lease, key)
         of_jobs = own or _of(lease, _COMMIT, _CHUNK, _BEST, key=key)
-        outputs = _of_output(lease, _OUTPUT_SHARD, _OUTPUT_RANK, _OUTPUT_PIECE, key=key)
+        outputs = _of_output(lease, *_OUTPUT_READS, key=key)
         artifacts = _of_project(lease, _HASHED_ARTIFACT, key=key) or _named_by_it(lease, key)
         ok = of_jobs or outputs or artifacts or shared_chunk(key) in lease.shared_chunks or _of_dataset(lease.dataset, key)
     elif operation is Operation.LIST:
-        own = _own(lease, _OWN_PREFIXES, key=key) or _of_output(lease, _OUTPUT_PIECES_PREFIX, key=key)
+        own = _own(lease, _OWN_PREFIXES, key=key) or _of_output(lease, _OUTPUT_PREFIXES, key=key)
         own = own or _of_project(lease, _ARTIFACT_NAMES_PREFIX, key=key)
         ok = (own or _of(lease, _COMMITS_PREFIX, key=key)) and _start_is_below(ask)
     elif operation is Operation.PUT:
         own = _own(lease, _COMMIT, _CHUNK, _BEST, key=key) or (_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)
-        own = own or _of_output(lease, _OUTPUT_SHARD, key=key)
+        own = own or _of_output(lease, _OUTPUT_SHARD, _OUTPUT_PROFILES, _OUTPUT_WORK, key=key)
         own = own or (_of_output(lease, _OUTPUT_RANK, key=key) and epoch_in(key) == lease.epoch)
         own = own or _of_project(lease, _HASHED_ARTIFACT, key=key) or _named_by_it(lease, key) or _own_note(lease, key)
-        once = ask.if_absent and (_own(lease, _ARTIFACT, key=key) or _of_output(lease, _OUTPUT_PIECE, key=key))
+        once = ask.if_absent and (_own(lease, _ARTIFACT, key=key) or _of_output(lease, _OUTPUT_PIECE, _OUTPUT_WORK_RECORD, key=key))
         ok = own or once or _begun_from(lease, key)
     elif operation is Operation.DELETE:
         ok = (_own(lease, _SAVER, _NODE, key=key) and epoch_in(key) < lease.epoch) or _own_note(lease, key)
     else:
-        own = _own(lease, _CHUNK, key=key) or _of_output(lease, _OUTPUT_SHARD, key=key)
+        own = _own(lease, _CHUNK, key=key) or _of_output(lease, _OUTPUT_SHARD, _OUTPUT_WORK, key=key)
         ok = operation in _UPLOADS and own and _upload_is_sound(ask)
     return None if ok else f"{operation.value} of {key[:300]!r} is not among the rights of job {lease.job_id}, epoch {lease.epoch}"
 

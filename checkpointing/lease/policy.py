@@ -19,8 +19,8 @@ def policy_of(lease: Lease, bucket: str) -> dict[str, Any]:
     for output in sorted(lease.outputs):
         at = f"{own}/outputs/{output}"
         read.append(f"{at}/*")
-        listed.append(f"{at}/pieces/*")
-        written += [f"{at}/shards/*", f"{at}/pieces/*", f"{at}/ranks/{lease.epoch:010d}/*"]
+        listed += [f"{at}/pieces/*", f"{at}/work/*"]
+        written += [f"{at}/{part}/*" for part in ("shards", "profiles", "pieces", "work", f"ranks/{lease.epoch:010d}")]
     if lease.resumes is not None and lease.resumes != lease.job_id:
         begun_from = used_by_key(lease.resumes, lease.job_id)
         written.append(begun_from)

@@ -45,3 +45,13 @@ def ended_prefix(job_id: str, epoch: int) -> str:
 def ended_key(job_id: str, epoch: int, node_id: str) -> str:
     """Key of such a note."""
     return f"{ended_prefix(job_id, epoch)}{node_id}"
+
+
+def work_prefix(job_id: str, output: str) -> str:
+    """Prefix of what a job of several passes keeps beside an output between them; it is in no version."""
+    return f"jobs/{job_id}/{OUTPUTS}/{output}/work/"
+
+
+def piece_profiles_key(job_id: str, output: str, sha256: str) -> str:
+    """Key of the distributions of a piece, named by their hash."""
+    return f"jobs/{job_id}/{OUTPUTS}/{output}/profiles/{sha256}.json"

@@ -41,6 +41,7 @@ BENCHES = (
     "deterministic",
     "loader",
     "loader_shards",
+    "preparing",
 )
 LONG = ("policies", "directory_growth")
 """Many minutes: run when they are named."""

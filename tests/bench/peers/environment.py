@@ -9,12 +9,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / ".bench"
 PEERS = "peers"
+PREPARING = "preparing"
 MDS = "mds"  # its transformers is older than the other peers' hub
 PACKAGES = {
     PEERS: (
         *("torch", "numpy", "torchft>=0.2,<1", "tensorboard>=2.20,<3", "trackio>=0.40,<1", "mlflow>=3.10,<4", "torchdata>=0.11,<1"),
         "webdataset>=1,<2",
     ),
+    PREPARING: ("torch", "numpy", "datasets>=4,<5", "litdata>=0.2,<1", "tokenizers"),
     MDS: ("torch", "numpy", "mosaicml-streaming>=0.13,<1"),
 }
 

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from trainhouse.checkpointing.errors import ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
@@ -49,6 +50,10 @@ class FolderObjectStore:
         while self._held.exists():
             time.sleep(LOOK_S)
         os.replace(self._written(key, body), self._path(key))
+
+    def put_file(self, key: str, file: IO[bytes]) -> None:
+        file.seek(0)
+        self.put(key, file.read())
 
     def put_if_absent(self, key: str, body: Body) -> bool:
         part = self._written(key, body)

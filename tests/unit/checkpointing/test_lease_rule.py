@@ -204,7 +204,12 @@ def test_of_the_outputs_that_its_spec_names_an_attempt_writes_shards_and_records
     assert may_write(Operation.LIST, f"{OUTPUT}/pieces/") and may_write(Operation.GET, piece) and may_write(Operation.HEAD, shard)
     assert not may_write(Operation.PUT, rank.replace("4/", "3/")) and not may_write(Operation.LIST, OUTPUT)
     assert not any(may_write(Operation.DELETE, key) for key in (shard, piece, rank))
-    for written in (f"{OUTPUT}/shards/*", f"{OUTPUT}/pieces/*", f"{OUTPUT}/ranks/0000000004/*"):
+    work, record = f"{OUTPUT}/work/unit-1.1.rows", f"{OUTPUT}/work/unit-1.1.json"
+    assert may_write(Operation.PUT, f"{OUTPUT}/profiles/{SHA}.json") and not may_write(Operation.PUT, f"{OUTPUT}/profiles/p.json")
+    assert may_write(Operation.PUT, work) and may_write(Operation.CREATE_UPLOAD, work) and may_write(Operation.GET, work)
+    assert may_write(Operation.PUT, record, if_absent=True) and not may_write(Operation.PUT, record)
+    assert may_write(Operation.LIST, f"{OUTPUT}/work/") and not may_write(Operation.DELETE, work)
+    for written in (f"{OUTPUT}/shards/*", f"{OUTPUT}/pieces/*", f"{OUTPUT}/work/*", f"{OUTPUT}/ranks/0000000004/*"):
         assert f"arn:aws:s3:::b/{written}" in policy_of(WRITER, "b")["Statement"][1]["Resource"]
 
 

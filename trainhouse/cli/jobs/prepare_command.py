@@ -30,7 +30,7 @@ def prepare(
     \b
     trainhouse data prepare prepare.yaml --wait
 
-    Each shard of the source is one unit of work. A job that is killed goes on with the units that are missing.
+    Small shards are joined, and big ones cut. A job that is killed goes on with the units of work that are missing.
     """
     from trainhouse.cli.jobs import spec_build, spec_file
     from trainhouse.cli.jobs.submit import send

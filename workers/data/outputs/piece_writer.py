@@ -6,6 +6,7 @@ Never: belongs to two threads.
 """
 
 import contextlib
+import hashlib
 import re
 import shutil
 import tempfile
@@ -19,9 +20,11 @@ import orjson
 from trainhouse.events.model.dataset import DataShard, NamedArtifact
 from trainhouse.events.model.dataset_names import SPLIT_PATTERN
 from trainhouse.workers.data.errors import InvalidDataError
+from trainhouse.workers.data.outputs.piece_profiles import PieceProfiles
 from trainhouse.workers.data.outputs.pieces import Piece, PieceField, PieceSplit
 from trainhouse.workers.data.outputs.staged_shard import MOST_INDEX_BYTES, MOST_SHARD_BYTES
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot
+from trainhouse.workers.data.publishing.field_profiles import FieldProfiles
 from trainhouse.workers.data.publishing.sample_fields import canonical, small_enough
 from trainhouse.workers.data.publishing.sample_schema import FieldFigures, SampleSchema, columns_of
 from trainhouse.workers.data.publishing.sources import source_of
@@ -35,6 +38,10 @@ class PieceStore(Protocol):
 
     def send(self, shard: Shard, folder: Path) -> None:
         """Takes the shard's two files, in `folder`."""
+        ...
+
+    def profile(self, sha256: str, content: bytes) -> None:
+        """Takes the distributions of the piece's samples."""
         ...
 
     def record(self, piece: Piece) -> None:
@@ -57,6 +64,7 @@ class PieceWriter:
         self._folders = dict[str, Path]()
         self._sent = dict[str, int]()
         self._figures = dict[str, FieldFigures]()
+        self._profiles = dict[str, FieldProfiles]()
         self._schema = SampleSchema()
         self._count = 0
         self.closed = False
@@ -83,6 +91,7 @@ class PieceWriter:
         writer.add(name, fields)
         self._schema.add(name, fields, columns)
         self._figures[split].add(fields)
+        self._profiles[split].add(fields, columns)
         self._count += 1
         self._send(split)
 
@@ -94,6 +103,12 @@ class PieceWriter:
             self.add(fields, key=key, split=split)
         return self._count - before
 
+    def cut(self, split: str = TRAIN) -> None:
+        """Ends the shard of a split that is under way; the next sample begins another. Blocks while it goes to the store."""
+        if split in self._writers:
+            self._writers[split].cut()
+            self._send(split)
+
     def close(self) -> None:
         """Sends what is left, then the record. Blocks; a second call does nothing."""
         if self.closed:
@@ -101,7 +116,12 @@ class PieceWriter:
         for split, writer in self._writers.items():
             writer.cut()
             self._send(split)
-        self._store.record(self.piece())
+        profiles = PieceProfiles(splits={split: each.kept() for split, each in self._profiles.items()}).content()
+        sha256 = None
+        if profiles is not None:
+            sha256 = hashlib.sha256(profiles).hexdigest()
+            self._store.profile(sha256, profiles)
+        self._store.record(self.piece(sha256))
         self._end()
 
     def drop(self) -> None:
@@ -111,14 +131,14 @@ class PieceWriter:
                 writer.__exit__(RuntimeError, None, None)
         self._end()
 
-    def piece(self, *, closed: bool = True) -> Piece:
-        """The record of what was sent."""
+    def piece(self, profiles: str | None) -> Piece:
+        """The record of what was sent. `profiles`: hash of the distributions."""
         splits = {
             split: PieceSplit(shards=tuple(map(_listed, writer.shards)), statistics=self._figures[split].statistics())
             for split, writer in sorted(self._writers.items())
         }
         fields = {name: PieceField(samples=count, types=types) for name, (count, types) in self._schema.seen().items()}
-        return Piece(closed=closed, splits=splits, fields=fields, artifacts=self._artifacts())
+        return Piece(splits=splits, fields=fields, artifacts=self._artifacts(), profiles=profiles)
 
     def _writer_of(self, split: str) -> ShardWriter:
         if split not in self._writers:
@@ -128,6 +148,7 @@ class PieceWriter:
             folder.mkdir()
             self._writers[split] = ShardWriter(folder, self._shard_bytes)
             self._figures[split] = FieldFigures()
+            self._profiles[split] = FieldProfiles()
         return self._writers[split]
 
     def _send(self, split: str) -> None:

@@ -29,7 +29,7 @@ from trainhouse.events.model.dataset import (
 )
 from trainhouse.events.model.dataset_names import FieldName, SplitName
 from trainhouse.events.model.ids import JobId
-from trainhouse.events.model.spec import Label
+from trainhouse.events.model.spec import Label, Sha256
 from trainhouse.workers.data.errors import InvalidDataError
 
 _SPLIT_RULE: Final = orjson.dumps({"by": "job"}).decode()
@@ -56,6 +56,7 @@ class Piece(Model):
     splits: dict[SplitName, PieceSplit] = Field(default_factory=dict, max_length=MOST_SPLITS)
     fields: dict[FieldName, PieceField] = Field(default_factory=dict, max_length=MOST_FIELDS)
     artifacts: tuple[NamedArtifact, ...] = Field((), max_length=MOST_ARTIFACTS, exclude_if=is_absent)
+    profiles: Sha256 | None = Field(None, description="hash of its distributions; null: it has none")
 
     @property
     def samples(self) -> int:

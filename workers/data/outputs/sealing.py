@@ -19,7 +19,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.artifact import OF_DATASET, reference_key
 from trainhouse.events.model.artifact import manifest_key as artifact_manifest_key
 from trainhouse.events.model.dataset import DatasetVersion, DataShard, Manifest, NamedArtifact, schema_bytes, version_of
-from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
+from trainhouse.events.model.dataset_names import index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.output_names import (
     ENDED,
     OUTPUTS,
@@ -30,6 +30,7 @@ from trainhouse.events.model.output_names import (
 )
 from trainhouse.events.model.spec import JobSpec
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
+from trainhouse.workers.data.outputs.piece_profiles import merged_profiles
 from trainhouse.workers.data.outputs.pieces import Piece, manifest_of
 from trainhouse.workers.data.stored_versions import MOST_MANIFEST_BYTES, read_manifest, sha256_of, shards_of
 
@@ -77,7 +78,7 @@ def seal(
     `purposes`: those of the version. `folder`: has room for a shard; by default that of temporary files. `copied`: shards of this output
     that an earlier try copied; those of this one are added.
     """
-    manifest, version = _described(objects, job_id, project, output, epoch, purposes)
+    manifest, version, pieces = _described(objects, job_id, project, output, epoch, purposes)
     done = set() if copied is None else copied
     for shard in dict.fromkeys(shard for _, shard in shards_of(manifest)):
         if shard not in done:
@@ -85,6 +86,9 @@ def seal(
             done.add(shard)
     for named in manifest.artifacts:
         _keep_artifact(objects, project, output, named, version.sha256)
+    hashes = (piece.profiles for piece in pieces if piece.samples)
+    if (profiles := merged_profiles(objects, job_id, output, hashes, manifest)) is not None:
+        _put_once(objects, profiles_key(project, version.sha256), profiles.canonical_json())
     _put_once(objects, manifest_key(project, version.sha256), manifest.canonical_json())
     return version
 
@@ -138,8 +142,9 @@ def with_bounded_fields(versions: Iterable[DatasetVersion], most_bytes: int = MO
 
 def _described(
     objects: ObjectStore, job_id: str, project: str, output: str, epoch: int, purposes: tuple[str, ...]
-) -> tuple[Manifest, DatasetVersion]:
-    """The manifest of what ranks recorded, with its facts. All that they wrote is theirs: whatever cannot be taken is InvalidDataError."""
+) -> tuple[Manifest, DatasetVersion, list[Piece]]:
+    """The manifest of what ranks recorded, with its facts and the pieces. All that they wrote is theirs: whatever cannot be
+    taken is InvalidDataError."""
     records = _Records(objects, output)
     named_prefix, ranks_prefix = pieces_prefix(job_id, output), rank_pieces_prefix(job_id, output, epoch)
     named = {key.removeprefix(named_prefix).removesuffix(".json"): piece for key, piece in records.below(named_prefix)}
@@ -163,7 +168,7 @@ def _described(
         raise InvalidDataError(
             f"the manifest of output {output} would have {size} bytes, and may have {MOST_MANIFEST_BYTES}; write larger shards"
         )
-    return manifest, version
+    return manifest, version, [*named.values(), *of_ranks.values()]
 
 
 class _Records:

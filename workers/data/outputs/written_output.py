@@ -19,10 +19,12 @@ from trainhouse.events.model.dataset import NamedArtifact
 from trainhouse.events.model.dataset_names import NAME_PATTERN
 from trainhouse.events.model.output_names import (
     piece_key,
+    piece_profiles_key,
     pieces_prefix,
     rank_piece_key,
     staged_index_key,
     staged_shard_key,
+    work_prefix,
 )
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.piece_writer import TRAIN, PieceStore, PieceWriter
@@ -44,6 +46,10 @@ class OutputStore(Protocol):
 
     def pieces(self) -> frozenset[str]:
         """Names of the pieces that are whole."""
+        ...
+
+    def work_prefix(self) -> str | None:
+        """Prefix in the object store for what a job of several passes keeps between them; None for a folder."""
         ...
 
 
@@ -100,6 +106,10 @@ class Output:
         """Names of the pieces that are there, of this attempt and earlier ones. Asks the store."""
         return self._store.pieces()
 
+    def work_prefix(self) -> str | None:
+        """Prefix in the object store below which a job keeps what it makes between passes; None outside of Trainhouse."""
+        return self._store.work_prefix()
+
     def close(self) -> None:
         """Make what was added whole. Blocks; a second call does nothing."""
         if self._stream is not None:
@@ -133,6 +143,9 @@ class JobOutputStore:
         prefix = pieces_prefix(self.job_id, self.output)
         return frozenset(stat.key.removeprefix(prefix).removesuffix(".json") for stat in self.objects.list(prefix))
 
+    def work_prefix(self) -> str | None:
+        return work_prefix(self.job_id, self.output)
+
     def send(self, shard: Shard, folder: Path) -> None:
         """The index first: a tar that is there has one."""
         for name, key in (
@@ -146,6 +159,10 @@ class JobOutputStore:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as body:
                 self.objects.put(key, body)
 
+    def profile(self, sha256: str, content: bytes) -> None:
+        """Distributions of a piece, by their hash."""
+        self.objects.put(piece_profiles_key(self.job_id, self.output, sha256), content)
+
 
 @dataclass(frozen=True)
 class _OfRank:
@@ -156,6 +173,9 @@ class _OfRank:
 
     def send(self, shard: Shard, folder: Path) -> None:
         self.output.send(shard, folder)
+
+    def profile(self, sha256: str, content: bytes) -> None:
+        self.output.profile(sha256, content)
 
     def record(self, piece: Piece) -> None:
         self._put(piece)
@@ -172,6 +192,9 @@ class _OfPiece:
 
     def send(self, shard: Shard, folder: Path) -> None:
         self.output.send(shard, folder)
+
+    def profile(self, sha256: str, content: bytes) -> None:
+        self.output.profile(sha256, content)
 
     def record(self, piece: Piece) -> None:
         """The first one stays: two attempts may write a piece of one name."""
@@ -194,6 +217,9 @@ class FolderOutputStore:
     def pieces(self) -> frozenset[str]:
         return frozenset(path.stem for path in self.folder.glob("*.piece"))
 
+    def work_prefix(self) -> str | None:
+        return None
+
     def begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -201,6 +227,9 @@ class FolderOutputStore:
         self.begin()
         for name in (shard.index_name, shard.tar_name):
             shutil.copyfile(folder / name, self.folder / name)
+
+    def profile(self, sha256: str, content: bytes) -> None:
+        pass
 
     def record(self, piece: Piece) -> None:
         pass
@@ -213,6 +242,9 @@ class _FolderPiece:
 
     def send(self, shard: Shard, folder: Path) -> None:
         self.output.send(shard, folder)
+
+    def profile(self, sha256: str, content: bytes) -> None:
+        pass
 
     def record(self, piece: Piece) -> None:
         self.output.begin()

@@ -111,8 +111,10 @@ class Preparation(Model):
         description="columns of numbers that get mean 0 and standard deviation 1, by those of the split train alone",
     )
     tokenise: TokeniseStep | None = None
-    shuffle: int | None = Field(None, ge=0, lt=2**63, description="seed of the order of rows within what is made of one shard")
-    shard_mib: float = Field(128, gt=0, le=4096, description="size at which shards are cut")
+    shuffle: int | None = Field(None, ge=0, lt=2**63, description="seed of the order of rows, over all of a split")
+    shard_mib: float = Field(
+        128, gt=0, le=4096, description="size of shards: a split is cut into as few of about equal size as are not larger"
+    )
     job: dict[str, Any] = Field(default_factory=dict, description="other fields of the job's spec, as gang, pool and resources")
 
     @classmethod

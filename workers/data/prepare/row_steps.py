@@ -181,9 +181,9 @@ def _number(value: Any, column: str, where: str) -> float:
     return number
 
 
-def place_in_shuffle(seed: int, key: str) -> bytes:
-    """By which rows are sorted, where they are shuffled: a hash of seed and key."""
-    return hashlib.sha256(f"shuffle\0{seed}\0{key}".encode()).digest()
+def place_in_shuffle(seed: int, key: str) -> int:
+    """By which rows are sorted, where they are shuffled: 64 bits of a hash of seed and key."""
+    return int.from_bytes(hashlib.sha256(f"shuffle\0{seed}\0{key}".encode()).digest()[:8])
 
 
 def prepared_row(row: Row, rules: Preparation, where: str) -> Row | None:

@@ -1,22 +1,28 @@
-"""One unit of work of a preparation: the rows of one shard of the source, read, prepared, and written as one piece of the output.
+"""Both passes over one unit of work: samples of the source to prepared rows, and prepared rows to shards of the output.
 
-Holds: what becomes of a unit follows from its rows, the preparation, the tokenizer and the moments alone, so that it is the same whichever
-rank and attempt does it.
+Holds: what becomes of a unit follows from its samples, the preparation and the tokenizer alone, and what becomes of a piece from its rows
+and the moments of all: it is the same whichever rank and attempt does it.
 """
 
 import io
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from mmap import ACCESS_READ, mmap
 from typing import Any, Protocol
 
 import numpy as np
+import orjson
 
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.piece_writer import PieceWriter
 from trainhouse.workers.data.prepare.preparation import Preparation
+from trainhouse.workers.data.prepare.row_runs import Run, RunWriter, StoredRow, UnitRecord, WorkStore, read_row, row_heads
 from trainhouse.workers.data.prepare.row_steps import ColumnMoments, Row, place_in_shuffle, prepared_row, split_of
-from trainhouse.workers.data.publishing.sample_fields import JSON, Fields
+from trainhouse.workers.data.prepare.shard_plan import RUNS_PER_SHARD, PlannedPiece, bucket_count, bucket_of
+from trainhouse.workers.data.prepare.source_units import SourceUnit
+from trainhouse.workers.data.publishing.sample_fields import JSON, Fields, canonical
 from trainhouse.workers.data.publishing.sample_schema import columns_of
 from trainhouse.workers.data.publishing.split_rule import SplitRule
 from trainhouse.workers.data.sharded_dataset import KEY
@@ -59,33 +65,46 @@ class UnitSteps:
         self.rules, self._encoder = rules, encoder
         self._split = None if rules.split is None else SplitRule.parse(rules.split.shares, rules.split.by)
 
-    def moments(self, samples: Iterable[Mapping[str, Any]], split: str) -> ColumnMoments:
-        """Moments of a unit's rows of the split train. Raises InvalidDataError."""
-        found = ColumnMoments(self.rules.normalise)
-        for row in self._rows(samples, split, Counts()):
-            found.add(row.row, row.split, row.where)
-        return found
+    @property
+    def shard_bytes(self) -> float:
+        """Size of shards."""
+        return self.rules.shard_mib * 2**20
 
-    def write(self, samples: Iterable[Mapping[str, Any]], split: str, moments: ColumnMoments, piece: PieceWriter) -> Counts:
-        """Writes a unit's rows. `split`: of the source. Raises InvalidDataError."""
-        counts = Counts()
-        rows: Iterable[PreparedRow] = self._rows(samples, split, counts)
-        seed = self.rules.shuffle
-        if seed is not None:
-            rows = sorted(rows, key=lambda row: place_in_shuffle(seed, row.key))
-        source = iter(rows)
-        while batch := list(islice(source, BATCH)):
-            for row, fields in zip(batch, self._fields(batch, moments), strict=True):
-                piece.add(fields, key=row.key, split=row.split)
-                counts.written += 1
-        return counts
+    def keep(self, samples: Iterable[tuple[str, Mapping[str, Any]]], source_bytes: int, work: WorkStore, unit: SourceUnit) -> UnitRecord:
+        """First pass: a unit's rows, all steps done but normalising, and the moments for that. `source_bytes`: of the whole source.
+        Blocks. Raises InvalidDataError."""
+        counts, moments = Counts(), ColumnMoments(self.rules.normalise)
+        buckets = _Buckets(self.rules.shuffle, source_bytes, self.shard_bytes)
+        rows = self._rows(samples, counts)
+        with RunWriter() as kept:
+            while batch := list(islice(rows, BATCH)):
+                for row in batch:
+                    moments.add(row.row, row.split, row.where)
+                for row, fields in zip(batch, self._fields(batch), strict=True):
+                    place, bucket = buckets.of(row.split, row.key)
+                    buckets.added(row.split, kept.add(row.split, bucket, place, row.key, fields))
+            return kept.send(work, unit.name, counts.read, moments.of)
 
-    def _rows(self, samples: Iterable[Mapping[str, Any]], split: str, counts: Counts) -> Iterator[PreparedRow]:
-        for sample in samples:
+    def write(self, planned: PlannedPiece, units: Sequence[SourceUnit], work: WorkStore, moments: ColumnMoments, piece: PieceWriter) -> int:
+        """Second pass: the rows of a piece, in their order, cut into its shards. Returns their number. Blocks. Raises InvalidDataError,
+        DamagedShardError."""
+        share, at, line, keys = planned.shard_bytes / planned.shards, 0, 1, set[str]()
+        count = 0
+        for row in _stored_rows(planned, units, work, shuffled=self.rules.shuffle is not None):
+            if line < planned.shards and keys and at + row.shard_bytes / 2 > line * share:
+                piece.cut(planned.split)
+                line, keys = line + 1, set()
+            fields = self._normalised(row, moments)
+            piece.add(fields, key=_own_key(row.key, keys), split=planned.split)
+            at, count = at + row.shard_bytes, count + 1
+        return count
+
+    def _rows(self, samples: Iterable[tuple[str, Mapping[str, Any]]], counts: Counts) -> Iterator[PreparedRow]:
+        for split, sample in samples:
             counts.read += 1
             key = str(sample[KEY])
             fields = {name: content for name, content in sample.items() if name != KEY}
-            where = f"sample {key!r} of {self.rules.source}"
+            where = self._where(key)
             row = columns_of(key, fields)
             if row is None:
                 raise InvalidDataError(f"{where} has no object in its field json; prepare reads rows, as of JSONL, CSV and Parquet")
@@ -95,19 +114,27 @@ class UnitSteps:
                 fields.pop(JSON)
                 yield PreparedRow(key, own, kept, fields, where)
 
-    def _fields(self, batch: Sequence[PreparedRow], moments: ColumnMoments) -> Iterator[dict[str, Any]]:
+    def _where(self, key: str) -> str:
+        return f"sample {key!r} of {self.rules.source}"
+
+    def _fields(self, batch: Sequence[PreparedRow]) -> Iterator[Fields]:
         step = self.rules.tokenise
         tokens: Sequence[bytes | None] = [None] * len(batch)
         if step is not None:
             tokens = self._tokens([self._text(row, step.column) for row in batch], step.most_tokens)
         for row, content in zip(batch, tokens, strict=True):
-            columns = moments.normalised(row.row, row.where)
-            fields: dict[str, Any] = dict(row.others)
+            columns, fields = row.row, dict(row.others)
             if step is not None and content is not None:
                 fields[f"{step.into}.npy"] = content
                 if not step.keep_text:
-                    columns.pop(step.column)
-            yield {JSON: columns} | fields
+                    columns = {name: value for name, value in columns.items() if name != step.column}
+            yield {JSON: canonical(columns)} | fields
+
+    def _normalised(self, row: StoredRow, moments: ColumnMoments) -> Fields:
+        if not moments.columns:
+            return row.fields
+        columns = moments.normalised(orjson.loads(row.fields[JSON]), self._where(row.key))
+        return row.fields | {JSON: canonical(columns)}
 
     def _text(self, row: PreparedRow, column: str) -> str:
         text = row.row.get(column)
@@ -123,3 +150,66 @@ class UnitSteps:
             np.save(file, np.array(encoded.ids[:most], dtype="<u4"), allow_pickle=False)
             found.append(file.getvalue())
         return found
+
+
+class _Buckets:
+    """Bucket of each row of a unit: by the hash of its key, or, where nothing is shuffled, one after another as they are full."""
+
+    def __init__(self, seed: int | None, source_bytes: int, shard_bytes: float) -> None:
+        self._seed, self._count = seed, bucket_count(source_bytes, shard_bytes)
+        self._most_bytes = shard_bytes / RUNS_PER_SHARD
+        self._under_way = dict[str, tuple[int, int]]()
+
+    def of(self, split: str, key: str) -> tuple[int, int]:
+        """Place in the shuffle, and the bucket."""
+        if self._seed is None:
+            return 0, self._under_way.get(split, (0, 0))[0]
+        place = place_in_shuffle(self._seed, key)
+        return place, bucket_of(place, self._count)
+
+    def added(self, split: str, size: int) -> None:
+        """Counts the bytes of a row."""
+        if self._seed is None:
+            bucket, held = self._under_way.get(split, (0, 0))
+            self._under_way[split] = (bucket + 1, 0) if held + size >= self._most_bytes else (bucket, held + size)
+
+
+def _stored_rows(planned: PlannedPiece, units: Sequence[SourceUnit], work: WorkStore, *, shuffled: bool) -> Iterator[StoredRow]:
+    """The rows of a piece in their order: of its units one by one, or by their places in the shuffle. Off a file without a name, so that
+    memory has 24 bytes a row alone."""
+    with tempfile.TemporaryFile() as file:
+        parts, at = list[np.ndarray[Any, np.dtype[np.uint64]]](), 0
+        for number, runs in _neighbours(planned.runs):
+            content = work.runs(units[number].name, runs)
+            heads = np.array(list(row_heads(content)), np.uint64)
+            heads[:, 1] += np.uint64(at)
+            parts.append(heads)
+            at += file.write(content)
+        file.flush()
+        rows = np.concatenate(parts)
+        if shuffled:
+            rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as kept:
+            for _, start, length in rows.tolist():
+                yield read_row(kept[start : start + length])
+
+
+def _neighbours(runs: Iterable[tuple[int, Run]]) -> Iterator[tuple[int, list[Run]]]:
+    """Runs by unit, in the order of units; those that lie one after another together, so that they are one request."""
+    for number, of_unit in groupby(sorted(runs, key=lambda each: (each[0], each[1].offset)), key=lambda each: each[0]):
+        found = list[Run]()
+        for _, run in of_unit:
+            if found and found[-1].offset + found[-1].bytes != run.offset:
+                yield number, found
+                found = []
+            found.append(run)
+        yield number, found
+
+
+def _own_key(key: str, taken: set[str]) -> str:
+    """The key, with a number behind it where another sample of the shard has it: shards of the source may have samples of one key."""
+    own, number = key, 2
+    while own in taken:
+        own, number = f"{key}-{number}", number + 1
+    taken.add(own)
+    return own

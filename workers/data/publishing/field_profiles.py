@@ -7,17 +7,24 @@ import hashlib
 import re
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from pydantic import Field, StringConstraints
+
+from trainhouse.events.model.base import Model
+from trainhouse.events.model.bounds import Count
 from trainhouse.events.model.dataset_profile import (
+    MOST_BINS,
     MOST_DISTINCT,
     MOST_PROFILES,
     MOST_TOP_VALUES,
     MOST_VALUE_CHARS,
     BinCounts,
     FieldProfile,
+    Number,
     NumberSketch,
     ValueCounts,
+    ValueText,
     ordered_key,
 )
 from trainhouse.workers.data.publishing.sample_fields import JSON
@@ -28,6 +35,30 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9
 _HASH_CHARS: Final = 16
 # Whole units of the smallest number that there is, so that sums are exact, and equal in any order.
 _UNIT_BITS: Final = 1074
+
+
+class KeptNumbers(Model):
+    """State of a sketch of numbers, of which there is one at least."""
+
+    least: Number = Field(description="smallest number")
+    most: Number = Field(description="largest number")
+    total: Annotated[str, StringConstraints(max_length=1024, pattern=r"^-?[0-9a-f]+$")] = Field(
+        description="exact sum in units of 2^-1074, as a hexadecimal number"
+    )
+    shift: int = Field(ge=0, le=63, description="as of a version's sketch")
+    bins: tuple[int, ...] = Field(min_length=1, max_length=MOST_BINS, description="bins that have numbers, ascending")
+    counts: tuple[Count, ...] = Field(min_length=1, max_length=MOST_BINS, description="numbers in each of them")
+
+
+class KeptProfile(Model):
+    """State of the profile of one field."""
+
+    samples: Count = Field(description="samples that have it")
+    numbers: KeptNumbers | None = Field(None, description="its numbers")
+    lengths: KeptNumbers | None = Field(None, description="its lengths")
+    values: dict[ValueText, Count] | None = Field(
+        None, max_length=MOST_DISTINCT, description="counts of texts; null: too many are different"
+    )
 
 
 class NumberSketcher:
@@ -52,6 +83,26 @@ class NumberSketcher:
         numerator, denominator = number.as_integer_ratio()
         self._sum += numerator << (_UNIT_BITS + 1 - denominator.bit_length())
         self._bins.count(ordered_key(number) >> self._bins.shift)
+
+    def kept(self) -> "KeptNumbers | None":
+        """All that `merge` needs of it."""
+        if not self._count:
+            return None
+        bins = sorted(self._bins.bins)
+        counts = tuple(self._bins.bins[each] for each in bins)
+        return KeptNumbers(
+            least=self._least, most=self._most, total=f"{self._sum:x}", shift=self._bins.shift, bins=tuple(bins), counts=counts
+        )
+
+    def merge(self, kept: "KeptNumbers | None") -> None:
+        """Takes the numbers of another one. Raises ValueError."""
+        if kept is None:
+            return
+        self._least = min(self._least, kept.least) if self._count else kept.least
+        self._most = max(self._most, kept.most) if self._count else kept.most
+        self._count += sum(kept.counts)
+        self._sum += int(kept.total, 16)
+        self._bins.add(kept.shift, dict(zip(kept.bins, kept.counts, strict=True)))
 
     def sketch(self) -> NumberSketch | None:
         """The sketch as a version has it; None where there was no number."""
@@ -81,6 +132,20 @@ class ValueCounter:
             return
         text = _short(text)
         self._counts[text] = self._counts.get(text, 0) + 1
+        if len(self._counts) > MOST_DISTINCT:
+            self._too_many, self._counts = True, {}
+
+    def kept(self) -> dict[str, int] | None:
+        """All counts; None where too many texts are different."""
+        return None if self._too_many else self._counts
+
+    def merge(self, kept: Mapping[str, int] | None) -> None:
+        """Takes the texts of another one."""
+        if kept is None or self._too_many:
+            self._too_many, self._counts = True, {}
+            return
+        for text, count in kept.items():
+            self._counts[text] = self._counts.get(text, 0) + count
         if len(self._counts) > MOST_DISTINCT:
             self._too_many, self._counts = True, {}
 
@@ -124,6 +189,15 @@ class _Profiler:
             case list():
                 self._lengths.add(len(value))
 
+    def kept(self) -> "KeptProfile":
+        return KeptProfile(samples=self._samples, numbers=self._numbers.kept(), lengths=self._lengths.kept(), values=self._values.kept())
+
+    def merge(self, kept: "KeptProfile") -> None:
+        self._samples += kept.samples
+        self._numbers.merge(kept.numbers)
+        self._lengths.merge(kept.lengths)
+        self._values.merge(kept.values)
+
     def profile(self) -> FieldProfile:
         return FieldProfile(
             samples=self._samples, numbers=self._numbers.sketch(), lengths=self._lengths.sketch(), values=self._values.counts()
@@ -144,6 +218,16 @@ class FieldProfiles:
         for column, value in (columns or {}).items():
             if value is not None and (profiler := self._of(f"{JSON}.{column}")):
                 profiler.add_value(value)
+
+    def kept(self) -> "dict[str, KeptProfile]":
+        """All that `merge` needs of them."""
+        return {name: profiler.kept() for name, profiler in sorted(self._profilers.items())}
+
+    def merge(self, kept: "Mapping[str, KeptProfile]") -> None:
+        """Takes the samples of others: the result is that of all samples, one after the other. Raises ValueError."""
+        for name, profile in sorted(kept.items()):
+            if profiler := self._of(name):
+                profiler.merge(profile)
 
     def profiles(self) -> dict[str, FieldProfile]:
         """The profiles as a version has them."""

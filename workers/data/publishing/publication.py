@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from tarfile import LENGTH_NAME
 from typing import Any, Final, Protocol
 
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
@@ -27,7 +26,7 @@ from trainhouse.workers.data.publishing.sources import Source
 from trainhouse.workers.data.publishing.split_rule import OF_FOLDER, OF_SAMPLE, SplitRule
 from trainhouse.workers.data.publishing.time_split import TimeSplitRule
 from trainhouse.workers.data.shards import Shard, ShardWriter
-from trainhouse.workers.data.shards.members import BLOCK, header, member_name
+from trainhouse.workers.data.shards.members import sample_bytes
 from trainhouse.workers.data.shards.writer import MOST_BYTES
 from trainhouse.workers.data.stored_versions import MOST_MANIFEST_BYTES, sha256_of
 
@@ -103,7 +102,7 @@ class Publication:
             self._schema.add(key, fields, columns)
             split = self._splits[self._split_of(key, fields, columns)]
             split.samples += 1
-            split.bytes += _tar_bytes(key, fields)
+            split.bytes += sample_bytes(key, fields)
             split.figures.add(fields)
             split.profiles.add(fields, columns)
             self._content_bytes += sum(map(len, fields.values()))
@@ -176,7 +175,7 @@ class _Cutter:
         self._share_out()
 
     def add(self, key: str, fields: Fields) -> int:
-        size = _tar_bytes(key, fields)
+        size = sample_bytes(key, fields)
         # Cut where the line of the next share is nearest; the last share has no line.
         line = self._first_bytes + self._under_way * self._share_bytes
         if self._under_way < self._count and self._at_bytes + size / 2 > line:
@@ -242,16 +241,6 @@ def _split(shards: list[Shard], measured: _Measured) -> DataSplit:
         bytes=sum(s.bytes for s in listed),
         statistics=measured.figures.statistics(),
     )
-
-
-def _tar_bytes(key: str, fields: Fields) -> int:
-    """Bytes of a sample in a shard. Raises InvalidDataError."""
-    return sum(_header_bytes(member_name(key, name), len(c)) + len(c) + -len(c) % BLOCK for name, c in fields.items())
-
-
-def _header_bytes(name: str, length: int) -> int:
-    """Bytes of a member's header: one block, where USTAR holds the name."""
-    return BLOCK if len(name) <= LENGTH_NAME and name.isascii() else len(header(name, length))
 
 
 def _put_once(objects: Receiver, key: str, body: bytes | memoryview, sha256: str | None = None) -> None:

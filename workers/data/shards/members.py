@@ -5,6 +5,7 @@ Holds: WebDataset takes the same key and extension from each name that is given 
 
 import re
 import tarfile
+from collections.abc import Mapping
 
 from trainhouse.workers.data.errors import InvalidDataError
 
@@ -45,3 +46,13 @@ def header(name: str, length_bytes: int) -> bytes:
 def padding(length_bytes: int) -> bytes:
     """Zeros after a member's bytes, up to whole blocks."""
     return bytes(-length_bytes % BLOCK)
+
+
+def sample_bytes(key: str, fields: Mapping[str, bytes]) -> int:
+    """Bytes of a sample in a shard: those of its members, with their headers. Raises InvalidDataError."""
+    return sum(_header_bytes(member_name(key, name), len(c)) + len(c) + -len(c) % BLOCK for name, c in fields.items())
+
+
+def _header_bytes(name: str, length_bytes: int) -> int:
+    """Bytes of a member's header: one block, where USTAR holds the name."""
+    return BLOCK if len(name) <= tarfile.LENGTH_NAME and name.isascii() else len(header(name, length_bytes))

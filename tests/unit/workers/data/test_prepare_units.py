@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import random
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,22 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from trainhouse.events.model.dataset import DatasetVersion
+from trainhouse.events.model.output_names import work_prefix
 from trainhouse.events.model.spec import DataReference
-from trainhouse.workers.data.errors import InvalidDataError
+from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.outputs.sealing import seal
+from trainhouse.workers.data.outputs.staged_shard import MOST_SHARD_BYTES
 from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
 from trainhouse.workers.data.prepare.preparation import Preparation
-from trainhouse.workers.data.prepare.preparation_job import UnitReader, name_of, open_tokenizer, write_unit
+from trainhouse.workers.data.prepare.preparation_job import moments_of, open_tokenizer, pieces_of
+from trainhouse.workers.data.prepare.row_runs import Run, WorkStore
 from trainhouse.workers.data.prepare.row_steps import ColumnMoments
+from trainhouse.workers.data.prepare.shard_plan import PlannedPiece, planned_pieces
+from trainhouse.workers.data.prepare.source_units import UnitReader
 from trainhouse.workers.data.prepare.unit_steps import UnitSteps
 from trainhouse.workers.data.published_data import open_split
 from trainhouse.workers.data.settings import DataSettings
+from trainhouse.workers.data.stored_versions import read_manifest
 
 ROWS = 60
 
@@ -36,10 +44,10 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINHOUSE_DATA_CACHE_GIB", "0")
 
 
-def source(store: MemoryObjectStore) -> str:
+def source(store: MemoryObjectStore, rows: int = ROWS, shard_bytes: int = 8192) -> str:
     """A version of several shards."""
-    with Output(JobOutputStore(store, "s", "raw", 0, 0), 0, shard_bytes=8192) as out:
-        for n in range(ROWS):
+    with Output(JobOutputStore(store, "s", "raw", 0, 0), 0, shard_bytes) as out:
+        for n in range(rows):
             out.add({"json": {"n": n, "text": f"  Row {n} ", "user": n % 7}, "bin": b"x" * 10})
     return f"raw@sha256:{seal(store, 's', 'lm', 'raw', 0).sha256}"
 
@@ -48,30 +56,61 @@ def rules(version: str, **fields: Any) -> Preparation:
     return Preparation.parse({"source": version, "output": "out"} | fields)
 
 
+def reader(store: MemoryObjectStore, steps: UnitSteps) -> UnitReader:
+    return UnitReader(store, "lm", steps.rules.source, steps.shard_bytes)
+
+
 def prepared(store: MemoryObjectStore, steps: UnitSteps, ranks: int = 1, chance: random.Random | None = None) -> DatasetVersion:
-    """Runs it with so many ranks in turn; where there is `chance`, attempts are killed within units."""
-    units, job = UnitReader(store, "lm", steps.rules.source, "lm"), f"j{ranks}-{id(chance)}"
+    """Runs it with so many ranks in turn; where there is `chance`, attempts are killed within units and pieces, and have other ranks."""
+    source, job = reader(store, steps), f"j{ranks}-{id(chance)}"
+    work = WorkStore(store, work_prefix(job, "out"))
+
+    def killed() -> bool:
+        return chance is not None and epoch < 3 and chance.random() < 0.2
+
     for epoch in range(4):
-        killed = False
-        moments = ColumnMoments(steps.rules.normalise)
-        for rank in range(ranks):
-            for unit in units.units[rank::ranks]:
-                moments = steps.moments(units.samples(unit), unit[0]).merged(moments)
-        for rank in range(ranks):
-            out = Output(JobOutputStore(store, job, "out", epoch, rank), rank)
-            for unit in units.units[rank::ranks]:
-                if name_of(unit) in out.pieces():
-                    continue
-                if chance is not None and epoch < 3 and chance.random() < 0.3:
-                    piece = out.piece(name_of(unit))
-                    steps.write(units.samples(unit), unit[0], moments, piece)
-                    piece.drop()
-                    killed = True
-                    break
-                write_unit(units, steps, unit, moments, out)
-        if not killed:
+        count = ranks if chance is None else chance.randint(1, ranks)
+        if not all(_units(source, steps, work, rank, count, killed) for rank in range(count)):
+            continue
+        records = [work.record(unit.name) for unit in source.units]
+        planned, moments = pieces_of(records, steps), moments_of(records, steps.rules)
+        if all(_pieces(store, job, epoch, rank, planned[rank::count], source, steps, work, moments, killed) for rank in range(count)):
             break
     return seal(store, job, "lm", "out", epoch)
+
+
+def _units(source: UnitReader, steps: UnitSteps, work: WorkStore, rank: int, count: int, killed: Callable[[], bool]) -> bool:
+    for unit in source.units[rank::count]:
+        if unit.name not in work.names():
+            if killed():
+                return False
+            steps.keep(source.samples(unit), source.source_bytes, work, unit)
+    return True
+
+
+def _pieces(
+    store: MemoryObjectStore,
+    job: str,
+    epoch: int,
+    rank: int,
+    planned: list[PlannedPiece],
+    source: UnitReader,
+    steps: UnitSteps,
+    work: WorkStore,
+    moments: ColumnMoments,
+    killed: Callable[[], bool],
+) -> bool:
+    out = Output(JobOutputStore(store, job, "out", epoch, rank), rank, MOST_SHARD_BYTES)
+    for piece in planned:
+        if piece.name in out.pieces():
+            continue
+        writer = out.piece(piece.name)
+        steps.write(piece, source.units, work, moments, writer)
+        if killed():
+            writer.drop()
+            return False
+        writer.close()
+    return True
 
 
 def shards(store: MemoryObjectStore, version: DatasetVersion, split: str) -> list[dict[str, Any]]:
@@ -88,6 +127,7 @@ def rows(store: MemoryObjectStore, version: DatasetVersion, split: str = "train"
 def test_ranks_and_kills_change_nothing(ranks: int, seed: int, shuffle: int | None) -> None:
     store = MemoryObjectStore()
     fields: dict[str, Any] = {"split": {"shares": "train=0.7,test=0.3", "by": "user"}, "normalise": ["n"], "shuffle": shuffle}
+    fields["shard_mib"] = 0.02
     steps = UnitSteps(rules(source(store), **fields))
     alone, shared = prepared(store, steps), prepared(store, steps, ranks, random.Random(seed))
     assert alone.splits == shared.splits and alone.row_count == ROWS
@@ -150,5 +190,68 @@ def test_rows_that_do_not_fit_end_it(fields: dict[str, Any], why: str) -> None:
 
 def test_units_of_another_projects_version_are_read_where_its_owner_has_them() -> None:
     store = MemoryObjectStore()
-    units = UnitReader.of(DataReference(dataset=source(store), owner="lm", purpose="research"), "vision", store)
-    assert sum(len(list(units.samples(unit))) for unit in units.units) == ROWS
+    units = UnitReader.of(DataReference(dataset=source(store), owner="lm", purpose="research"), "vision", store, 8192)
+    assert len(units.units) > 5 and sum(len(list(units.samples(unit))) for unit in units.units) == ROWS
+
+
+@pytest.mark.parametrize("shuffle", [None, 3])
+@pytest.mark.parametrize("shard_bytes", [4096, 10**7])
+def test_small_shards_are_joined_and_big_ones_cut(shuffle: int | None, shard_bytes: int) -> None:
+    store = MemoryObjectStore()
+    steps = UnitSteps(rules(source(store, 3000, shard_bytes), shuffle=shuffle, shard_mib=1))
+    manifest = read_manifest(store, "lm", prepared(store, steps).sha256)
+    sizes = [shard.bytes for shard in manifest.splits["train"].shards]
+    assert len(sizes) == 6  # 3,000 rows of 2 KiB
+    assert max(sizes) <= 1.05 * 2**20 and max(sizes) <= 1.1 * min(sizes)
+
+
+def test_a_shuffle_is_over_the_whole_version_and_the_same_however_its_source_is_cut() -> None:
+    store, other = MemoryObjectStore(), MemoryObjectStore()
+    mixed = UnitSteps(rules(source(store, 2000), shuffle=1, shard_mib=0.5))
+    version = prepared(store, mixed)
+    order = [row["n"] for row in rows(store, version)]
+    first = order[:500]
+    assert max(first) > 1900 and min(first) < 100 and 900 < np.mean(first) < 1100
+    assert prepared(other, UnitSteps(rules(source(other, 2000, 10**7), shuffle=1, shard_mib=0.5))).splits == version.splits
+
+
+def test_samples_of_one_key_in_different_shards_stay_two() -> None:
+    store = MemoryObjectStore()
+    with Output(JobOutputStore(store, "s", "raw", 0, 0), 0, 2048) as out:
+        for n in range(4):
+            out.add({"json": {"n": n}}, key="same")
+    version = f"raw@sha256:{seal(store, 's', 'lm', 'raw', 0).sha256}"
+    made = prepared(store, UnitSteps(rules(version, shuffle=1)))
+    assert sorted(row["n"] for row in rows(store, made)) == [0, 1, 2, 3]
+    assert [sample["__key__"] for sample in shards(store, made, "train")] == ["same", "same-2", "same-3", "same-4"]
+
+
+def test_rows_that_were_kept_and_are_damaged_are_not_read() -> None:
+    store = MemoryObjectStore()
+    steps = UnitSteps(rules(source(store)))
+    units, work = reader(store, steps), WorkStore(store, "w/")
+    unit = units.units[0]
+    record = steps.keep(units.samples(unit), units.source_bytes, work, unit)
+    [key] = [stat.key for stat in store.list("w/") if stat.key.endswith(".rows")]
+    store.put(key, store.get(key)[:-1] + b"?")
+    with pytest.raises(DamagedShardError, match="is damaged"):
+        work.runs(unit.name, record.runs)
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=30), min_size=1, max_size=20),
+    shard=st.integers(1, 3000),
+    shuffled=st.booleans(),
+)
+@settings(max_examples=examples(60), deadline=None)
+def test_each_run_is_in_one_piece_and_buckets_stay_together(sizes: list[list[int]], shard: int, shuffled: bool) -> None:
+    units = [[Run("train", bucket, 0, size, 1, size, 0) for bucket, size in enumerate(of_unit)] for of_unit in sizes]
+    planned = planned_pieces(units, shard, shuffled=shuffled)
+    found = [each for piece in planned for each in piece.runs]
+    wanted = [(number, run) for number, of_unit in enumerate(units) for run in of_unit]
+    assert sorted(found) == sorted(wanted) and all(piece.runs for piece in planned)
+    if shuffled:
+        buckets = [{run.bucket for _, run in piece.runs} for piece in planned]
+        assert all(max(a) < min(b) for a, b in pairwise(buckets))
+    else:
+        assert found == wanted

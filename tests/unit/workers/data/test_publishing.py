@@ -29,12 +29,13 @@ from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.published_data import stored_sample
 from trainhouse.workers.data.publishing import bounded_files, parquet_rows, publication, sample_fields
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot, SourceChangedError
-from trainhouse.workers.data.publishing.publication import Publication, Terms, _tar_bytes
+from trainhouse.workers.data.publishing.publication import Publication, Terms
 from trainhouse.workers.data.publishing.rebuilding import rebuild_shards
 from trainhouse.workers.data.publishing.sources import source_of
 from trainhouse.workers.data.publishing.split_rule import SplitRule
 from trainhouse.workers.data.shard_sources import StoreSource
 from trainhouse.workers.data.shards import Sample, Shard, read_sample
+from trainhouse.workers.data.shards.members import sample_bytes
 from trainhouse.workers.data.stored_versions import problems_of, read_manifest, read_profiled, shards_of
 
 PROJECT = "language"
@@ -146,7 +147,7 @@ def test_the_measured_size_of_a_sample_is_what_it_takes_in_a_shard(tmp_path: Pat
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(bytes(700))
     [shard] = published(tmp_path).splits["train"].shards
-    assert shard.bytes == _tar_bytes(key, {"bin": bytes(700)}) + 1024
+    assert shard.bytes == sample_bytes(key, {"bin": bytes(700)}) + 1024
 
 
 def test_shards_are_within_five_percent_of_each_other(tmp_path: Path) -> None:

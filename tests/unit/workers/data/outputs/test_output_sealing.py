@@ -19,7 +19,7 @@ from tests.support.profiles import examples
 from trainhouse.checkpointing.stores.object_store import ObjectStat
 from trainhouse.events.model.dataset import DatasetVersion, DataShard
 from trainhouse.events.model.dataset_names import index_key, shard_key
-from trainhouse.events.model.output_names import rank_piece_key, rank_pieces_prefix, staged_index_key, staged_shard_key
+from trainhouse.events.model.output_names import piece_profiles_key, rank_piece_key, rank_pieces_prefix, staged_index_key, staged_shard_key
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.outputs import sealing
 from trainhouse.workers.data.outputs.pieces import Piece
@@ -27,9 +27,11 @@ from trainhouse.workers.data.outputs.sealing import seal, sweep_staged
 from trainhouse.workers.data.outputs.staged_shard import check_index
 from trainhouse.workers.data.outputs.written_output import FolderOutputStore, JobOutputStore, Output
 from trainhouse.workers.data.published_data import open_folder, open_split
+from trainhouse.workers.data.publishing.field_profiles import FieldProfiles
+from trainhouse.workers.data.publishing.sample_fields import canonical
 from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.data.shards.index import Field, IndexBuilder, Located
-from trainhouse.workers.data.stored_versions import problems_of, read_manifest, shards_of
+from trainhouse.workers.data.stored_versions import problems_of, read_manifest, read_profiled, shards_of
 
 
 def output(store: Any, rank: int = 0, epoch: int = 0, shard_bytes: int = 8192) -> Output:
@@ -370,6 +372,59 @@ def test_what_a_job_staged_is_swept_once_it_is_over_and_all_of_it_is_old() -> No
     store.put("jobs/j/commits/0000000000", b"")
     assert sweep_staged(store, lambda _: True, grace_s=200) == 0
     assert sweep_staged(store, lambda _: False, grace_s=50) == 0
-    assert sweep_staged(store, lambda job_id: job_id == "j", grace_s=50) == 3
+    assert sweep_staged(store, lambda job_id: job_id == "j", grace_s=50) == 4
     assert [stat.key for stat in store.list("jobs/")] == ["jobs/j/commits/0000000000"]
     assert texts(store, version) == [b"x"]  # what is published stays
+
+
+VALUES = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=70)
+ROWS = st.lists(st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES, min_size=1), min_size=1, max_size=60)
+
+
+@given(rows=ROWS, pieces=st.integers(1, 5), seed=st.integers(0, 2**32))
+@settings(max_examples=examples(40), deadline=None)
+def test_distributions_are_those_of_all_samples_however_they_are_shared_out(rows: list[dict[str, Any]], pieces: int, seed: int) -> None:
+    chance, store, wanted = random.Random(seed), MemoryObjectStore(), FieldProfiles()
+    parts: list[list[dict[str, Any]]] = [[] for _ in range(pieces)]
+    for row in rows:
+        chance.choice(parts).append(row)
+        wanted.add({"json": canonical(row)}, row)
+    out = output(store)
+    for number, part in enumerate(parts):
+        with out.piece(f"p{number}") as piece:
+            for row in part:
+                piece.add({"json": row})
+    version = sealed(store)
+    found = read_profiled(store, "lm", version.sha256).profiles
+    assert found is not None and found.splits == {"train": wanted.profiles()}
+
+
+def test_many_values_and_numbers_are_merged_as_exactly() -> None:
+    store, wanted = MemoryObjectStore(), FieldProfiles()
+    for rank in range(3):
+        with output(store, rank) as out:
+            for n in range(700):
+                row = {"few": f"v{n % 90}", "many": f"{rank}-{n}", "x": (n - 300) * 1.7**rank}
+                out.add({"json": row})
+                wanted.add({"json": canonical(row)}, row)
+    found = read_profiled(store, "lm", sealed(store).sha256).profiles
+    assert found is not None and found.splits == {"train": wanted.profiles()}
+    assert found.splits["train"]["json.x"].numbers is not None and found.splits["train"]["json.x"].numbers.shift > 0
+
+
+def test_a_piece_of_an_older_program_has_no_distributions_and_neither_has_the_version() -> None:
+    store = MemoryObjectStore()
+    with output(store) as out:
+        out.add({"txt": "x"})
+    key = rank_piece_key("j", "out", 0, 0)
+    record = orjson.loads(store.get(key))
+    profiles_sha256 = record.pop("profiles")
+    store.put(key, orjson.dumps(record))
+    assert read_profiled(store, "lm", sealed(store).sha256).profiles is None
+    store.put(key, orjson.dumps(record | {"profiles": profiles_sha256}))
+    total = {"least": 0, "most": 1, "total": "f" * 1024, "shift": 0, "bins": [1], "counts": [1]}
+    for bad in (b"{]", b'{"splits": {"other": {}}}', orjson.dumps({"splits": {"train": {"txt": {"samples": 1, "numbers": total}}}})):
+        store.put(piece_profiles_key("j", "out", hashlib.sha256(bad).hexdigest()), bad)
+        store.put(key, orjson.dumps(record | {"profiles": hashlib.sha256(bad).hexdigest()}))
+        with pytest.raises(InvalidDataError, match=r"write outputs by session.output alone"):
+            sealed(store)
