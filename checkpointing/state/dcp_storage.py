@@ -87,13 +87,15 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def piece_tensor(record: TensorRecord, piece: Piece, body: Body) -> torch.Tensor:
-    """One piece from its chunk. Raises DamagedError if the manifest's numbers do not fit each other."""
+    """One piece from its chunk, whose memory it shares if that can be written. Raises DamagedError if the manifest's numbers do not fit each other."""
     check_piece(record, piece, len(body))
     dtype, span = dtype_named(record.dtype), piece.span
     if span.size_bytes == 0:
         return torch.empty(piece.sizes, dtype=dtype)
-    raw = torch.frombuffer(bytearray(memoryview(body)[span.offset : span.offset + span.size_bytes]), dtype=torch.uint8)
-    return raw.view(dtype).reshape(piece.sizes)
+    part = memoryview(body)[span.offset : span.offset + span.size_bytes]
+    raw = torch.frombuffer(bytearray(part) if part.readonly else part, dtype=torch.uint8)
+    # A small tensor within a pack may begin anywhere.
+    return (raw.clone() if raw.data_ptr() % dtype.itemsize else raw).view(dtype).reshape(piece.sizes)
 
 
 def check_piece(record: TensorRecord, piece: Piece, chunk_bytes: int) -> None:
