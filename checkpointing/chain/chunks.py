@@ -63,6 +63,7 @@ class ChunkStore:
 
     def __init__(self, objects: ObjectStore, job_id: str, grace_s: float = GRACE_S, threads: int = THREADS) -> None:
         self._objects = objects
+        self._reads_into = objects if isinstance(objects, ReadsInto) else None
         self._own_prefix = chunks_prefix(job_id)
         self._fresh_s = grace_s / 2
         self._threads = threads
@@ -153,9 +154,9 @@ class ChunkStore:
         return body
 
     def _fetch_into_once(self, chunk: Chunk, prefix: str, room: memoryview) -> None:
-        if isinstance(self._objects, ReadsInto):
+        if self._reads_into is not None:
             try:
-                size_bytes, found = self._objects.get_into(chunk_key(chunk.sha256, prefix), room)
+                size_bytes, found = self._reads_into.get_into(chunk_key(chunk.sha256, prefix), room)
             except ObjectMissingError as error:
                 raise DamagedError(f"chunk {chunk.sha256[:12]}… is missing", chunk.sha256) from error
         else:

@@ -1,10 +1,11 @@
 """Reads of one checkpoint's chunks for all ranks of a gang: each is read from the store by one rank, which sends it to those that need it.
 
 Holds: a chunk is read and verified once in a restore, whatever the number of ranks that need some of it; a rank that needs nothing of it
-neither reads nor gets it. All ranks take the same steps, and agree on faults before a chunk is sent: what one rank finds damaged is used by
-none, and a rank that fails does not leave others waiting for its bytes. While a wave is waited for, sent and used the next one is read, so
-that READ_THREADS reads are always under way: a rank holds two waves of WAVE_BYTES each, or of one chunk, and room for one chunk that is
-received. This memory is reused from wave to wave: to get pages from the kernel costs as much as a hash of what is read into them.
+neither reads nor gets it, and one that needs a part of it is sent that part. All ranks take the same steps, and agree on faults before a
+chunk is sent: what one rank finds damaged is used by none, and a rank that fails does not leave others waiting for its bytes. While a wave
+is waited for, sent and used the next one is read, so that READ_THREADS reads are always under way: a rank holds two waves of WAVE_BYTES
+each, or of one chunk, and room for one chunk that is received. This memory is reused from wave to wave: to get pages from the kernel costs
+as much as a hash of what is read into them.
 """
 
 import mmap
@@ -28,6 +29,8 @@ READ_THREADS = 4
 WAVE_BYTES = 64 * 2**20
 Use = Callable[[int, Body], None]
 """Called with the number of a chunk in the manifest, and its bytes, which are others after the call."""
+Bytes = tuple[int, int]
+"""Bytes of a chunk, from one to before another."""
 HUGE_PAGES_FROM_BYTES = 2 * 2**20
 _Reading = dict[str, "Future[Body | DamagedError]"]
 
@@ -43,15 +46,20 @@ class SharedReads:
         self._reader: dict[str, int] = {}
         self._kept: dict[str, Body] = {}
         self._room = _Room(0, torch.device("cpu"))
+        self._parts: dict[tuple[str, int], Bytes] = {}
         self._memories = (_Memory(), _Memory())
 
-    def fetch(self, needs: Sequence[Collection[int]], use: Use, keep: bool = False) -> list[DamagedError]:
+    def fetch(
+        self, needs: Sequence[Collection[int]], use: Use, keep: bool = False, parts: Sequence[Mapping[int, Bytes]] | None = None
+    ) -> list[DamagedError]:
         """Hands this rank the chunks that it needs, one after the other; returns the faults of all ranks.
 
         `needs`: by rank, numbers of chunks; alike on all ranks. Those in front of a fault have been handed out. `keep`: readers hold what
-        they read for later calls. Raises what `use` raises, on all ranks, and ObjectStoreUnavailableError.
+        they read for later calls. `parts`: by rank and chunk, the bytes that are needed, all without it: a rank that a chunk is sent to
+        gets no others, and uses nothing of the rest. Raises what `use` raises, on all ranks, and ObjectStoreUnavailableError.
         """
         wanted = self._wanted(needs)
+        self._parts = self._parts_of(needs, parts)
         mine: dict[str, list[int]] = {}
         for number in needs[self._ranks.rank]:
             mine.setdefault(self._manifest.chunks[number].sha256, []).append(number)
@@ -123,6 +131,17 @@ class SharedReads:
                 load[self._reader[chunk.sha256]] += chunk.size_bytes
         return wanted
 
+    def _parts_of(self, needs: Sequence[Collection[int]], parts: Sequence[Mapping[int, Bytes]] | None) -> dict[tuple[str, int], Bytes]:
+        """By hash and rank, the bytes of a chunk that the rank needs: for several chunks of one content, from the first to the last."""
+        found: dict[tuple[str, int], Bytes] = {}
+        for rank, numbers in enumerate(needs):
+            for number in numbers:
+                chunk = self._manifest.chunks[number]
+                start, stop = (0, chunk.size_bytes) if parts is None else parts[rank][number]
+                before = found.get((chunk.sha256, rank), (start, stop))
+                found[chunk.sha256, rank] = (min(start, before[0]), min(max(stop, before[1]), chunk.size_bytes))
+        return found
+
     def _waves(self, wanted: Collection[Chunk]) -> Iterator[list[Chunk]]:
         """Chunks in parts of which no rank reads more than WAVE_BYTES, or one chunk."""
         wave: list[Chunk] = []
@@ -165,7 +184,7 @@ class SharedReads:
         """True if this rank sends the chunk, or receives it."""
         reader, rank = self._reader[chunk.sha256], self._ranks.rank
         others = [other for other in needed_by if other != reader]
-        return bool(others) and (rank == reader or rank in others or self._is_broadcast(others))
+        return bool(others) and (rank == reader or rank in others or self._is_broadcast(chunk, others))
 
     def _exchanged(self, chunk: Chunk, needed_by: Sequence[int], bodies: dict[str, Body]) -> Body | None:
         """The chunk's bytes if this rank needs them; sends them where this rank read them for others."""
@@ -175,10 +194,10 @@ class SharedReads:
         if rank == reader:
             body = bodies.pop(chunk.sha256)
             if sent:
-                self._send(self._room.filled(body), reader, others)
+                self._send(chunk, self._room.filled(body), others)
             return body if rank in needed_by else None
         if sent:
-            self._receive(self._room.first(chunk.size_bytes), reader, others)
+            self._receive(chunk, self._room.first(chunk.size_bytes), others)
         return self._room.content(chunk.size_bytes) if rank in needed_by else None
 
     @property
@@ -187,22 +206,28 @@ class SharedReads:
         only_nccl = dist.get_backend(self._ranks.group) == "nccl"
         return torch.device("cuda", torch.cuda.current_device()) if only_nccl else torch.device("cpu")
 
-    def _is_broadcast(self, others: Sequence[int]) -> bool:
-        """True if it goes to all ranks at once, because all others need it."""
-        return len(others) == self._ranks.world_size - 1 > 1
+    def _is_broadcast(self, chunk: Chunk, others: Sequence[int]) -> bool:
+        """True if it goes to all ranks at once, because all others need all of it."""
+        whole = (0, chunk.size_bytes)
+        return len(others) == self._ranks.world_size - 1 > 1 and all(self._parts[chunk.sha256, other] == whole for other in others)
 
-    def _send(self, content: torch.Tensor, reader: int, others: Sequence[int]) -> None:
-        if self._is_broadcast(others):
-            dist.broadcast(content, group_src=reader, group=self._ranks.group)
+    def _send(self, chunk: Chunk, content: torch.Tensor, others: Sequence[int]) -> None:
+        if self._is_broadcast(chunk, others):
+            dist.broadcast(content, group_src=self._ranks.rank, group=self._ranks.group)
             return
         for other in others:
-            dist.send(content, group_dst=other, group=self._ranks.group)
+            start, stop = self._parts[chunk.sha256, other]
+            if start < stop:
+                dist.send(content[start:stop], group_dst=other, group=self._ranks.group)
 
-    def _receive(self, room: torch.Tensor, reader: int, others: Sequence[int]) -> None:
-        if self._is_broadcast(others):
+    def _receive(self, chunk: Chunk, room: torch.Tensor, others: Sequence[int]) -> None:
+        reader = self._reader[chunk.sha256]
+        if self._is_broadcast(chunk, others):
             dist.broadcast(room, group_src=reader, group=self._ranks.group)
-        else:
-            dist.recv(room, group_src=reader, group=self._ranks.group)
+            return
+        start, stop = self._parts[chunk.sha256, self._ranks.rank]
+        if start < stop:
+            dist.recv(room[start:stop], group_src=reader, group=self._ranks.group)
 
 
 class _Memory:
