@@ -22,7 +22,6 @@ from trainhouse.checkpointing.chain.manifest import Chunk, Manifest
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import DamagedError
 from trainhouse.checkpointing.peer_memory.holder_client import PeerReads
-from trainhouse.checkpointing.staging.body_layout import aligned
 from trainhouse.checkpointing.stores.object_store import Body
 
 READ_THREADS = 4
@@ -31,6 +30,7 @@ Use = Callable[[int, Body], None]
 """Called with the number of a chunk in the manifest, and its bytes, which are others after the call."""
 Bytes = tuple[int, int]
 """Bytes of a chunk, from one to before another."""
+ALIGN_BYTES = 64
 HUGE_PAGES_FROM_BYTES = 2 * 2**20
 _Reading = dict[str, "Future[Body | DamagedError]"]
 
@@ -249,8 +249,13 @@ class _Memory:
         rooms, at = [], 0
         for size_bytes in sizes:
             rooms.append(self._whole[at : at + size_bytes])
-            at += aligned(size_bytes)
+            at += _aligned(size_bytes)
         return rooms
+
+
+def _aligned(size_bytes: int) -> int:
+    """Memory that a chunk takes, so that the next one begins where any dtype may."""
+    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
 class _Room:
