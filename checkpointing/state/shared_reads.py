@@ -238,7 +238,7 @@ class _Memory:
 
     def divided(self, sizes: Sequence[int]) -> list[memoryview]:
         """Room for chunks of these sizes in bytes, in the place of those before. Raises OSError if there is no memory."""
-        total_bytes = sum(map(aligned, sizes))
+        total_bytes = sum(map(_aligned, sizes))
         if total_bytes > len(self._whole):
             self._whole = memoryview(b"")
             whole = mmap.mmap(-1, total_bytes)
