@@ -58,6 +58,16 @@ class LeasedObjectStore(S3ObjectStore):
                 raise
             return self._signed.get(key)
 
+    def get_into(self, key: str, room: memoryview) -> tuple[int, str]:
+        if not self._one_by_one and _is_named_one_by_one(key):
+            return self._signed.get_into(key, room)
+        try:
+            return super().get_into(key, room)
+        except ObjectStoreRefusedError:
+            if self._one_by_one:
+                raise
+            return self._signed.get_into(key, room)
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         if not self._one_by_one and _is_named_one_by_one(key):
             return self._signed.get_range(key, start, length)

@@ -142,19 +142,24 @@ class PeerReads:
 
     def fetch(self, chunk: Chunk) -> Body | None:
         """Returns a verified chunk, or None if it must come from the store. Blocks, for its time limit at most."""
+        body = bytearray(chunk.size_bytes)
+        return body if self.fetch_into(chunk, memoryview(body)) else None
+
+    def fetch_into(self, chunk: Chunk, room: memoryview) -> bool:
+        """Fills `room`, which is as long as the chunk, with its verified bytes; False if the store has to. Blocks as `fetch`."""
         node_id = self._holder.get(chunk.sha256)
         grant = self._grant(node_id) if node_id is not None else None
         if node_id is None or grant is None:
-            return None
+            return False
         try:
-            body = self._read(grant, chunk)
+            found = self._read(grant, chunk, room)
         except ChannelError as error:
             self._give_up(node_id, f"{_named(grant)}: {error}")
-            return None
-        if body is not None:
+            return False
+        if found:
             with self._lock:
-                self.tally.bytes_by_node[node_id] = self.tally.bytes_by_node.get(node_id, 0) + len(body)
-        return body
+                self.tally.bytes_by_node[node_id] = self.tally.bytes_by_node.get(node_id, 0) + len(room)
+        return found
 
     def close(self) -> None:
         """Ends the connections."""
@@ -179,33 +184,33 @@ class PeerReads:
                 self._grants[node_id] = None
                 self.tally.failures.append(why)
 
-    def _read(self, grant: Grant, chunk: Chunk) -> Body | None:
+    def _read(self, grant: Grant, chunk: Chunk, room: memoryview) -> bool:
         with self._lock:
             idle = self._idle.setdefault(grant.node_id, [])
             channel = idle.pop() if idle else None
         channel = channel or _connected(grant, self._limits)
         try:
-            body = self._received(channel, grant, chunk)
+            found = self._received(channel, chunk, room)
         except ChannelError:
             channel.close()
             raise
         with self._lock:
             self._idle.setdefault(grant.node_id, []).append(channel)
-        return body
+        return found
 
-    def _received(self, channel: Channel, grant: Grant, chunk: Chunk) -> Body | None:
+    def _received(self, channel: Channel, chunk: Chunk, room: memoryview) -> bool:
         channel.allow(self._limits.of(chunk.size_bytes))
         answer = _ask(channel, {"op": "get", "job": self._job_id, "sha256": chunk.sha256})
         size_bytes = answer.get("size_bytes")
         if size_bytes is None:
-            return None
+            return False
         if size_bytes != chunk.size_bytes:
             raise ChannelError(f"chunk {chunk.sha256[:12]}… has {size_bytes} bytes there, its manifest says {chunk.size_bytes}")
-        body, found = bytearray(chunk.size_bytes), hashlib.sha256()
-        channel.fill(memoryview(body), found.update)
+        found = hashlib.sha256()
+        channel.fill(room, found.update)
         if found.hexdigest() != chunk.sha256:
             raise ChannelError(f"chunk {chunk.sha256[:12]}… hashes to {found.hexdigest()[:12]}… there: that memory is not to be trusted")
-        return body
+        return True
 
 
 def _connected(grant: Grant, limits: TimeLimits) -> Channel:

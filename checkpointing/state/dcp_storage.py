@@ -7,6 +7,7 @@ Holds: the reader copies into a tensor only bytes whose chunk has the hash that 
 import dataclasses
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,9 +50,9 @@ class VerifyingReader(StorageReader):
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Gives each rank's plan the chunks that all ranks need."""
-        needs = [sorted({self._pieces[item.storage_index].span.chunk for item in plan.items}) for plan in plans]
-        return [dataclasses.replace(plan, storage_data=needs) for plan in plans]
+        """Gives each rank's plan the chunks that all ranks need, and what of each."""
+        parts = [self._parts(plan) for plan in plans]
+        return [dataclasses.replace(plan, storage_data=parts) for plan in plans]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         by_chunk: dict[int, list[ReadItem]] = {}
@@ -62,7 +63,7 @@ class VerifyingReader(StorageReader):
             for item in by_chunk[number]:
                 self._fill(item, body, planner)
 
-        self.problems = self._reads.fetch(plan.storage_data, fill)
+        self.problems = self._reads.fetch([sorted(of_rank) for of_rank in plan.storage_data], fill, parts=plan.storage_data)
         done: Future[None] = Future()
         done.set_result(None)
         return done
@@ -70,6 +71,16 @@ class VerifyingReader(StorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return True
+
+    def _parts(self, plan: LoadPlan) -> dict[int, tuple[int, int]]:
+        """By chunk, from where to where a plan needs its bytes."""
+        parts: dict[int, tuple[int, int]] = {}
+        for item in plan.items:
+            piece = self._pieces[item.storage_index]
+            start, stop = part_of(self._manifest.tensors[item.storage_index.fqn], piece, item.storage_offsets, item.lengths)
+            before = parts.get(piece.span.chunk, (start, stop))
+            parts[piece.span.chunk] = (min(start, before[0]), max(stop, before[1]))
+        return parts
 
     def _fill(self, item: ReadItem, body: Body, planner: LoadPlanner) -> None:
         whole = piece_tensor(self._manifest.tensors[item.storage_index.fqn], self._pieces[item.storage_index], body)
@@ -87,13 +98,28 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def piece_tensor(record: TensorRecord, piece: Piece, body: Body) -> torch.Tensor:
-    """One piece from its chunk. Raises DamagedError if the manifest's numbers do not fit each other."""
+    """One piece from its chunk, whose memory it shares if that can be written.
+
+    Raises DamagedError if the manifest's numbers do not fit each other.
+    """
     check_piece(record, piece, len(body))
     dtype, span = dtype_named(record.dtype), piece.span
     if span.size_bytes == 0:
         return torch.empty(piece.sizes, dtype=dtype)
-    raw = torch.frombuffer(bytearray(memoryview(body)[span.offset : span.offset + span.size_bytes]), dtype=torch.uint8)
-    return raw.view(dtype).reshape(piece.sizes)
+    part = memoryview(body)[span.offset : span.offset + span.size_bytes]
+    raw = torch.frombuffer(bytearray(part) if part.readonly else part, dtype=torch.uint8)
+    # A small tensor within a pack may begin anywhere.
+    return (raw.clone() if raw.data_ptr() % dtype.itemsize else raw).view(dtype).reshape(piece.sizes)
+
+
+def part_of(record: TensorRecord, piece: Piece, offsets: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:
+    """From where to where in its chunk a box within a piece lies, in bytes. Raises DamagedError for an unknown dtype."""
+    first, last, stride = 0, 0, dtype_named(record.dtype).itemsize
+    for whole, offset, size in reversed(list(zip(piece.sizes, offsets, sizes, strict=True))):
+        first, last, stride = first + offset * stride, last + (offset + size - 1) * stride, stride * whole
+    if 0 in sizes:
+        return piece.span.offset, piece.span.offset
+    return piece.span.offset + first, piece.span.offset + last + dtype_named(record.dtype).itemsize
 
 
 def check_piece(record: TensorRecord, piece: Piece, chunk_bytes: int) -> None:

@@ -6,7 +6,7 @@ Never: hides that the store is away: after its deadline every operation raises O
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from trainhouse.checkpointing.errors import ObjectMissingError
 
@@ -68,6 +68,18 @@ class ObjectStore(Protocol):
 
     def delete(self, key: str) -> None:
         """Removes it; one that is not there is fine."""
+        ...
+
+
+@runtime_checkable
+class ReadsInto(Protocol):
+    """Store that reads into memory of the caller; hashes the bytes while the processor's cache has them."""
+
+    def get_into(self, key: str, room: memoryview) -> tuple[int, str]:
+        """Fills `room` with the content; returns the content's size in bytes and the SHA-256 of what is in `room`, in hex.
+
+        Of a content that is longer than `room` nothing has to be read, and the hash is empty. Blocks; raises as `ObjectStore.get`.
+        """
         ...
 
 

@@ -6,6 +6,7 @@ Never: takes "the store is away" for "the object is not there".
 """
 
 import base64
+import hashlib
 import io
 import os
 import threading
@@ -36,6 +37,8 @@ CLIENT_ATTEMPTS = 3
 LONGEST_WAIT_S = 3.0
 MOST_HASHED_BYTES = 5 * 10**9
 """Of one request, as S3 has it."""
+PIECE_BYTES = 2**20
+"""Bytes that are received, hashed and copied at a time: as many as a cache holds."""
 
 
 class _UnsettledError(Exception):
@@ -90,6 +93,9 @@ class S3ObjectStore:
 
     def get(self, key: str) -> bytes:
         return self._until_deadline("get", key, lambda s3: s3.get_object(Bucket=self._bucket, Key=key)["Body"].read())
+
+    def get_into(self, key: str, room: memoryview) -> tuple[int, str]:
+        return self._until_deadline("get", key, lambda s3: self._read_into(s3, key, room))
 
     def get_range(self, key: str, start: int, length_bytes: int) -> bytes:
         if length_bytes <= 0:
@@ -148,6 +154,18 @@ class S3ObjectStore:
         file.seek(0)
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
         s3.put_object(Bucket=self._bucket, Key=key, Body=cast(IO[bytes], _Kept(file)), ChecksumSHA256=checksum)
+
+    def _read_into(self, s3: "S3Client", key: str, room: memoryview) -> tuple[int, str]:
+        answer = s3.get_object(Bucket=self._bucket, Key=key)
+        body, found, at = answer["Body"], hashlib.sha256(), 0
+        if answer["ContentLength"] > len(room):
+            body.close()
+            return answer["ContentLength"], ""
+        while piece := body.read(PIECE_BYTES):
+            room[at : at + len(piece)] = piece
+            found.update(piece)
+            at += len(piece)
+        return at, found.hexdigest()
 
     def _range_of(self, s3: "S3Client", key: str, span: str, etag: str) -> bytes:
         try:

@@ -37,6 +37,7 @@ BENCHES = (
     "sql_walls",
     "checkpoint_stall",
     "peer_memory",
+    "restore",
     "session_step",
     "deterministic",
     "loader",

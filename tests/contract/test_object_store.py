@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,8 @@ from tests.support.stack.sts_store import STS_ROLE
 from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.checkpointing.stores.object_store import ObjectStore, exists, get_or_none
-from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+from trainhouse.checkpointing.stores.object_store import ObjectStore, ReadsInto, exists, get_or_none
+from trainhouse.checkpointing.stores.s3 import PIECE_BYTES, S3ObjectStore
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.launch import lease_grants
@@ -168,6 +169,22 @@ def test_a_large_body_goes_up_in_parts_and_comes_back_whole(under_test: UnderTes
     assert found is not None and found.size_bytes == len(body)
 
 
+@pytest.mark.parametrize("size_bytes", [0, 1, PIECE_BYTES, 3 * PIECE_BYTES + 5, 18 * PIECE_BYTES])
+def test_a_store_reads_into_memory_that_it_is_given(under_test: UnderTest, folder: str, size_bytes: int) -> None:
+    if not isinstance(under_test.store, ReadsInto):
+        pytest.skip("a store that gives whole contents alone")
+    body, room = os.urandom(size_bytes), bytearray(size_bytes)
+    under_test.store.put(f"{folder}into", body)
+    assert under_test.store.get_into(f"{folder}into", memoryview(room)) == (size_bytes, sha256(body).hexdigest())
+    assert room == body
+    if size_bytes:
+        assert under_test.store.get_into(f"{folder}into", memoryview(room)[1:]) == (size_bytes, ""), "longer than the room"
+    larger = bytearray(size_bytes + 1)
+    assert under_test.store.get_into(f"{folder}into", memoryview(larger)) == (size_bytes, sha256(body).hexdigest())
+    with pytest.raises(ObjectMissingError, match="none"):
+        under_test.store.get_into(f"{folder}none", memoryview(room))
+
+
 def test_a_range_is_a_part(under_test: UnderTest, folder: str) -> None:
     under_test.store.put(f"{folder}r", b"0123456789")
     assert under_test.store.get_range(f"{folder}r", 2, 3) == b"234"
@@ -271,7 +288,7 @@ def test_the_secret_is_not_shown(object_store_endpoint: StoreServer) -> None:
 
 FORKS = """
 import os, sys
-from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+from trainhouse.checkpointing.stores.s3 import PIECE_BYTES, S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 store = S3ObjectStore(StoreSettings())
 store.put(sys.argv[1] + "parent", b"parent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ from trainhouse.workers.session.saving.tracked_state import Tracked
 
 MOST_READ = 1.05
 """Bytes read by a gang, of those of all chunks that its ranks need."""
+SMALL_BYTES = 100_000
+"""What is no tensor, and what else is in the packs of small ones."""
 Layout = tuple[str, int]
 PAIRS: tuple[tuple[Layout, Layout], ...] = (
     (("one", 1), ("ddp", 2)),
@@ -38,6 +41,7 @@ PAIRS: tuple[tuple[Layout, Layout], ...] = (
     (("fsdp", 4), ("fsdp", 2)),
     (("hsdp", 4), ("hsdp", 4)),
     (("ddp", 2), ("fsdp", 4)),
+    (("one", 1), ("fsdp", 4)),
 )
 
 
@@ -100,11 +104,38 @@ class Run:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
+    def own_bytes(self) -> int:
+        """Bytes of the weights and moments that this rank has."""
+        moments = [v for state in self.optimizer.state.values() for v in state.values()]
+        local = [t.to_local() if isinstance(t, DTensor) else t for t in (*self.net.parameters(), *moments)]
+        return sum(t.numel() * t.element_size() for t in local)
+
     def sums(self) -> list[float]:
         """Of all weights and moments, whole."""
         moments = [v for state in self.optimizer.state.values() for v in state.values()]
         whole = [t.full_tensor() if isinstance(t, DTensor) else t for t in (*self.net.parameters(), *moments)]
         return [t.detach().double().sum().item() for t in whole]
+
+
+@contextmanager
+def counted_receipts() -> Iterator[list[int]]:
+    """Sizes in bytes of what this rank receives of chunks, by `recv` or a broadcast of another rank."""
+    sizes: list[int] = []
+    recv, broadcast = dist.recv, dist.broadcast
+
+    def received(tensor: torch.Tensor, **where: Any) -> Any:
+        sizes.append(tensor.numel() * tensor.element_size())
+        return recv(tensor, **where)
+
+    def spread(tensor: torch.Tensor, **where: Any) -> Any:
+        if dist.get_rank(where["group"]) != where["group_src"]:
+            sizes.append(tensor.numel() * tensor.element_size())
+        return broadcast(tensor, **where)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_reads.dist, "recv", received)
+        patch.setattr(shared_reads.dist, "broadcast", spread)
+        yield sizes
 
 
 def restored(store: Any, groups: Groups, before: Layout, after: Layout) -> dict[str, Any]:
@@ -122,8 +153,9 @@ def restored(store: Any, groups: Groups, before: Layout, after: Layout) -> dict[
         second = Run(after[0], new, 2)
         counting = Counting(store)
         at = Checkpointer(CheckpointerSettings(job, 2, 1, "spec"), counting, new)
-        assert at.restore(second.tracked.shared(), second.tracked.put_back_own).restored == 1
-        said |= {"read": counting.read, "sums": second.sums()}
+        with counted_receipts() as received:
+            assert at.restore(second.tracked.shared(), second.tracked.put_back_own).restored == 1
+        said |= {"read": counting.read, "sums": second.sums(), "received": sum(received), "own": second.own_bytes()}
     entry = read_entry(store, job, 1)
     assert isinstance(entry, Manifest)
     said["needed"] = entry.bytes_total
@@ -226,6 +258,14 @@ def test_a_gang_reads_each_byte_once(answers: list[dict[Any, Any]], pair: tuple[
     assert share <= MOST_READ
     for said in of_ranks[: pair[1][1]]:
         assert said["sums"] == pytest.approx(of_ranks[0]["saved"], rel=1e-12)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_a_rank_is_sent_no_more_than_it_needs(answers: list[dict[Any, Any]], pair: tuple[Layout, Layout]) -> None:
+    of_ranks = [answer[pair] for answer in answers][: pair[1][1]]
+    print(pair, [(said["received"], said["own"]) for said in of_ranks])
+    for said in of_ranks:
+        assert said["received"] <= MOST_READ * said["own"] + SMALL_BYTES
 
 
 def test_ranks_share_what_they_read(answers: list[dict[Any, Any]]) -> None:
