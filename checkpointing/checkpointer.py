@@ -118,7 +118,7 @@ class PendingSave:
 class Checkpointer:
     """The checkpoints of one job, as one attempt writes and reads them.
 
-    Public methods are collective and block, `prune`, `guard`, `save_for_all` and `close` aside. With a `helper` uploads are in its
+    Public methods are collective and block, `prune`, `guard`, `prepare`, `save_for_all` and `close` aside. With a `helper` uploads are in its
     process, else in a thread of this one. With `peers` and a helper, chunks are in other nodes' memory, too, and are read from there first.
     """
 
@@ -291,12 +291,21 @@ class Checkpointer:
         """Copies the state on the device of these beside this host's work; what the device is given next waits for it. Call it once."""
         self._memory.copier = copier_for(optimizers)
 
+    def prepare(self, share_bytes: int) -> None:
+        """Begins to make host memory for the first save ready, so much at most, beside training; a save takes over what is ready by then.
+
+        Not collective; returns at once. Does nothing after a save, or when it was called before.
+        """
+        if not self._saves:
+            self._memory.prepare(share_bytes)
+
     def close(self, wait_s: float = 0.0) -> None:
         """Waits so long for the save that is under way, then gives it up unless it is being committed; ends its process. Not collective."""
         pending, self._pending = self._pending, None
         until_s = time.monotonic() + wait_s
         if pending is not None and pending.wait(wait_s):
             pending.finish(max(0.0, until_s - time.monotonic()))
+        self._memory.settle()
         self._uploader.close()
         if pending is not None:
             pending.abandon()

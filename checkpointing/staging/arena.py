@@ -7,12 +7,13 @@ fail. It has no name in any folder, so that a full or missing /dev/shm does not 
 import mmap
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import torch
 
 ROUND_BYTES = 2 * 2**20
-Remapped = Callable[[torch.Tensor], None]
+BLOCK_BYTES = 16 * 2**20
+"""Of `grow`: some milliseconds each."""
 
 
 class Arena:
@@ -23,20 +24,48 @@ class Arena:
         self.fd = os.memfd_create("trainhouse-staging", os.MFD_CLOEXEC) if self.shared else -1
         self._close_fd = weakref.finalize(self, os.close, self.fd) if self.shared else _nothing
         self.size_bytes = 0
+        self._allocated_bytes = 0
         self._mapped: mmap.mmap | None = None
         self._whole = torch.empty(0, dtype=torch.uint8)
 
-    def reserve(self, size_bytes: int) -> bool:
-        """Makes it at least so large; returns whether it is mapped anew. Raises OSError where there is not so much memory."""
-        if size_bytes <= self.size_bytes:
-            return False
-        rounded = -(-size_bytes // ROUND_BYTES) * ROUND_BYTES
-        if self.shared:
-            os.posix_fallocate(self.fd, 0, rounded)
-        self._mapped = mmap.mmap(self.fd, rounded)
-        self._whole = torch.frombuffer(self._mapped, dtype=torch.uint8)
-        self.size_bytes = rounded
-        return True
+    def reserve(self, size_bytes: int) -> None:
+        """Makes it at least so large, mapped anew if it has to be. Goes on where `grow` was left. Raises OSError where memory is short."""
+        if size_bytes <= self._allocated_bytes:
+            return
+        goal = max(_rounded(size_bytes), self.size_bytes)
+        self._allocate(goal - self._allocated_bytes)
+        if goal > self.size_bytes:
+            self._map(goal)
+
+    def grow(self, size_bytes: int) -> Iterator[None]:
+        """As `reserve`, a block at each step, and its pages are this process's then: writing to them is a plain copy.
+
+        Of one thread, which may leave it at any step; what it asks the kernel for is asked without the interpreter.
+        """
+        if size_bytes > self.size_bytes:
+            if self.shared:
+                os.ftruncate(self.fd, _rounded(size_bytes))
+            self._map(_rounded(size_bytes))
+        while self._allocated_bytes < self.size_bytes:
+            begin = self._allocated_bytes
+            self._allocate(min(BLOCK_BYTES, self.size_bytes - begin))
+            self._whole[begin : self._allocated_bytes : mmap.PAGESIZE].zero_()
+            yield
+
+    def _allocate(self, more_bytes: int) -> None:
+        try:
+            if self.shared:
+                os.posix_fallocate(self.fd, self._allocated_bytes, more_bytes)
+        except OSError:
+            if self.size_bytes > self._allocated_bytes:
+                self._map(self._allocated_bytes)  # without what there is no memory for
+            raise
+        self._allocated_bytes += more_bytes
+
+    def _map(self, size_bytes: int) -> None:
+        self._mapped = mmap.mmap(self.fd, size_bytes) if size_bytes else None
+        self._whole = torch.empty(0, dtype=torch.uint8) if self._mapped is None else torch.frombuffer(self._mapped, dtype=torch.uint8)
+        self.size_bytes = size_bytes
 
     @property
     def whole(self) -> torch.Tensor:
@@ -55,9 +84,14 @@ class Arena:
 
     def close(self) -> None:
         """Gives the memory back once nothing refers to it."""
-        self._mapped, self._whole, self.size_bytes = None, torch.empty(0, dtype=torch.uint8), 0
+        self._map(0)
+        self._allocated_bytes = 0
         self._close_fd()  # once, however often it is called
         self.fd, self.shared = -1, False
+
+
+def _rounded(size_bytes: int) -> int:
+    return -(-size_bytes // ROUND_BYTES) * ROUND_BYTES
 
 
 def _nothing() -> None:

@@ -6,6 +6,7 @@ before it returns.
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from trainhouse.checkpointing.errors import SaveFailedError
 from trainhouse.checkpointing.staging.arena import Arena
 from trainhouse.checkpointing.staging.body_layout import Layout, LocalSpan, aligned, lay_out, waves
 from trainhouse.checkpointing.staging.copier import Copier
+from trainhouse.checkpointing.staging.preparation import Preparation
 
 Places = Sequence[tuple[int, int]]
 Upload = Callable[[Places], None]
@@ -36,6 +38,19 @@ class StagingMemory:
     copier: Copier
     limit_bytes: int | None
     note: Note
+    _preparation: Preparation | None = None
+
+    def prepare(self, size_bytes: int) -> None:
+        """Begins to make so much ready, or what the limit leaves of it, beside training, for a first save. Returns at once."""
+        if self._preparation is None and not self.arena.size_bytes:
+            limit = size_bytes if self.limit_bytes is None else min(size_bytes, self.limit_bytes)
+            with suppress(RuntimeError):  # no more threads: the save does it all
+                self._preparation = Preparation(self.arena, self.copier, limit)
+
+    def settle(self) -> None:
+        """Ends that. Blocks for one block of memory at most."""
+        if self._preparation is not None:
+            self._preparation.settle()
 
 
 @dataclass(frozen=True)
@@ -113,8 +128,9 @@ class StagingWriter(StorageWriter):
 
     def _copy(self, sources: Sequence[torch.Tensor | bytes], layout: Layout) -> tuple[Places, Callable[[], None]]:
         memory, copier = self._memory.arena, self._memory.copier
-        remapped, limit_bytes = self._reserved(layout)
-        copier.begin(memory.whole, remapped)
+        self._memory.settle()
+        limit_bytes = self._reserved(layout)
+        copier.begin(memory.whole)
         inside: dict[int, list[tuple[LocalSpan, torch.Tensor | bytes]]] = {}
         for span, source in zip(layout.spans, sources, strict=True):
             inside.setdefault(span.body, []).append((span, source))
@@ -133,8 +149,8 @@ class StagingWriter(StorageWriter):
             copied = copier.end()
         return places, copied
 
-    def _reserved(self, layout: Layout) -> tuple[bool, int]:
-        """Makes room: whether it is new, and how much of it a wave may take. Raises SaveFailedError."""
+    def _reserved(self, layout: Layout) -> int:
+        """Makes room; returns how much of it a wave may take. Raises SaveFailedError."""
         memory, total, largest = self._memory, layout.total_bytes, layout.largest_bytes
         limit = total if memory.limit_bytes is None else max(largest, min(total, memory.limit_bytes))
         if limit < total:
@@ -144,7 +160,8 @@ class StagingWriter(StorageWriter):
             )
         while True:
             try:
-                return memory.arena.reserve(limit), limit
+                memory.arena.reserve(limit)
+                return limit
             except OSError as error:
                 if limit <= largest:
                     raise SaveFailedError(

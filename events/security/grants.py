@@ -100,7 +100,7 @@ PRINCIPALS: dict[str, Needs] = {
     "gateway": Needs(
         # The journal has a job's spec as it was submitted, to run it again.
         reads=(t.STATUS, t.TOKENS, t.PROJECTS, t.DECISIONS),
-        writes=(t.JOBS, t.TRACKING, t.TRACKED_METRICS, t.AUDIT, t.TOKENS),
+        writes=(t.JOBS, t.TRACKING, t.TRACKED_METRICS, t.AUDIT, t.TOKENS, t.OPERATIONS),
         describes=_HISTORY,
         groups=("trainhouse-reader",),
     ),

@@ -25,10 +25,13 @@ from trainhouse.events import (
     ChangeJob,
     DatasetVersionPublished,
     EventId,
+    GangAllocated,
     JobId,
     JobRejected,
     JobSubmitted,
     LogLines,
+    NodeAccess,
+    ProfileRanks,
     RequestAccepted,
     ReviewJob,
 )
@@ -630,6 +633,70 @@ def test_traces_of_a_job_are_listed_and_fetched(world: World) -> None:
     )
     for place in ("r1/5", "r1/6", "r2/4"):
         assert "profile" in problem(world.client.get(f"{JOBS}/{OWN}/profiles/{place}", headers=world.token()), 404)["detail"]
+
+
+def running(world: World, job_id: str, project: str, nodes: tuple[str, ...]) -> None:
+    """A job that makes steps, one rank on each node."""
+    world.submit(job_id, project, seq=2, step=7, epoch=3, world_size=len(nodes))
+    place = {"boot_id": "b", "address": "127.0.0.1", "devices": ["0"]}
+    placements = [place | {"node_id": n, "first_rank": rank} for rank, n in enumerate(nodes)]
+    spec = SPEC | {"project": project, "gang": {"ranks": len(nodes)}}
+    about = {"job_id": job_id, "attempt": 0, "epoch": 3, "pool": "default", "spec": spec, "spec_sha256": "0"}
+    gang = GangAllocated.model_validate(about | {"placements": placements, "master_address": "127.0.0.1", "master_port": 1234})
+    world.tables.put(topics.ALLOCATIONS, [gang], NOW_MS)
+
+
+def access(job_id: str, request: str, outcome: str, **more: Any) -> NodeAccess:
+    about = {"at_ms": NOW_MS, "since_ms": NOW_MS, "access": "exec", "action": "ProfileRanks", "job_id": job_id, "access_id": request}
+    return NodeAccess.model_validate(about | {"outcome": outcome} | more)
+
+
+def test_a_profile_is_asked_of_the_agents_of_the_ranks_and_followed(world: World) -> None:
+    running(world, "prof-1", "vision", ("n1", "n2", "n3"))
+    path = f"{JOBS}/prof-1/profiles"
+    answer = world.client.post(path, json={"ranks": [0, 2, 0], "steps": 4}, headers=world.token())
+    assert answer.status_code == 202, answer.text
+    asked = answer.json()
+    events = [e for e in world.bus.of(ProfileRanks) if e.request_id == asked["profile"]]
+    assert [(e.node_id, e.ranks, e.steps, e.job_id) for e in events] == [("n1", (0,), 4, "prof-1"), ("n3", (2,), 4, "prof-1")]
+    by = events[0].requested_by
+    assert by is not None and (by.name, by.via, by.role) == ("ana", "gateway", "submitter")
+    place = f"{path}/{asked['profile']}"
+    assert world.client.get(place, headers=world.token(role="viewer")).json()["ranks"] == []
+    told = [
+        access("prof-1", asked["profile"], "granted", node_id="n1", ranks=(0,)),
+        access("prof-1", asked["profile"], "refused", node_id="n3", ranks=(2,), reason="its signature does not hold"),
+        access("prof-1", "another", "granted", node_id="n2", ranks=(1,)),
+    ]
+    world.tables.put(topics.NODE_AUDIT, told, NOW_MS)
+    found = world.client.get(place, headers=world.token()).json()["ranks"]
+    assert [(r["rank"], r["state"], r["reason"]) for r in found] == [(0, "recording", ""), (2, "refused", "its signature does not hold")]
+    about = {"job_id": "prof-1", "attempt": 0, "epoch": 3, "node_id": "n1", "sha256": "a" * 64, "first_step": 8, "steps": 4}
+    stored = {"rank": 0, "path": f"profiles/{asked['profile']}/rank-0.pt.trace.json.gz", "uri": f"s3://b/artifacts/prof-1/{'a' * 64}", "size_bytes": 9}
+    world.tables.put(topics.ENVIRONMENTS, [TraceRecorded.model_validate(about | stored | {"at_ms": NOW_MS})], NOW_MS)
+    found = world.client.get(place, headers=world.token()).json()["ranks"]
+    assert [(r["rank"], r["state"], r["size_bytes"]) for r in found] == [(0, "stored", 9), (2, "refused", None)]
+
+
+def test_a_profile_is_refused_to_others_and_where_there_is_nothing_to_record(world: World) -> None:
+    running(world, "prof-2", "speech", ("n1",))
+    running(world, "prof-3", "vision", ("n1",))
+    world.submit("prof-4", "vision", seq=2, step=None, world_size=1)
+    world.submit("prof-5", "vision", seq=2, state="SUCCEEDED", step=7, world_size=1)
+    before = len(world.bus.of(ProfileRanks))
+
+    def refused(job_id: str, status: int, body: Any = None, **who: Any) -> str:
+        answer = world.client.post(f"{JOBS}/{job_id}/profiles", json=body or {}, headers=world.token(**who))
+        return str(problem(answer, status)["detail"])
+
+    assert "prof-2" in refused("prof-2", 404)
+    problem(world.client.get(f"{JOBS}/prof-2/profiles/r1", headers=world.token()), 404)
+    refused("prof-3", 403, role="viewer")
+    assert "reported no step yet" in refused("prof-4", 409)
+    assert "it is SUCCEEDED" in refused("prof-5", 409)
+    assert "ranks 0 to 0, not 3" in refused("prof-3", 422, {"ranks": [3]})
+    refused("prof-3", 422, {"steps": 501})
+    assert len(world.bus.of(ProfileRanks)) == before
 
 
 def test_the_last_values_of_some_metrics_alone(world: World) -> None:

@@ -127,6 +127,8 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         await following.close()
         await gateway.reader.close()
         await asyncio.to_thread(gateway.bus.close)
+        if gateway.operations is not None:
+            await asyncio.to_thread(gateway.operations.close)
 
 
 def _own(app: FastAPI, settings: GatewaySettings, figures: Figures) -> None:

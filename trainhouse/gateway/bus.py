@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Message
 from trainhouse.events import Event, envelope_of
 from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.model.errors import BusUnavailableError
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
 
 SOURCE = "trainhouse/gateway"
@@ -35,10 +36,12 @@ class Sent:
 
 
 class Bus:
-    """The one producer of the process. Connects at the first send."""
+    """A producer of the process. Connects at the first send."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, signing: SigningKey | None = None) -> None:
+        """`signing`: signs what is sent."""
         self._settings = settings
+        self._signing = signing
         self._producer: EventProducer | None = None
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -85,6 +88,7 @@ class Bus:
     def _open(self) -> EventProducer:
         if self._producer is None:
             self._producer = EventProducer(self._settings, **{"message.timeout.ms": round(ACK_S * 1000), "log_level": 3})
+            self._producer.signing = self._signing
             self._thread = threading.Thread(target=self._serve, args=(self._producer,), name="acks", daemon=True)
             self._thread.start()
         return self._producer

@@ -52,6 +52,8 @@ class Gateway:
     hub: Hub
     # None: nothing is followed on the bus; then somebody else says which tokens are revoked.
     kafka: KafkaSettings | None = None
+    # Requests to agents, signed as this gateway's; None: as all else, unsigned.
+    operations: Bus | None = None
     revocations: Revocations = field(default_factory=Revocations)
     projects: ProjectBook = field(default_factory=ProjectBook)
     recent: Recent = field(default_factory=Recent)

@@ -11,6 +11,7 @@ import time
 import structlog
 import uvicorn
 
+from trainhouse.events.security.key_files import read_key
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.app import make_app
 from trainhouse.gateway.auth import local_token
@@ -29,12 +30,13 @@ STOP_S = 5
 
 
 def gateway_of_settings(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: ClickHouseSettings) -> Gateway:
-    """The ports of a gateway. Raises KeyUnusableError. Does not connect."""
+    """The ports of a gateway. Raises KeyUnusableError, InvalidKeyError. Does not connect."""
     keys = Keyring.of_settings(settings)
     if settings.token_file is not None:
         local_token.ensure(settings.token_file, keys.now().newest, int(time.time()))
     hub = Hub(settings.stream_watchers, settings.stream_waiting)
-    return Gateway(settings, keys, SqlReader(clickhouse), Bus(kafka), hub, kafka)
+    operations = None if settings.operations_key is None else Bus(kafka, read_key(settings.operations_key))
+    return Gateway(settings, keys, SqlReader(clickhouse), Bus(kafka), hub, kafka, operations)
 
 
 def main(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: ClickHouseSettings, log_level: str = "info") -> int:

@@ -30,6 +30,11 @@ class GatewaySettings(TomlSection):
     accepted_keys_file: Path | None = Field(
         None, description="file of keys that are accepted beside it, one a line: those of before a rotation, or the next one"
     )
+    operations_key: Path | None = Field(
+        None,
+        description="file of the private key that signs its users' requests to agents (profiles); agents know it by a line "
+        "`gateway NAME KEY` in their list of operations keys",
+    )
     token_file: Path | None = Field(
         None, description="file in which the gateway keeps a token for the user that it runs as, an admin of all projects; default: none"
     )

@@ -101,10 +101,10 @@ class NodeAudit:
 
 
 def about_operation(request: OperationRequest, allocation: GangAllocated | None, ranks: Iterable[int], text: str) -> dict[str, Any]:
-    """Returns the targets of an operation, as the audit takes them."""
+    """Returns the targets of an operation, as the audit takes them; its rows of all nodes go by the request's id."""
     asked = tuple(ranks)[:MAX_RANKS]
     place = f"{request.job_id}/{request.node_id}" + (f"/{asked[0]}" if len(asked) == 1 else "")
-    job: dict[str, Any] = {"job_id": request.job_id, "target": place[:256], "ranks": asked}
+    job: dict[str, Any] = {"job_id": request.job_id, "target": place[:256], "ranks": asked, "access_id": request.request_id[:64]}
     if allocation is not None:
         job |= {"attempt": int(allocation.attempt), "project": allocation.spec.project}
     return job | cut_text(text)

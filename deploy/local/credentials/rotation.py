@@ -116,6 +116,7 @@ class Rotation:
         return (
             (signing_keys.platform_key(folder), signing_keys.platform_keys(folder), ""),
             (signing_keys.operations_key(folder), signing_keys.operations_keys(folder), signing_keys.persons_prefix()),
+            (signing_keys.gateway_key(folder), signing_keys.operations_keys(folder), signing_keys.GATEWAY_PREFIX),
         )
 
     def _renew_kafka(self) -> None:

@@ -17,10 +17,12 @@ from trainhouse.private_files import write_private
 
 ACCEPTED, REQUIRED = "accepted", "required"
 PLATFORM_HEADING = "# What intake, the detector and schedulers may sign with, one public key a line"
-HEADING = "# Whose requests for stacks and commands agents obey, one a line: operator NAME KEY"
+HEADING = "# Whose requests for stacks and commands agents obey, one a line: operator NAME KEY, or gateway NAME KEY for its users"
+GATEWAY_PREFIX = "gateway local "
 _SETTINGS = {
     "scheduler": ("signing_key", "signatures", "platform_keys"),
     "agent": ("operations_keys", "require_signed"),
+    "gateway": ("operations_key",),
     "operations": ("key",),
     "fleet": ("key",),
 }
@@ -42,6 +44,11 @@ def operations_key(folder: StackFolder) -> Path:
     return _folder(folder) / "operations.key"
 
 
+def gateway_key(folder: StackFolder) -> Path:
+    """Path of the gateway's signing key, for its users' requests for profiles."""
+    return _folder(folder) / "gateway.key"
+
+
 def operations_keys(folder: StackFolder) -> Path:
     """The public keys that agents obey."""
     return _folder(folder) / "operations.keys"
@@ -61,6 +68,7 @@ def sections(folder: StackFolder, before: dict[str, Any]) -> dict[str, dict[str,
     for path in (platform_key(folder), fleet_key(folder)):
         kept_key(path)
     _list_key(operations_keys(folder), HEADING, persons_prefix(), kept_key(operations_key(folder)).public_key)
+    _list_key(operations_keys(folder), HEADING, GATEWAY_PREFIX, kept_key(gateway_key(folder)).public_key)
     _list_key(platform_keys(folder), PLATFORM_HEADING, "", kept_key(platform_key(folder)).public_key)
     signatures = REQUIRED if known or not before else ACCEPTED
     return {
@@ -71,6 +79,7 @@ def sections(folder: StackFolder, before: dict[str, Any]) -> dict[str, dict[str,
         },
         "projector": {"signatures": signatures},
         "exporter": {"signatures": signatures},
+        "gateway": {"operations_key": str(gateway_key(folder))},
         "operations": {"key": str(operations_key(folder))},
         "agent": {"operations_keys": str(operations_keys(folder)), "require_signed": True},
         "fleet": {"key": str(fleet_key(folder))},

@@ -23,10 +23,11 @@ from torch.distributed.tensor import DTensor
 from tests.bench.scripts.sharded_state import joined
 from tests.support.fakes.folder_store import FolderObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.state.share_estimate import share_bytes
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
-LAYERS = 32
+LAYERS, STEPS = 32, 20
 
 
 def main() -> None:
@@ -50,13 +51,33 @@ def _ours(helper: UploadHelper, store: Any, model: Any, optimizer: Any, saves: i
     at = Checkpointer(CheckpointerSettings("bench", 1, 0, "spec"), store, helper=helper)
     at.guard(tracked.optimizers)
     at.claim()
+    optimizer.step()
+    steps_ms = _steps_ms(optimizer)
+    at.prepare(share_bytes(tracked.tensors(), 2))  # as a session does after its first steps
+    steps_beside_ms = _steps_ms(optimizer)
 
     def save(step: int) -> Callable[[], object]:
         return at.begin_save(tracked.shared(), tracked.of_this_rank(), step, float(step)).result
 
     stalls = _stalls_ms(save, optimizer, saves)
     at.close(60)
-    return {"stall_ms": statistics.median(stalls[1:]), "first_stall_ms": stalls[0]}
+    return {
+        "stall_ms": statistics.median(stalls[1:]),
+        "first_stall_ms": stalls[0],
+        "step_ms": statistics.median(steps_ms),
+        "first_steps_beside_preparation_ms": steps_beside_ms[:8],
+    }
+
+
+def _steps_ms(optimizer: Any) -> list[float]:
+    """Time of each of some steps of one rank, each rank making as many."""
+    dist.barrier()
+    times = []
+    for _ in range(STEPS):
+        began = time.perf_counter()
+        optimizer.step()
+        times.append((time.perf_counter() - began) * 1000)
+    return times
 
 
 def _dcp(folder: Path, name: str, kind: AsyncCheckpointerType, model: Any, optimizer: Any, saves: int) -> dict[str, float]:

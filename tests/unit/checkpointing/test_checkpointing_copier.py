@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -31,8 +32,12 @@ class LateStream:
     def mark(self) -> Mark:
         return _LateMark(self._copies)
 
-    def pin(self, memory: torch.Tensor) -> None:
+    def pin(self, memory: torch.Tensor) -> Iterator[None]:
         self.pinned.append(memory.numel())
+        return iter(())
+
+    def may_pin_beside(self) -> bool:
+        return True
 
 
 class _LateMark:
@@ -84,14 +89,19 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def staged(copier: Copier, arena: Arena, tensors: list[torch.Tensor]) -> tuple[list[tuple[int, int]], Callable[[], None]]:
     """Begins to copy the tensors one after the other; returns where they are."""
     sizes = [t.numel() * t.element_size() for t in tensors]
-    remapped = arena.reserve(sum(sizes))
-    copier.begin(arena.whole, remapped)
+    arena.reserve(sum(sizes))
+    copier.begin(arena.whole)
     places, at = [], 0
     for tensor, size in zip(tensors, sizes, strict=True):
         copier.copy(arena.tensor(at, size), tensor)
         places.append((at, size))
         at += size
     return places, copier.end()
+
+
+def pin(stream: CudaCopyStream, arena: Arena) -> None:
+    for _ in stream.pin(arena.whole):
+        pass
 
 
 def host_bytes(tensor: torch.Tensor) -> bytes:
@@ -197,7 +207,7 @@ def test_memory_that_another_left_pinned_when_it_was_unmapped_gets_the_values(on
             elsewhere.append(arena)
         assert begin <= arena.whole.data_ptr() < end, "this test needs the mapping to come there again"
         stream = CudaCopyStream(torch.device("cuda"))
-        stream.pin(arena.whole)
+        pin(stream, arena)
         places, copied = staged(Copier(stream), arena, tensors)
         copied()
         assert [bytes(arena.view(*place)) for place in places] == [host_bytes(t) for t in tensors]
@@ -214,9 +224,9 @@ def test_memory_that_is_pinned_stays_mapped_until_it_is_not(monkeypatch: pytest.
     stream, arena = CudaCopyStream(torch.device("cpu")), Arena()
     arena.reserve(8)
     first = arena.whole.data_ptr()
-    stream.pin(arena.whole)
+    pin(stream, arena)
     arena.reserve(arena.size_bytes + 1)
-    stream.pin(arena.whole)
+    pin(stream, arena)
     assert driver.pinned == {arena.whole.data_ptr(): arena.size_bytes} and driver.forgotten == [first]
     second = arena.whole.data_ptr()
     arena.close()
@@ -234,13 +244,89 @@ def test_what_another_left_pinned_is_forgotten_or_not_written_to_by_the_device(m
     begin = arena.whole.data_ptr()
     driver.pinned[begin] = 4096
     stream = CudaCopyStream(torch.device("cpu"))
-    stream.pin(arena.whole)
+    pin(stream, arena)
     assert driver.pinned == {begin: arena.size_bytes} and driver.forgotten == [begin]
     driver.pinned = {begin - 4096: arena.size_bytes}
-    stream.pin(arena.whole)
+    pin(stream, arena)
     assert driver.pinned == {begin - 4096: arena.size_bytes}, "a part of a range cannot be forgotten"
     stream.copy(arena.tensor(0, 3), torch.tensor([1, 2, 3], dtype=torch.uint8))
     assert arena.view(0, 3) == bytes([1, 2, 3])
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """CUDA as far as pinning goes, with parts of 4 MiB."""
+    driver = Driver()
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: _Stream())
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    monkeypatch.setattr("trainhouse.checkpointing.staging.copier.PIN_BYTES", 4 * 2**20)
+    return driver
+
+
+class _Stream:
+    device = torch.device("cpu")
+
+    def wait_stream(self, other: object) -> None: ...
+
+
+def test_what_was_pinned_beside_training_is_not_pinned_again_and_the_rest_is(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr("trainhouse.checkpointing.staging.copier._relaxed", lambda: True)
+    arena = Arena()
+    arena.reserve(11 * 2**20)
+    copier, begin = Copier(CudaCopyStream(torch.device("cpu"))), arena.whole.data_ptr()
+    preparing = copier.prepare(arena.whole)
+    next(preparing)
+    assert driver.pinned == {begin: 4 * 2**20}, "a part at each step"
+    copier.begin(arena.whole)
+    parts = {begin: 4 * 2**20, begin + 4 * 2**20: 4 * 2**20, begin + 8 * 2**20: 4 * 2**20}
+    assert driver.pinned == parts and driver.forgotten == []
+    copier.begin(arena.whole)
+    assert driver.pinned == parts and driver.forgotten == [], "memory that stays is pinned once"
+    arena.reserve(13 * 2**20)
+    copier.begin(arena.whole)
+    assert driver.forgotten == list(parts), "all of it is unpinned before it is unmapped"
+    assert sum(driver.pinned.values()) == arena.size_bytes and min(driver.pinned) == arena.whole.data_ptr()
+
+
+def test_nothing_is_pinned_beside_training_that_may_be_capturing_a_graph(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainhouse.checkpointing.staging.copier._relaxed", lambda: False)
+    arena = Arena()
+    arena.reserve(8)
+    assert list(Copier(CudaCopyStream(torch.device("cpu"))).prepare(arena.whole)) == [] and driver.pinned == {}
+
+
+def test_no_copy_is_to_two_parts_that_were_pinned_each_by_itself(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    arena, stream = Arena(), CudaCopyStream(torch.device("cpu"))
+    arena.reserve(12 * 2**20)
+    pin(stream, arena)
+    tensor = torch.arange(9 * 2**20 + 5, dtype=torch.int32).view(torch.uint8)[: 9 * 2**20 + 5]
+    copied: list[tuple[int, int]] = []
+    plain = torch.Tensor.copy_
+
+    def copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        copied.append((target.data_ptr() - arena.whole.data_ptr(), target.numel()))
+        return plain(target, source)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", copy)
+    stream.copy(arena.tensor(100, tensor.numel()), tensor)
+    assert copied == [(100, 4 * 2**20 - 100), (4 * 2**20, 4 * 2**20), (8 * 2**20, 2**20 + 105)]
+    assert arena.view(100, tensor.numel()) == tensor.numpy().tobytes()
+
+
+def test_a_part_that_the_driver_refuses_leaves_those_before_it_pinned(driver: Driver) -> None:
+    arena, stream = Arena(), CudaCopyStream(torch.device("cpu"))
+    arena.reserve(12 * 2**20)
+    begin = arena.whole.data_ptr()
+    driver.most = 2
+    pin(stream, arena)
+    assert list(driver.pinned) == [begin, begin + 4 * 2**20]
+    stream.copy(arena.tensor(9 * 2**20, 3), torch.tensor([1, 2, 3], dtype=torch.uint8))
+    assert arena.view(9 * 2**20, 3) == bytes([1, 2, 3])
+    del stream
+    assert driver.pinned == {}
 
 
 class Driver:
@@ -249,10 +335,13 @@ class Driver:
     def __init__(self) -> None:
         self.pinned: dict[int, int] = {}
         self.forgotten: list[int] = []
+        self.most = 1000
 
     def cudaHostRegister(self, begin: int, size_bytes: int, flags: int) -> int:
         if any(begin < other + size and other < begin + size_bytes for other, size in self.pinned.items()):
             return 712
+        if len(self.pinned) == self.most:
+            return 2
         self.pinned[begin] = size_bytes
         return 0
 

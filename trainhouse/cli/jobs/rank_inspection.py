@@ -84,6 +84,10 @@ def profile(
     from trainhouse.client.kafka.operations import profile as ask
     from trainhouse.events.model.tracking import trace_path
 
+    if _only_by_gateway():
+        from trainhouse.cli.jobs.profile_by_gateway import record
+
+        return record(job, ranks, steps, out, timeout, json=json)
     client, status = _running(job)
     if status.step is None:
         raise CliError(f"{job} has reported no step yet: {STEPLESS}", Exit.NOT_FOUND)
@@ -222,6 +226,12 @@ def operations_key(
     from trainhouse.events.security.key_files import kept_key
 
     sys.stdout.write(f"operator {getpass.getuser()} {kept_key(path).public_key}\n")
+
+
+def _only_by_gateway() -> bool:
+    from trainhouse.client.backend_choice import by_gateway, known
+
+    return by_gateway(None, *known())
 
 
 def _running(job: str) -> "tuple[TrainhouseClient, JobStatus]":

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, Protocol
 
+import torch
+
 from trainhouse.checkpointing.chain.best_checkpoint import Score
 from trainhouse.checkpointing.chain.manifest import LOSS
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
@@ -19,6 +21,7 @@ from trainhouse.checkpointing.lease.agent_peers import peers_of
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.results import RestoreReport, SavedCheckpoint
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.state.share_estimate import share_bytes
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.events.model.spec import CheckpointPolicy, MetricMode
 from trainhouse.workers.session.context import Context
@@ -26,6 +29,10 @@ from trainhouse.workers.session.logging.sink import Sink
 from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.peer_state import Elsewhere
 from trainhouse.workers.session.saving.tracked_state import Tracked
+
+LATE_STEPS = 5
+"""An optimizer that has no moments by then makes none, or later than memory should wait for."""
+WORTH_BYTES = 16 * 2**20
 
 
 class Saver(Protocol):
@@ -37,6 +44,9 @@ class Saver(Protocol):
 
     def restore(self, tracked: Tracked) -> int:
         """Put back the newest healthy checkpoint into `tracked`; the number of steps that it has behind it, 0 for none. Blocks."""
+
+    def prepare(self, tracked: Tracked, steps: int) -> bool:
+        """Begin to make memory for the first save ready, after `steps` steps of this attempt; False: call it after the next one, too."""
 
     def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float], score: Score | None = None) -> bool:
         """Stage a checkpoint of `step` finished steps, with what was measured there; whether it is on its way. Blocks for that, and for
@@ -78,6 +88,10 @@ class Unsaved:
     def restore(self, tracked: Tracked) -> int:
         """Nothing to restore."""
         return 0
+
+    def prepare(self, tracked: Tracked, steps: int) -> bool:
+        """Nothing is saved."""
+        return True
 
     def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float], score: Score | None = None) -> bool:
         """Nothing is saved."""
@@ -129,12 +143,14 @@ class CommitSaver:
         resume_from: str | None,
         elsewhere: Elsewhere | None = None,
         tidies: bool = False,
+        holders: int = 1,
     ) -> None:
-        """`tidies`: this rank removes what earlier attempts left elsewhere."""
+        """`tidies`: this rank removes what earlier attempts left elsewhere. `holders`: ranks that hold the same parts of the model."""
         self._checkpointer = checkpointer
         self._best = checkpointer.best
         self._elsewhere = elsewhere
         self._tidies = tidies
+        self._holders = holders
         self._retention = retention
         self._warned = False
         self._pending: PendingSave | None = None
@@ -149,6 +165,15 @@ class CommitSaver:
         self._restored = self._checkpointer.newest_commit
         _report_peers(report)
         return report.step
+
+    def prepare(self, tracked: Tracked, steps: int) -> bool:
+        """Once optimizers have moments, or do not seem to make any; for states that are worth a thread."""
+        if steps < LATE_STEPS and any(not o.state for o in tracked.optimizers if isinstance(o, torch.optim.Optimizer)):
+            return False
+        size_bytes = share_bytes(tracked.tensors(), self._holders)
+        if size_bytes >= WORTH_BYTES:
+            self._checkpointer.prepare(size_bytes)
+        return True
 
     def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float], score: Score | None = None) -> bool:
         """Stage; what retention gives up is removed after the commit."""
@@ -316,7 +341,8 @@ def open_saver(context: Context, gang: Gang, sink: Sink, helper: UploadHelper | 
     checkpointer.claim()
     elsewhere = Elsewhere(objects, context.job_id, context.epoch)
     tidies = context.rank == 0 and context.world_size > 1
-    return CommitSaver(checkpointer, retention_of(context.policy), context.resume_from, elsewhere, tidies)
+    holders = context.world_size // context.layout.pp
+    return CommitSaver(checkpointer, retention_of(context.policy), context.resume_from, elsewhere, tidies, holders)
 
 
 def retention_of(policy: CheckpointPolicy) -> RetentionPolicy:

@@ -80,6 +80,7 @@ class Boundary:
         self._proved = False
         self._saved_at = self._committed_at = time.monotonic()
         self._saved_step: int | None = None
+        self._prepared = False
         self._sound_step = -1
         self._on_its_way: tuple[int, float] | None = None
         self._measured = Measured(failures=context.attempt)
@@ -174,6 +175,7 @@ class Boundary:
         if agreed.save or self._too_much is not None or self.asked_by_program or step_schedule.save_by_step(self.policy, step):
             self._save(step, self.score)
             self.asked_by_program, self.score = False, None
+        self._prepared = self._prepared or self._saver.prepare(self.tracked, step - self._began[1])
         self._leave_with_bad_data(step)
         if agreed.stop:
             self._settle()

@@ -39,6 +39,9 @@ class SavedInMemory:
     def restore(self, tracked: Tracked) -> int:
         return self.restored
 
+    def prepare(self, tracked: Tracked, steps: int) -> bool:
+        return True
+
     def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float], score: Score | None = None) -> bool:
         self.steps.append(step)
         return not self.fails
