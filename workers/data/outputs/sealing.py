@@ -88,7 +88,8 @@ def seal(
         _keep_artifact(objects, project, output, named, version.sha256)
     hashes = (piece.profiles for piece in pieces if piece.samples)
     if (profiles := merged_profiles(objects, job_id, output, hashes, manifest)) is not None:
-        _put_once(objects, profiles_key(project, version.sha256), profiles.canonical_json())
+        # Anew, though the same may be there: until the manifest is, nothing names it, and a sweep takes it by its age.
+        objects.put(profiles_key(project, version.sha256), profiles.canonical_json())
     _put_once(objects, manifest_key(project, version.sha256), manifest.canonical_json())
     return version
 
