@@ -118,8 +118,9 @@ class PendingSave:
 class Checkpointer:
     """The checkpoints of one job, as one attempt writes and reads them.
 
-    Public methods are collective and block, `prune`, `guard`, `prepare`, `save_for_all` and `close` aside. With a `helper` uploads are in its
-    process, else in a thread of this one. With `peers` and a helper, chunks are in other nodes' memory, too, and are read from there first.
+    Public methods are collective and block, `prune`, `guard`, `prepare`, `save_for_all` and `close` aside. With a `helper` uploads are in
+    its process, else in a thread of this one. With `peers` and a helper, chunks are in other nodes' memory, too, and are read from there
+    first.
     """
 
     def __init__(

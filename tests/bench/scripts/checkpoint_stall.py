@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from tests.bench.scripts.sharded_state import joined
 from tests.support.fakes.folder_store import FolderObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.checkpointing.state.share_estimate import share_bytes
+from trainhouse.checkpointing.share_estimate import share_bytes
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.workers.session.saving.tracked_state import Tracked
 

@@ -13,12 +13,12 @@ import torch
 from tests.support.fakes.folder_store import FolderObjectStore
 from tests.support.waiting import until
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.share_estimate import OTHER_BYTES, share_bytes
 from trainhouse.checkpointing.staging import arena as arena_module
 from trainhouse.checkpointing.staging.arena import BLOCK_BYTES, Arena
 from trainhouse.checkpointing.staging.copier import Copier
 from trainhouse.checkpointing.staging.preparation import Preparation
 from trainhouse.checkpointing.staging.writer import StagingMemory
-from trainhouse.checkpointing.state.share_estimate import OTHER_BYTES, share_bytes
 
 torch.set_num_threads(1)
 MIB = 2**20

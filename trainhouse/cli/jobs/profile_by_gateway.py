@@ -12,7 +12,7 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 
 if TYPE_CHECKING:
     from trainhouse.client.gateway.backend import ByGateway
-    from trainhouse.client.gateway.profiles import RankTrace
+    from trainhouse.client.gateway.rank_traces import RankTrace
 
 STORING_S = 125.0
 """For traces to be stored, and to be in the tables that the gateway reads; as of client.kafka.operations."""
@@ -23,7 +23,7 @@ def record(job: str, ranks: str, steps: int, out: Path | None, timeout_s: float,
     from trainhouse.cli.jobs.job_status import find
     from trainhouse.cli.shared.output import json_lines, remark
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.gateway import profiles
+    from trainhouse.client.gateway import rank_traces
     from trainhouse.client.gateway.backend import ByGateway
 
     client = TrainhouseClient.from_settings()
@@ -34,7 +34,7 @@ def record(job: str, ranks: str, steps: int, out: Path | None, timeout_s: float,
     if status.step is None:
         raise CliError(f"{job} has reported no step yet: {STEPLESS}", Exit.NOT_FOUND)
     chosen = chosen_ranks(ranks, status.world_size or 0, job)
-    profile = way.run(profiles.record(job, chosen, steps, timeout_s))
+    profile = way.run(rank_traces.record(job, chosen, steps, timeout_s))
     found = _followed(way, job, profile, chosen, timeout_s + STORING_S, quiet=json)
     stored = [rank for rank, trace in found.items() if trace.state == "stored"]
     files = {rank: _fetched(way, job, profile, rank, out) for rank in stored} if out is not None else {}
@@ -50,11 +50,9 @@ def record(job: str, ranks: str, steps: int, out: Path | None, timeout_s: float,
         raise typer.Exit(Exit.FAILED)
 
 
-def _followed(
-    way: "ByGateway", job: str, profile: str, chosen: list[int], limit_s: float, *, quiet: bool
-) -> "dict[int, RankTrace]":
+def _followed(way: "ByGateway", job: str, profile: str, chosen: list[int], limit_s: float, *, quiet: bool) -> "dict[int, RankTrace]":
     """The end of each rank's recording. Raises CliError where some have none in time."""
-    from trainhouse.client.gateway import profiles
+    from trainhouse.client.gateway import rank_traces
 
     shown: dict[int, RankTrace] = {}
     until_s = time.monotonic() + limit_s
@@ -63,7 +61,7 @@ def _followed(
             missing = ", ".join(str(rank) for rank in chosen if rank not in shown or not shown[rank].ended)
             why = "is its node's agent up? See `trainhouse nodes`; a trace that is stored later is on the job's page"
             raise CliError(f"no trace of rank {missing} within {limit_s:.0f} s: {why}", Exit.UNAVAILABLE)
-        for trace in way.run(profiles.progress(job, profile)):
+        for trace in way.run(rank_traces.progress(job, profile)):
             if trace != shown.get(trace.rank) and not quiet:
                 sys.stdout.write(f"{_sentence(trace)}\n")
                 sys.stdout.flush()
@@ -80,10 +78,10 @@ def _sentence(trace: "RankTrace") -> str:
 
 
 def _fetched(way: "ByGateway", job: str, profile: str, rank: int, out: Path) -> Path:
-    from trainhouse.client.gateway import profiles
+    from trainhouse.client.gateway import rank_traces
     from trainhouse.events.model.tracking import trace_file
 
-    content = way.run(profiles.trace(job, profile, rank))
+    content = way.run(rank_traces.trace(job, profile, rank))
     if content is None:
         raise CliError(f"the trace of rank {rank} of {job} is not in the object store any more", Exit.FAILED)
     out.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,8 @@ def profile(
     if _only_by_gateway():
         from trainhouse.cli.jobs.profile_by_gateway import record
 
-        return record(job, ranks, steps, out, timeout, json=json)
+        record(job, ranks, steps, out, timeout, json=json)
+        return
     client, status = _running(job)
     if status.step is None:
         raise CliError(f"{job} has reported no step yet: {STEPLESS}", Exit.NOT_FOUND)

@@ -53,7 +53,7 @@ OCTETS: dict[int | str, dict[str, Any]] = {
 class Recording(Body):
     """A profile to record."""
 
-    ranks: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1, max_length=MAX_PROFILED_RANKS)] = [0]
+    ranks: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1, max_length=MAX_PROFILED_RANKS)] = Field([0])
     steps: Annotated[int, Field(ge=1, le=MAX_PROFILED_STEPS, description="steps to record")] = 20
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="seconds after which recording ends with the steps so far")] = 300.0
 

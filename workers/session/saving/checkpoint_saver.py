@@ -21,7 +21,7 @@ from trainhouse.checkpointing.lease.agent_peers import peers_of
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.results import RestoreReport, SavedCheckpoint
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.checkpointing.state.share_estimate import share_bytes
+from trainhouse.checkpointing.share_estimate import share_bytes
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.events.model.spec import CheckpointPolicy, MetricMode
 from trainhouse.workers.session.context import Context

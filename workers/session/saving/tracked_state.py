@@ -77,7 +77,7 @@ class Tracked:
         return _several(self.optimizer)
 
     def tensors(self) -> list[torch.Tensor]:
-        """Those of models, averages and optimizers, as they are now; not those of other Statefuls, which a save alone asks for."""
+        """Tensors of models, averages and optimizers, as they are now; not those of other Statefuls, which a save alone asks for."""
         modules = (*self.models, *_several(self.ema))
         moments = [value for o in self.optimizers for of_one in o.state.values() for value in of_one.values()]
         return [t for m in modules for t in (*m.parameters(), *m.buffers())] + [t for t in moments if isinstance(t, torch.Tensor)]
