@@ -256,6 +256,22 @@ def test_a_script_that_fails_says_with_which_code_and_last_words(stack: LiveStac
     assert "restart 1" in done.out
 
 
+def test_submit_says_what_goes_along_and_ranks_see_nothing_that_is_ignored(stack: LiveStack, tmp_path: Path) -> None:
+    for name in ("data/large.bin", "kept/.env", ".trainhouseignore"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("data/\n")
+    (tmp_path / "list.py").write_text("import os\nfor base, _, files in os.walk('.'):\n    print(sorted(f'{base}/{f}' for f in files))\n")
+    done = stack.run("submit", "--", "python", "list.py", cwd=tmp_path)
+    assert done.code == 0
+    assert done.err.splitlines()[0] == "code: 3 files, 0.1 MB"
+    assert "warning: kept/.env looks like a secret" in done.err
+    job = done.out.strip()
+    assert wait_for_state(stack, job, {"SUCCEEDED", "FAILED"}) == "SUCCEEDED"
+    seen = "".join(wait_for_lines(stack, job, 2))
+    assert "./kept/.env" in seen
+    assert "large.bin" not in seen
+
+
 def test_a_script_that_does_not_exist_is_refused_at_once_and_fails_on_the_node(stack: LiveStack, code: Path) -> None:
     early = stack.run("submit", "--", "python", "nothing.py", cwd=code)
     assert early.code == 66

@@ -60,6 +60,7 @@ UNUSED: Final[dict[str, str]] = {
     "settings_customise_sources": "pydantic-settings calls it",
     "_read_msg": "aiokafka's reader of record batches calls it",
     "iterate": "Faust calls it",
+    "format_commands": "click calls it",
     "loads_key": "Faust calls it",
     "loads_value": "Faust calls it",
     "save_if_best": "training programs call it (docs/howto/training-program.md)",

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from trainhouse.client import library_logs  # noqa: F401
 from trainhouse.client.backend_protocol import Happening, LineReader, Retuned, Row, Sql, Submitted, WayIn
-from trainhouse.client.code_archive import MAX_CODE_BYTES, pack
+from trainhouse.client.code_archive import MAX_CODE_BYTES, PackedCode, pack
 from trainhouse.client.errors import InvalidSettingsError, InvalidSpecError, NeedsKafkaError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.job import Job, ended
@@ -74,9 +74,9 @@ class TrainhouseClient:
         """Requests about pools, policies and nodes, and their outcome. Raises NeedsKafkaError over the gateway."""
         return self._brokers().fleet()
 
-    def upload(self, folder: Path, limit_bytes: int = MAX_CODE_BYTES) -> CodeArchive:
-        """Packs a folder and stores it unless the same content is there. Blocks on disk and servers."""
-        return self.way.put_code(pack(folder, limit_bytes))
+    def upload(self, code: Path | PackedCode, limit_bytes: int = MAX_CODE_BYTES) -> CodeArchive:
+        """Packs a folder, unless it is packed, and stores it unless the same content is there. Blocks on disk and servers."""
+        return self.way.put_code(pack(code, limit_bytes) if isinstance(code, Path) else code)
 
     def submit(self, spec: JobSpec | None = None, *, job_id: str | None = None, event_id: str | None = None, **fields: Any) -> "Job":
         """Submits a spec, or one made of its fields (and `command=[...]`; `code` may be a folder), and waits until it is durable.

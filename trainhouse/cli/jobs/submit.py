@@ -1,6 +1,7 @@
 """`trainhouse submit`: a command, or a spec from a file, becomes a job; a sweep becomes many.
 
-Holds: nothing is sent unless every spec is valid; standard output is the jobs' ids alone, one a line.
+Holds: nothing is sent unless every spec is valid; standard output is the jobs' ids alone, one a line; what goes along is said on
+standard error before it is sent.
 """
 
 import re
@@ -28,8 +29,8 @@ trainhouse submit spec.yaml --priority 10
 trainhouse submit --sweep lr=0.1,0.01 --sweep width=64,128 -- python train.py --lr {lr} --width {width}
 echo -n $TOKEN | trainhouse secrets set TOKEN; trainhouse submit --secret TOKEN -- python train.py
 
-The working folder goes along (what git would see of it), named by its content. With --wait the exit code is the job's:
-0 only for SUCCEEDED, 1 FAILED, 3 REJECTED, 4 CANCELLED.
+The working folder goes along (what git would see of it, without what .trainhouseignore names), named by its content. With --wait the exit
+code is the job's: 0 only for SUCCEEDED, 1 FAILED, 3 REJECTED, 4 CANCELLED.
 """
 SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -184,14 +185,23 @@ def check_script(spec: "JobSpec", folder: Path) -> None:
 
 
 def send(client: "TrainhouseClient", specs: list["JobSpec"], folder: Path | None, job_id: str | None, *, json: bool) -> list["Job"]:
-    """Uploads the folder once and submits every spec; prints ids as they are acked."""
-    archive = client.upload(folder) if folder is not None and any(s.code is None for s in specs) else None
+    """Uploads the folder once, saying what goes along, and submits every spec; prints ids as they are acked."""
+    archive = _upload(client, folder) if folder is not None and any(s.code is None for s in specs) else None
     submitted = []
     for spec in specs:
         job = client.submit(_with_code(spec, archive), job_id=job_id)
         submitted.append(job)
         print_job(job, spec, json=json)
     return submitted
+
+
+def _upload(client: "TrainhouseClient", folder: Path) -> "CodeArchive":
+    from trainhouse.cli.jobs.code_remarks import remarks
+    from trainhouse.client.code_archive import pack
+
+    packed = pack(folder)
+    sys.stderr.write("".join(f"{line}\n" for line in remarks(packed)))
+    return client.upload(packed)
 
 
 def _with_code(spec: "JobSpec", archive: "CodeArchive | None") -> "JobSpec":

@@ -82,7 +82,7 @@ async def _room(here: Gateway, principal: Principal) -> None:
 async def _stored(request: Request, here: Gateway, key: str, sha256: str, most_bytes: int) -> Stored:
     """Stores a body. Raises ProblemError 422 where it is another one than its address says."""
     objects = store_of(request)
-    async with spooled(request, most_bytes, here.settings.body_time_s, "name large files in .gitignore") as body:
+    async with spooled(request, most_bytes, here.settings.body_time_s, "name large files in .trainhouseignore") as body:
         if body.sha256 != sha256:
             raise ProblemError(422, "Another content", f"the body's SHA-256 is {body.sha256}, not {sha256}: nothing was stored")
         if await asked(objects.stat, key) is None:
