@@ -38,8 +38,8 @@ class Sent:
 class Bus:
     """A producer of the process. Connects at the first send."""
 
-    def __init__(self, settings: KafkaSettings, signing: SigningKey | None = None) -> None:
-        """`signing`: signs what is sent."""
+    def __init__(self, settings: KafkaSettings, signing: Callable[[], SigningKey] | None = None) -> None:
+        """`signing`: returns the key that signs what is sent, asked at each event, since a rotation may have changed it."""
         self._settings = settings
         self._signing = signing
         self._producer: EventProducer | None = None
@@ -88,9 +88,10 @@ class Bus:
     def _open(self) -> EventProducer:
         if self._producer is None:
             self._producer = EventProducer(self._settings, **{"message.timeout.ms": round(ACK_S * 1000), "log_level": 3})
-            self._producer.signing = self._signing
             self._thread = threading.Thread(target=self._serve, args=(self._producer,), name="acks", daemon=True)
             self._thread.start()
+        if self._signing is not None:
+            self._producer.signing = self._signing()
         return self._producer
 
     def _serve(self, producer: EventProducer) -> None:

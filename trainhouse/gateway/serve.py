@@ -11,6 +11,7 @@ import time
 import structlog
 import uvicorn
 
+from trainhouse.events.runtime.watched_files import Followed
 from trainhouse.events.security.key_files import read_key
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.app import make_app
@@ -35,7 +36,8 @@ def gateway_of_settings(settings: GatewaySettings, kafka: KafkaSettings, clickho
     if settings.token_file is not None:
         local_token.ensure(settings.token_file, keys.now().newest, int(time.time()))
     hub = Hub(settings.stream_watchers, settings.stream_waiting)
-    operations = None if settings.operations_key is None else Bus(kafka, read_key(settings.operations_key))
+    path = settings.operations_key
+    operations = None if path is None else Bus(kafka, Followed((path,), lambda: read_key(path)).now)
     return Gateway(settings, keys, SqlReader(clickhouse), Bus(kafka), hub, kafka, operations)
 
 

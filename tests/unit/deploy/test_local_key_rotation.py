@@ -69,14 +69,16 @@ def test_a_running_scheduler_takes_both_platform_keys_until_the_old_one_is_retir
 
 def test_a_running_agent_obeys_both_of_the_persons_keys_until_the_old_one_is_retired(folder: StackFolder) -> None:
     listed, old = signing_keys.operations_keys(folder), read_key(signing_keys.operations_key(folder)).public_key
+    gateways = {read_key(signing_keys.gateway_key(folder)).public_key}
     with listed.open("a") as file:
         file.write(f"operator somebody {OTHER}\n")
     agent = ListedKeys(listed)
     rotate(folder)
     new = read_key(signing_keys.operations_key(folder)).public_key
-    assert set(agent) == {old, new, OTHER} and agent[new] == agent[old]
+    gateways |= {read_key(signing_keys.gateway_key(folder)).public_key}
+    assert len(gateways) == 2 and set(agent) == {old, new, OTHER} | gateways and agent[new] == agent[old]
     retire(folder)
-    assert set(agent) == {new, OTHER}
+    assert set(agent) == {new, OTHER, read_key(signing_keys.gateway_key(folder)).public_key}
 
 
 def test_two_rotations_leave_all_keys_since_the_last_retirement(folder: StackFolder) -> None:
@@ -105,11 +107,11 @@ def test_a_cut_between_the_list_and_the_key_refuses_nobody(folder: StackFolder, 
     rotate(folder)
     assert read_key(signing_keys.platform_key(folder)).public_key != old
     retire(folder)
-    for path, found in (
-        (signing_keys.platform_key(folder), public_keys(signing_keys.platform_keys(folder))),
-        (signing_keys.operations_key(folder), set(ListedKeys(signing_keys.operations_keys(folder)))),
+    for paths, found in (
+        ((signing_keys.platform_key,), public_keys(signing_keys.platform_keys(folder))),
+        ((signing_keys.operations_key, signing_keys.gateway_key), set(ListedKeys(signing_keys.operations_keys(folder)))),
     ):
-        assert found == {read_key(path).public_key}
+        assert found == {read_key(path(folder)).public_key for path in paths}
     assert not list(folder.part("keys").glob("*.next"))
 
 

@@ -10,7 +10,7 @@ from trainhouse.deploy.local.credentials import signing_keys
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml, write_toml
 from trainhouse.events.security.grants import PRINCIPALS
 from trainhouse.events.security.key_files import read_key
-from trainhouse.workers.agent.debug.permission import read_keys
+from trainhouse.workers.agent.debug.permission import KnownKey, read_keys
 
 SIGNING = ("intake", "scheduler", "detector")
 
@@ -39,6 +39,8 @@ def test_a_new_stack_asks_for_signatures_and_its_parts_have_the_key(folder: Stac
         elif name == "agent":
             assert content["agent"]["require_signed"] and not content["scheduler"]
             assert settings == {"TRAINHOUSE_AGENT_OPERATIONS_KEYS", "TRAINHOUSE_AGENT_REQUIRE_SIGNED"}
+        elif name == "gateway":
+            assert settings == {"TRAINHOUSE_GATEWAY_OPERATIONS_KEY"} and not content["scheduler"]
         else:
             assert not content["scheduler"] and "require_signed" not in content["agent"] and not settings
         assert not content["operations"] and not content["fleet"]
@@ -51,7 +53,9 @@ def test_agents_obey_the_person_and_who_was_added(folder: StackFolder) -> None:
     with listed.open("a") as file:
         file.write(f"operator somebody {read_key(signing_keys.fleet_key(folder)).public_key}\n")
     assert up(folder)["operations"] == content["operations"]
-    assert set(read_keys(listed)) == {person.public_key, read_key(signing_keys.fleet_key(folder)).public_key}
+    added, gateway = (read_key(key(folder)).public_key for key in (signing_keys.fleet_key, signing_keys.gateway_key))
+    assert set(read_keys(listed)) == {person.public_key, added, gateway}
+    assert read_keys(listed)[gateway] == KnownKey("gateway", "local")
     assert exports(folder)["TRAINHOUSE_OPERATIONS_KEY"] == str(signing_keys.operations_key(folder))
     assert {path.stat().st_mode & 0o077 for path in folder.part("keys").glob("*.key")} == {0}
 
