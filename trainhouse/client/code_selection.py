@@ -1,4 +1,4 @@
-"""Which files of a working folder go along with a job, by `.trainhouseignore`; and which of them look like secrets, by their names.
+"""Selection of the files of a working folder that go along with a job, by `.trainhouseignore`; and names that look like secrets.
 
 Holds: pure but for reading that file; its syntax is that of `.gitignore`, relative to the packed folder; it counts for tracked files too.
 Never: reads what is in a file to judge it.
@@ -67,5 +67,5 @@ def read_ignored(folder: Path) -> Ignored | None:
 
 
 def selected(names: Iterable[str], ignored: Ignored | None) -> Iterator[str]:
-    """Those of some files' relative paths that are not ignored."""
+    """Yields those of some files' relative paths that are not ignored."""
     return (name for name in names if ignored is None or not ignored.file(name))

@@ -1,4 +1,4 @@
-"""What `submit` says of the code that goes along: how much it is, what git does not track, and what looks like a secret.
+"""Remarks of `submit` on the code that goes along: how much it is, what git does not track, and what looks like a secret.
 
 Holds: pure; lines for people, without line ends.
 """
