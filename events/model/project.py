@@ -28,8 +28,8 @@ GIB: Final = 1 << 30
 
 
 def storage_refusal(project: str, used_bytes: int, limit_gib: float | None, more_bytes: int = 0) -> str:
-    """Says why a project may not store `more_bytes` on top of what it has, and what to do; empty where it may. `more_bytes` 0: whether it
-    may store anything at all."""
+    """Returns the reason that a project may not store `more_bytes` on top of what it has, and what to do; empty where it may. `more_bytes`
+    0: whether it may store anything at all."""
     if limit_gib is None or used_bytes + max(more_bytes, 1) <= limit_gib * GIB:
         return ""
     more = f", and {more_bytes / GIB:.3g} more were to come" if more_bytes else ""

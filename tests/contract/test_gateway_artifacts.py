@@ -11,6 +11,9 @@ import pytest
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.gateway_world import NOW_MS, World
 from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
+from trainhouse.cli.artifacts.storage_room import check_room
+from trainhouse.cli.shared.exit_codes import CliError
+from trainhouse.client.sql import Table
 from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored, object_key, reference_key
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.model.tracking import TrackedRunBegun, TrackedRunChanged
@@ -170,6 +173,33 @@ def test_a_file_of_no_declared_size_is_held_to_the_room_too(gateway_world: World
         assert answer.status_code == 429 and "may have 0.001, and 0.00102 more" in answer.json()["detail"] and not list(objects.list(""))
     finally:
         limited(world, None, 4)
+
+
+class SqlOfTables:
+    """The tables, as the command line asks them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def table(self, query: str, values: Any = None) -> Table:
+        rows = self.world.tables.ask(query, values)
+        return Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows)) if rows else Table((), ())
+
+
+def test_the_command_line_holds_a_project_to_the_same_limit(gateway_world: World) -> None:
+    world, tables = gateway_world, SqlOfTables(gateway_world)
+    check_room(tables, "vision", 1 << 40)  # type: ignore[arg-type]
+    limited(world, 0.001, 5)
+    every_other = {"name": "*", "limits": {"storage_gib": 0.5}}
+    applied = ProjectApplied.model_validate({"project": every_other, "version": 1, "user": "ops", "applied_at_ms": NOW_MS})
+    world.tables.put(topics.PROJECTS, [applied], NOW_MS)
+    try:
+        check_room(tables, "vision", 1_000_000)  # type: ignore[arg-type]
+        for project, limit in (("vision", "0.001"), ("undeclared", "0.5")):
+            with pytest.raises(CliError, match=f"project {project} has 0 GiB in the object store and may have {limit}, and 1 more were to"):
+                check_room(tables, project, 1 << 30)  # type: ignore[arg-type]
+    finally:
+        limited(world, None, 6)
 
 
 def test_the_artifacts_of_a_job_are_those_that_it_stored_and_used(gateway_world: World) -> None:

@@ -1,6 +1,7 @@
 """Limit of a project's space in the object store, checked before `trainhouse artifact put` stores anything.
 
-Holds: the limit and what the project has are those of the tables; where these do not answer, a line says that it was not checked.
+Holds: the limit and what the project has are those of the tables; where these do not answer, a line says that it was not checked. A
+project that was never declared has the limit of `*`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
     from trainhouse.client.backend_protocol import Sql
 
 _SQL: Final = """
-SELECT p.storage_gib AS storage_gib, s.total_bytes AS total_bytes FROM (SELECT project, storage_gib FROM projects) AS p
-LEFT JOIN (SELECT project, total_bytes FROM project_storage) AS s ON s.project = p.project WHERE p.project = {project:String}
+SELECT storage_gib, (SELECT sum(total_bytes) FROM project_storage WHERE project = {project:String}) AS total_bytes
+FROM projects WHERE project IN ({project:String}, '*') ORDER BY project = '*' LIMIT 1
 """
 
 
