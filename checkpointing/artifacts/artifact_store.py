@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,16 +83,23 @@ class ArtifactStore:
         self._threads = threads
         self._note = note
 
-    def put(self, name: str, kind: str, path: Path, by: str) -> ArtifactManifest:
+    def put(self, name: str, kind: str, path: Path, by: str, needs_room: Callable[[int], None] | None = None) -> ArtifactManifest:
         """Stores a file, or all files of a folder, as a version of `name`, and returns its manifest. The same files give the same version.
 
-        Raises ArtifactError for paths that no artifact has, links, and files that change meanwhile.
+        `needs_room`: called with the bytes that the project does not have yet, before anything is stored; what it raises ends it. Raises
+        ArtifactError for paths that no artifact has, links, and files that change meanwhile.
         """
-        return self.put_files(name, kind, files_below(path), by)
+        return self.put_files(name, kind, files_below(path), by, needs_room)
 
-    def put_files(self, name: str, kind: str, files: Mapping[str, Path], by: str) -> ArtifactManifest:
+    def put_files(
+        self, name: str, kind: str, files: Mapping[str, Path], by: str, needs_room: Callable[[int], None] | None = None
+    ) -> ArtifactManifest:
         """Stores files under the paths that they have in the artifact, as `put`."""
         manifest = ArtifactManifest.of(kind, self.described(files, self._threads))
+        if needs_room is not None:
+            each = list({file.sha256: file for file in manifest.files}.values())
+            there = in_threads(self.has, each, self._threads)
+            needs_room(sum(file.bytes for file, is_there in zip(each, there, strict=True) if not is_there))
         contents = {file.sha256: (files[file.path], file.bytes) for file in manifest.files}
         for tries_left in reversed(range(_TRIES)):
             with self.storing() as note:

@@ -24,6 +24,21 @@ HIGHEST_PRIORITY: Final = 1
 """Of a project that says nothing of it: priority 0 is for projects that were given it."""
 
 
+GIB: Final = 1 << 30
+
+
+def storage_refusal(project: str, used_bytes: int, limit_gib: float | None, more_bytes: int = 0) -> str:
+    """Returns the reason that a project may not store `more_bytes` on top of what it has, and what to do; empty where it may. `more_bytes`
+    0: whether it may store anything at all."""
+    if limit_gib is None or used_bytes + max(more_bytes, 1) <= limit_gib * GIB:
+        return ""
+    more = f", and {more_bytes / GIB:.3g} more were to come" if more_bytes else ""
+    return (
+        f"project {project} has {used_bytes / GIB:.3g} GiB in the object store and may have {limit_gib:g}{more}: delete artifacts, keep "
+        "fewer checkpoints (checkpoint.keep_last), or ask an operator for more"
+    )
+
+
 class MemberRole(StrEnum):
     """Permissions of a member in its project: read; submit and change jobs; manage members and purposes."""
 

@@ -1,12 +1,14 @@
 -- Versions of artifacts under their names: one row a name, version, and job or project that it was stored for (`owner`); the newest record
 -- counts, by its own time, as ranks' records and others are of two topics. `job_id` is empty for a version that was stored for no job. A
--- rank's record has no project: its job's counts.
+-- rank's record has no project: its job's counts. `action` is stored, or used: a rank read it (`owner` is then `used:JOB`), and its facts are
+-- those that the rank recorded, so that a hash says nothing of what another project has.
 CREATE TABLE IF NOT EXISTS artifact_versions_rows (
     name String,
     sha256 String,
     owner String,
     version UInt64,
     job_id String,
+    action LowCardinality(String),
     project LowCardinality(String),
     kind LowCardinality(String),
     size_bytes UInt64,
@@ -22,8 +24,15 @@ SETTINGS non_replicated_deduplication_window = 1000;
 
 CREATE OR REPLACE VIEW artifact_versions AS
 SELECT a.name AS name, a.sha256 AS sha256, a.kind AS kind, if(a.project != '', a.project, j.project) AS project, a.job_id AS job_id,
-    a.size_bytes AS size_bytes, a.files AS files, a.created_by AS created_by, a.at AS at
-FROM (SELECT * FROM artifact_versions_rows FINAL WHERE deleted = 0) AS a
+    a.size_bytes AS size_bytes, a.files AS files, a.created_by AS created_by, a.at AS at, d.deleted AS run_deleted
+FROM (SELECT * FROM artifact_versions_rows FINAL WHERE deleted = 0 AND action = 'stored') AS a
+LEFT JOIN (SELECT job_id, project FROM job_status) AS j ON j.job_id = a.job_id
+LEFT JOIN (SELECT job_id, toUInt8(1) AS deleted FROM tracked_runs WHERE tracked_runs.deleted) AS d ON d.job_id = a.job_id;
+
+CREATE OR REPLACE VIEW job_artifacts AS
+SELECT a.job_id AS job_id, a.action AS action, a.name AS name, a.sha256 AS sha256, a.kind AS kind,
+    if(a.project != '', a.project, j.project) AS project, a.size_bytes AS size_bytes, a.files AS files, a.at AS at
+FROM (SELECT * FROM artifact_versions_rows FINAL WHERE deleted = 0 AND job_id != '') AS a
 LEFT JOIN (SELECT job_id, project FROM job_status) AS j ON j.job_id = a.job_id;
 
 -- Files and versions that several runs have are in the store once a project, and count once.
@@ -37,7 +46,8 @@ FROM (
     INNER JOIN (SELECT job_id, project FROM job_status) AS j ON j.job_id = a.job_id
     GROUP BY j.project, a.uri
     UNION ALL
-    SELECT project, max(size_bytes), toUInt64(0), toUInt64(0) FROM artifact_versions WHERE project != '' GROUP BY project, sha256
+    SELECT project, max(size_bytes), toUInt64(0), toUInt64(0) FROM artifact_versions WHERE project != '' AND NOT run_deleted
+    GROUP BY project, sha256
     UNION ALL
     SELECT project, toUInt64(0), max(size_bytes), toUInt64(0) FROM (
         SELECT config['project'] AS project, config['code.sha256'] AS sha256, toUInt64OrZero(config['code.size_bytes']) AS size_bytes

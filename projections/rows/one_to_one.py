@@ -101,10 +101,12 @@ def artifacts(envelope: Envelope, record: Record) -> Iterator[Row]:
 
 
 def artifact_versions(envelope: Envelope, record: Record) -> Iterator[Row]:
-    """The row of a version of an artifact under its name; nothing for other events, and for one that was read alone."""
+    """The row of a version of an artifact under its name, or of a job's reading one; nothing for other events."""
     event = envelope.event
-    if not isinstance(event, ArtifactStored | ArtifactRecorded) or (isinstance(event, ArtifactRecorded) and event.action != "stored"):
+    if not isinstance(event, ArtifactStored | ArtifactRecorded):
         return
+    action = event.action if isinstance(event, ArtifactRecorded) else "stored"
+    job_owner = "used" if action == "used" else "job"
     at, stored = clamp_ms(event.at_ms), event if isinstance(event, ArtifactStored) else None
     job_id, project = str(event.job_id or ""), stored.project if stored else ""
     yield Row(
@@ -112,9 +114,10 @@ def artifact_versions(envelope: Envelope, record: Record) -> Iterator[Row]:
         {
             "name": str(event.name),
             "sha256": event.sha256,
-            "owner": f"job:{job_id}" if job_id else f"project:{project}",
+            "owner": f"{job_owner}:{job_id}" if job_id else f"project:{project}",
             "version": at,
             "job_id": job_id,
+            "action": action,
             "project": project,
             "kind": str(event.kind),
             "size_bytes": event.bytes,

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.support.tables.alert_tables import Tables
 from trainhouse.events.model.alert import AlertFired, Severity
+from trainhouse.events.model.artifact import ArtifactRecorded
 from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointRestored
@@ -93,6 +94,8 @@ class Story:
         self.steps(2, 60, 60, 440, 3.5)
         self.measured(2, 119, 900)
         self.profiled(2, 3, 905)
+        self.recorded(2, "used", "bpe-32k", "tokenizer", 1_300_000, 906)
+        self.recorded(2, "stored", "story-export", "model", 2_040_109_465, 907)
         self.say(2, 0, [f"step {n}: loss {3 - n / 100:.3f}" for n in range(60, 120)], 900)
         self.status(JobState.RUNNING, 930, 2, restarts=1, step=120, total_steps=200, loss=1.8, steps_per_s=0.12, eta_s=640.0)
 
@@ -153,6 +156,12 @@ class Story:
         fields = {"path": f"profiles/r1/rank-{rank}.pt.trace.json.gz", "uri": f"s3://trainhouse/artifacts/{JOB}/{sha256}", "sha256": sha256}
         fields |= {"size_bytes": 1_500_000, "first_step": 100, "steps": 20, "at_ms": self.ms(at_s)}
         self.put(topics.ENVIRONMENTS, TraceRecorded.model_validate(self._rank(epoch, rank) | fields), at_s)
+
+    def recorded(self, epoch: int, action: str, name: str, kind: str, size_bytes: int, at_s: float) -> None:
+        """A version of an artifact that rank 0 stored or used."""
+        fields = {"action": action, "name": name, "kind": kind, "sha256": "1f" * 32, "bytes": size_bytes, "files": 2}
+        recorded = ArtifactRecorded.model_validate(self._rank(epoch, 0) | fields | {"at_ms": self.ms(at_s)})
+        self.put(topics.ENVIRONMENTS, recorded, at_s)
 
     def say(self, epoch: int, rank: int, lines: list[str], at_s: float, stream: str = "stdout") -> None:
         """Lines of a rank's output."""

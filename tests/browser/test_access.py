@@ -25,6 +25,7 @@ PAGES = {
     f"/jobs/{JOB}?tab=events": "region:Events, the oldest first",
     f"/jobs/{JOB}?tab=why": "heading:What would help",
     f"/jobs/{JOB}?tab=config": "region:Config",
+    f"/jobs/{JOB}?tab=artifacts": "region:Artifacts that the job stored and used",
     f"/jobs/{JOB}?tab=lineage": "region:Lineage graph",
     "/compare?job=sweep-01&job=sweep-02&job=sweep-03": "region:Parallel coordinates",
     "/nodes": "list:Nodes",

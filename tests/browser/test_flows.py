@@ -122,6 +122,10 @@ def test_a_job_tells_its_whole_story(page: Page) -> None:
     parts.get_by_role("link", name="Config").click()
     page.get_by_label("Filter").fill("hyper")
     expect(page.get_by_role("region", name="Config")).to_contain_text("hyperparameters.lr")
+    parts.get_by_role("link", name="Artifacts").click()
+    artifacts = page.get_by_role("region", name=re.compile("^Artifacts"))
+    expect(artifacts.get_by_role("row").filter(has_text="bpe-32k@1f1f1f1f1f1f")).to_contain_text("used")
+    expect(artifacts.get_by_role("row").filter(has_text="story-export@1f1f1f1f1f1f")).to_contain_text("1.9 GiB")
     parts.get_by_role("link", name="Lineage").click()
     expect(page.get_by_role("region", name="Lineage graph")).to_contain_text("story-1@1")
 

@@ -11,7 +11,12 @@ import pytest
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.gateway_world import NOW_MS, World
 from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
-from trainhouse.events.model.artifact import ArtifactStored, object_key, reference_key
+from trainhouse.cli.artifacts.storage_room import check_room
+from trainhouse.cli.shared.exit_codes import CliError
+from trainhouse.client.sql import Table
+from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored, object_key, reference_key
+from trainhouse.events.model.project import ProjectApplied
+from trainhouse.events.model.tracking import TrackedRunBegun, TrackedRunChanged
 from trainhouse.events.wire import topics
 
 SHA = "ab" * 32
@@ -121,3 +126,136 @@ def test_what_is_refused(gateway_world: World, objects: MemoryObjectStore) -> No
     damaged = world.client.get(f"/v1/artifacts/a/{made['sha256']}/files/{file['path']}", params=of_vision, headers=ana)
     assert damaged.status_code == 422 and "has other contents than its hash says" in damaged.json()["detail"]
     assert ArtifactStore(objects, "vision").names()
+
+
+def limited(world: World, storage_gib: float | None, version: int) -> None:
+    """Declares project vision with this limit."""
+    about = {"name": "vision", "members": {"ana": "submitter"}, "limits": {"storage_gib": storage_gib}}
+    applied = ProjectApplied.model_validate({"project": about, "version": version, "user": "ops", "applied_at_ms": NOW_MS})
+    world.gateway.projects.put(applied)
+    world.tables.put(topics.PROJECTS, [applied], NOW_MS)
+
+
+def test_a_full_project_stores_no_file_and_no_more_than_its_room(gateway_world: World, objects: MemoryObjectStore) -> None:
+    world, ana = gateway_world, gateway_world.token()
+
+    def put(content: bytes) -> Any:
+        world.gateway.storage._read_s = float("-inf")
+        sha256 = hashlib.sha256(content).hexdigest()
+        return world.client.put(f"/v1/artifacts/files/{sha256}", params={"project": "vision"}, content=content, headers=ana)
+
+    limited(world, 0.001, 1)
+    try:
+        larger = put(b"x" * 1_100_000)
+        assert larger.status_code == 429 and not list(objects.list("")), larger.text
+        assert "has 0 GiB in the object store and may have 0.001, and 0.00102 more were to come" in larger.json()["detail"]
+        assert "delete artifacts" in larger.json()["detail"] and larger.headers["retry-after"] == "60"
+        assert put(b"x" * 900_000).status_code == 200
+        stored = {"name": "a", "kind": "file", "sha256": "0f" * 32, "project": "vision", "bytes": 1_073_700, "files": 1, "at_ms": NOW_MS}
+        world.tables.put(topics.TRACKING, [ArtifactStored.model_validate(stored)], NOW_MS)
+        full = put(b"y" * 100)
+        assert full.status_code == 429 and "has 0.001 GiB" in full.json()["detail"]
+        world.tables.put(topics.TRACKING, [ArtifactStored.model_validate(stored | {"deleted": True, "at_ms": NOW_MS + 1})], NOW_MS + 1)
+        assert put(b"y" * 100).status_code == 200, "what was deleted makes room"
+    finally:
+        limited(world, None, 2)
+
+
+def test_a_file_of_no_declared_size_is_held_to_the_room_too(gateway_world: World, objects: MemoryObjectStore) -> None:
+    world, content = gateway_world, b"z" * 1_100_000
+    limited(world, 0.001, 3)
+    try:
+        world.gateway.storage._read_s = float("-inf")
+        sha256, pieces = hashlib.sha256(content).hexdigest(), iter([content[:600_000], content[600_000:]])
+        answer = world.client.put(
+            f"/v1/artifacts/files/{sha256}", params={"project": "vision"}, content=pieces, headers=gateway_world.token()
+        )
+        assert answer.status_code == 429 and "may have 0.001, and 0.00102 more" in answer.json()["detail"] and not list(objects.list(""))
+    finally:
+        limited(world, None, 4)
+
+
+class SqlOfTables:
+    """The tables, as the command line asks them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def table(self, query: str, values: Any = None) -> Table:
+        rows = self.world.tables.ask(query, values)
+        return Table(tuple(rows[0]), tuple(tuple(row.values()) for row in rows)) if rows else Table((), ())
+
+
+def test_the_command_line_holds_a_project_to_the_same_limit(gateway_world: World) -> None:
+    world, tables = gateway_world, SqlOfTables(gateway_world)
+    check_room(tables, "vision", 1 << 40)  # type: ignore[arg-type]
+    limited(world, 0.001, 5)
+    every_other = {"name": "*", "limits": {"storage_gib": 0.5}}
+    applied = ProjectApplied.model_validate({"project": every_other, "version": 1, "user": "ops", "applied_at_ms": NOW_MS})
+    world.tables.put(topics.PROJECTS, [applied], NOW_MS)
+    try:
+        check_room(tables, "vision", 1_000_000)  # type: ignore[arg-type]
+        for project, limit in (("vision", "0.001"), ("undeclared", "0.5")):
+            with pytest.raises(CliError, match=f"project {project} has 0 GiB in the object store and may have {limit}, and 1 more were to"):
+                check_room(tables, project, 1 << 30)  # type: ignore[arg-type]
+    finally:
+        limited(world, None, 6)
+
+
+def test_the_artifacts_of_a_job_are_those_that_it_stored_and_used(gateway_world: World) -> None:
+    world, ana = gateway_world, gateway_world.token()
+    world.submit("maker-1", "vision")
+    world.submit("other-1", "speech")
+    facts = {"kind": "model", "bytes": 12, "files": 2, "attempt": 0, "epoch": 1, "rank": 0, "node_id": "n1"}
+    told = [("maker-1", "stored", "out", SHA, 5), ("maker-1", "used", "bpe", "cd" * 32, 3), ("other-1", "stored", "bpe", "cd" * 32, 1)]
+    events = [
+        ArtifactRecorded.model_validate(facts | {"job_id": job, "action": action, "name": name, "sha256": sha256, "at_ms": NOW_MS + at})
+        for job, action, name, sha256, at in told
+    ]
+    world.tables.put(topics.ENVIRONMENTS, events, NOW_MS)
+    items = world.client.get("/v1/training-jobs/maker-1/artifacts", headers=ana).json()["items"]
+    seen = [(row["action"], row["name"], row["sha256"], row["kind"], row["project"], row["size_bytes"], row["files"]) for row in items]
+    assert seen == [("stored", "out", SHA, "model", "vision", 12, 2), ("used", "bpe", "cd" * 32, "model", "vision", 12, 2)]
+    listed = world.client.get("/v1/artifacts", headers=ana).json()["items"]
+    assert [row["name"] for row in listed] == ["out"], "one that was used alone is no version of this project"
+    assert world.client.get("/v1/training-jobs/other-1/artifacts", headers=ana).status_code == 404
+
+
+def bytes_of(world: World) -> int:
+    """Bytes of vision's artifacts."""
+    return sum(row["artifact_bytes"] for row in world.tables.ask("SELECT artifact_bytes FROM project_storage WHERE project = 'vision'", {}))
+
+
+def test_a_deleted_runs_version_says_so_and_takes_no_room(gateway_world: World) -> None:
+    world, ana = gateway_world, gateway_world.token()
+    run: dict[str, Any] = {
+        "job_id": "run-1",
+        "experiment_id": "1",
+        "experiment": "vision/x",
+        "project": "vision",
+        "name": "r",
+        "user": "ana",
+    }
+    before = bytes_of(world)
+    begun = TrackedRunBegun.model_validate(run | {"client": "mlflow", "started_at_ms": NOW_MS})
+    stored = {
+        "name": "w",
+        "kind": "model",
+        "sha256": "1f" * 32,
+        "project": "vision",
+        "bytes": 7,
+        "files": 1,
+        "at_ms": NOW_MS,
+        "job_id": "run-1",
+    }
+    world.tables.put(topics.TRACKING, [begun, ArtifactStored.model_validate(stored)], NOW_MS)
+
+    def shown() -> tuple[int, int]:
+        [row] = world.client.get("/v1/artifacts", params={"name": "w"}, headers=ana).json()["items"]
+        return row["run_deleted"], bytes_of(world) - before
+
+    assert shown() == (0, 7)
+    for number, (deleted, expected) in enumerate([(True, (1, 0)), (False, (0, 7))], start=1):
+        changed = TrackedRunChanged.model_validate({"job_id": "run-1", "deleted": deleted, "at_ms": NOW_MS + number})
+        world.tables.put(topics.TRACKING, [changed], NOW_MS + number)
+        assert shown() == expected

@@ -125,6 +125,11 @@ def test_a_rank_that_is_killed_while_it_stores_leaves_nothing_and_the_next_attem
     reference = f"{name}@sha256:{version['sha256']}"
     rows = pool.once(f"SELECT sha256, kind, project, files FROM artifact_versions WHERE job_id = '{job.id}'", bool)
     assert rows == [{"sha256": version["sha256"], "kind": "model", "project": "default", "files": FILES}]
+    shown = stack.run("status", job.id, "--json").objects()[0]["artifacts"]
+    assert [(row["action"], row["name"], row["sha256"], row["size_bytes"]) for row in shown] == [
+        ("stored", name, version["sha256"], FILES * 10_000)
+    ]
+    assert f"stored      {name}@{version['sha256'][:12]}  model, " in stack.ok("status", job.id)
     edges = f"SELECT from_id, kind FROM lineage_to(id = 'artifact:{reference}') WHERE distance = 1"
     assert stack.rows(edges) == [{"from_id": f"job:{job.id}", "kind": "wrote"}]
     stack.ok("artifact", "get", reference, str(tmp_path / "out"))

@@ -178,6 +178,10 @@ class WayIn(Protocol):
         """Commit and name of each tag of a job's checkpoints, and of each `used-by:JOB`; commit None where it cannot be read."""
         ...
 
+    def artifacts(self, job_id: str) -> list[Row]:
+        """Versions of artifacts that a job stored or used: action, name, sha256, kind, project, size_bytes, files, at_ms."""
+        ...
+
     def metrics(self, job_id: str, names: Sequence[str]) -> "pyarrow.Table":
         """Every point of these metrics (none named: of all), as `metrics_table` says; in order of metric, rank and step."""
         ...

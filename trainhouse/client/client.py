@@ -171,6 +171,10 @@ class TrainhouseClient:
         """Names that keep checkpoints of a job, with their commits: tags, and `used-by:JOB`. Blocks; raises NotReachableError."""
         return self.way.checkpoint_tags(job_id)
 
+    def artifacts(self, job_id: str) -> list[Row]:
+        """Versions of artifacts that a job stored or used: action, name, sha256, kind, project, size_bytes, files, at_ms. Blocks."""
+        return self.way.artifacts(job_id)
+
     def metrics(self, job_id: str, names: Sequence[str] = ()) -> "pyarrow.Table":
         """Every point of these metrics, or of all: metric, step, rank, attempt, epoch, time, value. Blocks."""
         return self.way.metrics(job_id, names)

@@ -147,6 +147,12 @@ GROUP BY intDiv(s.step - span.1, greatest(1, intDiv(span.2 - span.1, {points:UIn
 """
 
 
+ARTIFACTS_QUERY = """
+SELECT action, name, sha256, kind, project, size_bytes, files, toUnixTimestamp64Milli(at) AS at_ms FROM job_artifacts
+WHERE job_id = {job_id:String} ORDER BY action, name, at, sha256 LIMIT 10000
+"""
+
+
 def checkpoints_query(job: str) -> str:
     """Checkpoints, oldest first."""
     times = ", ".join(f"toUnixTimestamp64Milli({n}) AS {n}_ms" for n in ("completed_at", "pruned_at", "deleted_at"))

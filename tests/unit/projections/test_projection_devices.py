@@ -257,6 +257,8 @@ def test_versions_of_artifacts_are_rows_and_lineage() -> None:
     ((_, row),) = rows_of(one_to_one.artifact_versions, by_rank)
     assert (row["owner"], row["project"], row["job_id"], row["size_bytes"], row["files"]) == ("job:j", "", "j", 12, 2)
     assert edges_of(by_rank) == {("job:j", f"artifact:bpe@sha256:{SHA}", "wrote")}
+    assert row["action"] == "stored"
     used = by_rank.model_copy(update={"action": "used"})
-    assert not rows_of(one_to_one.artifact_versions, used)
+    ((_, row),) = rows_of(one_to_one.artifact_versions, used)
+    assert (row["owner"], row["job_id"], row["action"], row["size_bytes"]) == ("used:j", "j", "used", 12)
     assert edges_of(used) == {(f"artifact:bpe@sha256:{SHA}", "job:j", "used")}

@@ -15,6 +15,7 @@ from trainhouse.cli.shared.options import DataDir, Json, KafkaDir
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
+    from trainhouse.client.backend_protocol import Sql
     from trainhouse.events.model.artifact import ArtifactManifest
     from trainhouse.events.model.ids import JobId
 
@@ -55,8 +56,10 @@ def put(
     trainhouse artifact put bpe-32k tokenizer.json --kind tokenizer --project lm
     trainhouse artifact put gpt-export out/ --kind model --job gpt-1k7x3m9qp2f8d
 
-    Interrupted, nothing is there under the name; run it again: it goes on from the files that are stored.
+    Interrupted, nothing is there under the name; run it again: it goes on from the files that are stored. Refused where the project would
+    have more in the store than it may.
     """
+    from trainhouse.cli.artifacts.storage_room import check_room
     from trainhouse.cli.shared import output
     from trainhouse.events.model.artifact import BY_JOB, BY_USER, ArtifactError, parse_reference
     from trainhouse.events.model.ids import JobId
@@ -70,7 +73,8 @@ def put(
     except ValueError as error:
         raise CliError(f"{error}\nnothing was stored", Exit.USAGE) from error
     with _explained("\nnothing was stored"):
-        manifest = _store(project).put(name, _kind(kind), path, BY_USER if job is None else f"{BY_JOB}{job}")
+        by = BY_USER if job is None else f"{BY_JOB}{job}"
+        manifest = _store(project).put(name, _kind(kind), path, by, lambda more_bytes: check_room(_tables(), project, more_bytes))
     _record(manifest, name, project, job_id)
     if json:
         output.json_lines([{"name": name, "project": project, "job_id": job, **_facts(manifest)}])
@@ -208,6 +212,12 @@ def _store(project: str) -> "ArtifactStore":
     from trainhouse.cli.data.dataset_access import object_store
 
     return ArtifactStore(object_store(), project)
+
+
+def _tables() -> "Sql":
+    from trainhouse.client import TrainhouseClient
+
+    return TrainhouseClient.from_settings().sql
 
 
 def _kind(text: str) -> str:

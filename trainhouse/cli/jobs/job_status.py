@@ -244,15 +244,17 @@ def _one(client: "TrainhouseClient", job: str, *, watch: bool, json: bool) -> No
         from trainhouse.cli.jobs.follow import follow_all
 
         raise typer.Exit(follow_all(client, [client.job(job)], None, json=json))
+    from trainhouse.cli.jobs.job_artifacts import artifacts_of
+    from trainhouse.cli.jobs.job_artifacts import lines as artifact_lines
     from trainhouse.cli.jobs.measured_figures import figures_of, lines
 
-    figures = figures_of(client, found)
+    figures, artifacts = figures_of(client, found), artifacts_of(client, job)
     if json:
         from trainhouse.cli.shared.output import json_lines
 
-        json_lines([found.model_dump(mode="json") | figures])
+        json_lines([found.model_dump(mode="json") | figures | {"artifacts": artifacts}])
         return
-    for name, value in (*details(found), *lines(figures)):
+    for name, value in (*details(found), *lines(figures), *artifact_lines(artifacts)):
         typer.echo(f"{name:<12}{value}")
 
 

@@ -179,6 +179,10 @@ class ByGateway:
         """From the object store, by the gateway."""
         return self.run(flows.of_job_listing(job_id, "checkpoint-tags"))
 
+    def artifacts(self, job_id: str) -> list[Row]:
+        """From the projections."""
+        return self.run(flows.of_job_listing(job_id, "artifacts", self.after(job_id)))
+
     def metrics(self, job_id: str, names: Sequence[str]) -> "pyarrow.Table":
         """From the projections."""
         return table_of(self.run(flows.points(job_id, names, self.after(job_id))))

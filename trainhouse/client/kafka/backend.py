@@ -23,6 +23,7 @@ from trainhouse.client.kafka.pool_requests import Fleet
 from trainhouse.client.kafka.status_feed import StatusFeed, concerns, unreachable
 from trainhouse.client.metrics_table import table_of
 from trainhouse.client.rows import (
+    ARTIFACTS_QUERY,
     CURVE_QUERY,
     NODES_QUERY,
     POOLS_QUERY,
@@ -231,6 +232,10 @@ class ByKafka:
     def checkpoint_tags(self, job_id: str) -> list[Row]:
         """From the object store."""
         return self.tags(job_id)
+
+    def artifacts(self, job_id: str) -> list[Row]:
+        """From the tables."""
+        return self.sql.table(ARTIFACTS_QUERY, {"job_id": job_id}).dicts()
 
     def metrics(self, job_id: str, names: Sequence[str]) -> "pyarrow.Table":
         """From the tables, when they have what the brokers have now."""

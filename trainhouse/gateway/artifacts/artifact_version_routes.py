@@ -58,9 +58,12 @@ Project = Annotated[Label, Query(description="The project that it belongs to.")]
 FilePath = Annotated[str, Path(min_length=1, max_length=1024, description="Path of a file in the artifact.")]
 OCTETS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "The file, verified against its hash."},
-    206: {"content": {"application/octet-stream": {}}, "description": "The range that `Range: bytes=FIRST-LAST` asks for; not verified."},
+    206: {
+        "content": {"application/octet-stream": {}},
+        "description": "The range that `Range: bytes=FIRST-LAST` asks for, not verified: the hash is of the whole file.",
+    },
 }
-_COLUMNS = "name, sha256, kind, project, job_id, size_bytes, files, created_by, at"
+_COLUMNS = "name, sha256, kind, project, job_id, size_bytes, files, created_by, at, run_deleted"
 _ORDER = Order((millis("at"), ("name", "String"), ("sha256", "String"), ("job_id", "String")), descending=True)
 
 
@@ -100,7 +103,8 @@ async def artifacts(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Json:
-    """Versions of artifacts, the newest first."""
+    """Versions of artifacts, the newest first. `run_deleted`: 1 where the run that stored it was deleted, so that a sweep of the store
+    takes it a day later."""
     where = Where()
     where.visible(principal)
     for column, value in (("project", project), ("name", name), ("kind", kind), ("job_id", job_id)):
@@ -156,7 +160,8 @@ async def version(name: Name, sha256: Sha256, request: Request, principal: Viewe
 async def content(
     name: Name, sha256: Sha256, path: FilePath, request: Request, principal: Viewer, project: Project = "default"
 ) -> Response:
-    """The content of one file. `Range: bytes=FIRST-LAST` gives a part of it."""
+    """The content of one file, verified against its hash. `Range: bytes=FIRST-LAST` gives a part of it, which is not verified: the hash is
+    of the whole file, so compare it yourself once you have all parts; the `ETag` is the hash."""
     _may_see(principal, project)
     objects = store_of(request)
     artifacts = ArtifactStore(objects, project)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from trainhouse.events.model.project import storage_refusal
 from trainhouse.gateway.auth.memberships import ProjectBook
 from trainhouse.gateway.errors import ProblemError, SqlRefusedError, SqlUnavailableError
 from trainhouse.gateway.queries.sql_reader import SqlReader
@@ -19,7 +20,6 @@ from trainhouse.gateway.queries.sql_reader import SqlReader
 log = structlog.get_logger(__name__)
 FRESH_S = 5.0
 RETRY_AFTER_S = 60
-GIB = 1024**3
 _SQL = "SELECT project, total_bytes FROM project_storage"
 
 
@@ -39,17 +39,10 @@ class Storage:
         if not projects or len(limits) < len(projects):
             return
         await self._refresh()
-        full = [name for name in projects if self._bytes.get(name, 0) + max(more_bytes, 1) > limits[name] * GIB]
-        if len(full) == len(projects):
-            name = full[0]
-            more = f", and {more_bytes / GIB:.3g} more were to come" if more_bytes else ""
-            raise ProblemError(
-                429,
-                "Storage is used up",
-                f"project {name} has {self._bytes[name] / GIB:.3g} GiB in the object store and may have {limits[name]:g}{more}: delete "
-                "artifacts, keep fewer checkpoints (checkpoint.keep_last), or ask an operator for more. What runs goes on and is saved",
-                headers={"Retry-After": str(RETRY_AFTER_S)},
-            )
+        refusals = [storage_refusal(name, self._bytes.get(name, 0), limits[name], more_bytes) for name in projects]
+        if all(refusals):
+            why = f"{refusals[0]}. What runs goes on and is saved"
+            raise ProblemError(429, "Storage is used up", why, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     def _limit(self, name: str) -> float | None:
         rule = self.book.rule(name)

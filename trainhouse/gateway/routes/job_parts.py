@@ -26,6 +26,10 @@ _LEDGER = """
 SELECT category, sum(g.gpu_seconds) AS gpu_seconds FROM gpu_seconds AS g
 WHERE job_id = {job_id:String} GROUP BY category ORDER BY gpu_seconds DESC
 """
+_ARTIFACTS = """
+SELECT action, name, sha256, kind, project, size_bytes, files, at FROM job_artifacts
+WHERE job_id = {job_id:String} ORDER BY action, name, at, sha256 LIMIT 10000
+"""
 _SPECS = """
 SELECT job_id, json FROM job_specs WHERE job_id IN {job_ids:Array(String)}
 """
@@ -48,6 +52,13 @@ async def gpu_seconds(job_id: JobPath, here: Here, principal: Viewer) -> Json:
     """The ledger of the job's device time: seconds by what they went into; `unknown` where nothing tells."""
     await visible_job(here, principal, job_id)
     return Json({"items": await here.reader.rows(_LEDGER, {"job_id": job_id}), "next_cursor": None})
+
+
+@router.get("/{job_id}/artifacts")
+async def artifacts(job_id: JobPath, here: Here, principal: Viewer) -> Json:
+    """Versions of artifacts that the job stored, and those that its ranks used: their name, hash, kind and size."""
+    await visible_job(here, principal, job_id)
+    return Json({"items": await here.reader.rows(_ARTIFACTS, {"job_id": job_id}), "next_cursor": None})
 
 
 @router.get("/{job_id}/config")

@@ -92,6 +92,23 @@ def test_equal_files_have_one_id_and_are_stored_once(store: Store, tmp_path: Pat
     assert one_file.sha256() == hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def test_room_is_asked_for_what_is_not_there_yet_before_anything_is_stored(store: Store, tmp_path: Path) -> None:
+    artifacts, asked = ArtifactStore(store, "vision"), list[int]()
+
+    def refuse(more_bytes: int) -> None:
+        asked.append(more_bytes)
+        raise KilledError
+
+    files = folder(tmp_path / "a", one="12345", same="12345", two="123")
+    with pytest.raises(KilledError):
+        artifacts.put("tok", "tokenizer", files, BY_USER, refuse)
+    assert asked == [8] and store.below() == []
+    artifacts.put("tok", "tokenizer", folder(tmp_path / "b", one="12345"), BY_USER, asked.append)
+    artifacts.put("tok", "tokenizer", files, BY_USER, asked.append)
+    artifacts.put("tok", "tokenizer", files, BY_USER, asked.append)
+    assert asked == [8, 5, 3, 0], "equal files and those that are there need no room"
+
+
 def test_projects_share_nothing_and_see_nothing_of_each_other(store: Store, tmp_path: Path) -> None:
     manifest = ArtifactStore(store, "vision").put("tok", "file", folder(tmp_path / "a", x="secret"), BY_USER)
     speech = ArtifactStore(store, "speech")

@@ -15,11 +15,12 @@ import { Logs } from "./job/logs.js";
 import { Events } from "./job/events.js";
 import { Why } from "./job/why.js";
 import { Config } from "./job/config.js";
+import { Artifacts } from "./job/artifacts.js";
 import { Lineage } from "./job/lineage.js";
 
 const TABS = [
   ["summary", "Summary", Summary], ["ranks", "Ranks", Ranks], ["performance", "Performance", Performance], ["checkpoints", "Checkpoints", Checkpoints], ["logs", "Logs", Logs],
-  ["events", "Events", Events], ["why", "Explain", Why], ["config", "Config", Config], ["lineage", "Lineage", Lineage],
+  ["events", "Events", Events], ["why", "Explain", Why], ["config", "Config", Config], ["artifacts", "Artifacts", Artifacts], ["lineage", "Lineage", Lineage],
 ];
 
 // The newer one counts, whether the stream or the answer to a question brought it, and whichever came first.
