@@ -108,8 +108,8 @@ def open_tokenizer(rules: Preparation, folder: Path) -> Encoder | None:
 def _refuse(output: str, others: frozenset[str]) -> None:
     if others:
         raise InvalidDataError(
-            f"output {output} has {len(others)} pieces of another plan, as {min(others)!r}, by an attempt of this job under another version "
-            "of Trainhouse: their rows would come twice. Submit the preparation again, as a new job"
+            f"output {output} has {len(others)} pieces of another plan, as {min(others)!r}, by an attempt of this job under another "
+            "version of Trainhouse: their rows would come twice. Submit the preparation again, as a new job"
         )
 
 
