@@ -67,12 +67,12 @@ def texts(store: Store, version: DatasetVersion) -> list[bytes]:
     return [found[n]["txt"] for n in range(len(found))]
 
 
-@pytest.mark.parametrize("killed_at", range(7))
+@pytest.mark.parametrize("killed_at", range(8))
 def test_what_an_attempt_left_that_was_killed_between_put_and_publication_goes_and_a_version_stays(store: Store, killed_at: int) -> None:
     written(store, "good", "a", "b")
     version = seal(store, "good", "lm", "out", 0)
     kept = store.below()
-    written(store, "killed", "b", "c", "d", "e")  # 2 objects of each new shard, then the manifest
+    written(store, "killed", "b", "c", "d", "e")  # 2 objects of each new shard, then distributions and the manifest
     store.killed_at = killed_at
     with pytest.raises(KilledError):
         seal(store, "killed", "lm", "out", 0)
@@ -85,7 +85,7 @@ def test_what_an_attempt_left_that_was_killed_between_put_and_publication_goes_a
     assert seal(store, "killed", "lm", "out", 0).row_count == 4
     sweep_staged(store, lambda _: True)
     store.pass_s(DAY_S + 1)
-    assert sweep_datasets(store, published(version)).objects == 7
+    assert sweep_datasets(store, published(version)).objects == 8
     assert store.below() == kept and texts(store, version) == [b"a", b"b"]
 
 
