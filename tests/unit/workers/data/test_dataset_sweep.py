@@ -81,7 +81,8 @@ def test_what_an_attempt_left_that_was_killed_between_put_and_publication_goes_a
     store.pass_s(DAY_S + 1)
     running = replace(published(version), is_over=lambda job: job != "killed")
     assert sweep_staged(store, running.is_over) > 0
-    assert sweep_datasets(store, running).objects == 0, "the next attempt may name them"
+    alone = int(killed_at == 7)  # distributions without their manifest, which the next attempt puts again
+    assert sweep_datasets(store, running).objects == alone, "the next attempt may name the others"
     assert seal(store, "killed", "lm", "out", 0).row_count == 4
     sweep_staged(store, lambda _: True)
     store.pass_s(DAY_S + 1)
