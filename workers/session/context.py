@@ -113,10 +113,12 @@ class Context:
             spool=RankPaths(Path(environ[ports.RANK_DIR])).spool,
         )
 
-    @property
-    def max_bad(self) -> float:
-        """Share of the places of each pass that may stay empty."""
-        return DEFAULT_MAX_BAD if self.data is None or self.data.max_bad is None else self.data.max_bad
+    def max_bad_of(self, asked: float | None) -> float:
+        """Share of the places of each pass that may stay empty. `asked`: by the program, which the spec outweighs: a review with
+        `--max-bad` replaces the spec's, and no program may undo that."""
+        if self.data is not None and self.data.max_bad is not None:
+            return self.data.max_bad
+        return DEFAULT_MAX_BAD if asked is None else asked
 
     @property
     def layout(self) -> Parallelism:

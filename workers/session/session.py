@@ -320,15 +320,15 @@ class Session:
         saves how far the gang has come, and any number of ranks, `workers` and layout goes on exactly there. A pass runs over into the next
         one; `last`: "drop" or "pad" the batch that it does not fill. `decode` gets each sample, in the worker process; `collate` the list
         of a batch. Waiting for it counts as `data_wait`. `max_bad`: share of the places of each pass over a published split that may
-        stay empty on all ranks together, as samples cannot be read or decoded; by default the spec's `data.max_bad`, else 0.001.
+        stay empty on all ranks together, as samples cannot be read or decoded; 0.001 by default. The spec's `data.max_bad`, where it
+        has one, holds instead: a person who reviews the job sets it.
         Raises InvalidDataError, InvalidUseError.
         """
         if isinstance(dataset, str):
             dataset = self._published(dataset)
         share = Share(self._samples_at_once(batch, last), self.data_rank, self.data_size)
-        share_bad = max_bad if max_bad is not None else self._context.max_bad
         job = self._context
-        reading = Reading(workers, decode, collate, self.device.type == "cuda", share_bad, job.accepted_bad, job.job_id or "")
+        reading = Reading(workers, decode, collate, self.device.type == "cuda", job.max_bad_of(max_bad), job.accepted_bad, job.job_id or "")
         made = make_loader(dataset, share, self.seed if seed is None else seed, shuffle, last, reading, self.data_wait)
         made.reports = self._boundary.bad_samples
         self._boundary.reads.watch(made, dataset)

@@ -2,7 +2,7 @@
 
 Holds: a run that goes on is the same row with more steps; a shard in a stretch that a later attempt reports again is replaced. An attempt
 has one begin, and as many loaders as a session counts: queries join a job's begins to each of its rows, and a rank may report anything.
-Never: compares the versions that a rank names with the job's spec, which records of ranks do not have.
+Never: compares the versions that a rank names with the job's spec: the node's agent, which signs the report, leaves others out.
 """
 
 from collections.abc import Iterator

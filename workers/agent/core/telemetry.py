@@ -1,6 +1,7 @@
 """Telemetry of a rank as events: pure, with ids that a second reading gives again.
 
-Holds: an event read twice from the same bytes has the same id. Values come from programs of users, so they are checked, never trusted.
+Holds: an event read twice from the same bytes has the same id. Values come from programs of users, so they are checked, never trusted:
+of datasets, a shipped report names the version of the job's spec or none.
 """
 
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ MAX_EVENT_ID_CHARS = 512
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """Identity of the files' rank."""
+    """Identity of the files' rank. `dataset`: version that the job's spec names; empty: none."""
 
     job_id: JobId
     attempt: AttemptNumber
@@ -57,10 +58,12 @@ class RankIdentity:
     node_id: NodeId
     pool: str
     rank: int
+    dataset: str = ""
 
     @classmethod
     def of(cls, allocation: GangAllocated, node_id: str, rank: int) -> "RankIdentity":
-        return cls(allocation.job_id, allocation.attempt, allocation.epoch, NodeId(node_id), str(allocation.pool), rank)
+        data, ids = allocation.spec.data, (allocation.job_id, allocation.attempt, allocation.epoch)
+        return cls(*ids, NodeId(node_id), str(allocation.pool), rank, "" if data is None else data.dataset or "")
 
     def event_id(self, stream: str, start: int) -> str:
         """Names a record by where it begins: the same bytes, the same id."""
@@ -128,6 +131,18 @@ class RankIdentity:
         except ValidationError:
             return None
         return topic, event, self._own_id(found)
+
+    def of_spec(self, event: DataRead) -> tuple[DataRead, int]:
+        """The report without versions that the spec does not name and without their shards; and how many of both these were."""
+        others = {number for number, part in enumerate(event.parts) if part.version not in ("", self.dataset)}
+        if not others:
+            return event, 0
+        parts = tuple(p.model_copy(update={"version": "", "split": ""}) if n in others else p for n, p in enumerate(event.parts))
+        if event.stretch is None:
+            return event.model_copy(update={"parts": parts}), len(others)
+        shards = tuple(shard for shard in event.stretch.shards if shard.part not in others)
+        left_out = len(others) + len(event.stretch.shards) - len(shards)
+        return event.model_copy(update={"parts": parts, "stretch": event.stretch.model_copy(update={"shards": shards})}), left_out
 
     def _own_id(self, found: SpoolEvent) -> str:
         own = found.event_id

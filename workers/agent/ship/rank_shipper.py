@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from trainhouse.events import CheckpointCompleted, Envelope, Event, ProgressReported, RankActivity, RankHeartbeat, envelope_of
+from trainhouse.events.model.data_read import DataRead
 from trainhouse.events.wire.topics import CONTROL, LOGS, METRICS, PROGRESS
 from trainhouse.workers.agent.core.loglines import LogCut, cut_log
 from trainhouse.workers.agent.core.spool import SpoolCut, cut_spool
@@ -69,7 +70,7 @@ class RankShipper:
         self.identity = identity
         self.paths = paths
         self.newest = RankProgress()
-        self.dropped_bytes = 0
+        self.dropped_bytes = self.unnamed_reads = 0
         self._outbox = outbox
         self._control_partition = control_partition
         self._source = source
@@ -169,7 +170,18 @@ class RankShipper:
             if record is None:
                 log.warning("a spool holds an event that no rank may tell; passing over it", offset=found.offset, job=self.identity.job_id)
                 continue
-            records.append(record)
+            topic, event, event_id = record
+            if isinstance(event, DataRead):
+                event, unnamed = self.identity.of_spec(event)
+                self.unnamed_reads += unnamed
+                if unnamed:
+                    log.warning(
+                        "a report of data names versions that the job's spec does not; leaving them and their shards out",
+                        job=self.identity.job_id,
+                        left_out=unnamed,
+                        of_attempt=self.unnamed_reads,
+                    )
+            records.append((topic, event, event_id))
             if isinstance(record[1], CheckpointCompleted):
                 records.append((CONTROL, *record[1:]))
         self._note(cut, now_ms)

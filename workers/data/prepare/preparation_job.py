@@ -1,7 +1,8 @@
 """The program of a preparation's job, in two passes: units of the source to rows by split and bucket, and those to pieces of the output.
 
 Holds: a unit or piece that is there is not done again, also by another attempt or another number of ranks; what a unit adds to statistics
-is in its record. The second pass begins when the records of all units are there, and follows from them alone.
+is in its record. The second pass begins when the records of all units are there, and follows from them alone. Where the output has
+pieces of another plan, as another version of Trainhouse makes them, nothing is written: a version has either those or these.
 """
 
 import shutil
@@ -64,8 +65,15 @@ def keep_tokenizer(session: Session, output: str, file: Path) -> str:
 def run(
     session: Session, source: UnitReader, steps: UnitSteps, work: WorkStore, made_with: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Each unit that is missing, then each piece that is missing. `made_with`: hashes of artifacts that the version names."""
-    began_s, there = time.monotonic(), work.names()
+    """Each unit that is missing, then each piece that is missing. `made_with`: hashes of artifacts that the version names. Blocks long.
+    Raises InvalidDataError, also where the output has pieces of another plan, DamagedShardError, and what the store raises."""
+    out = session.output(steps.rules.output)
+    for name, sha256 in made_with.items():
+        out.made_with(name, sha256)
+    # Pieces first: of this plan there are none before the records of all units.
+    pieces, began_s, there = out.pieces(), time.monotonic(), work.names()
+    if not there.issuperset(unit.name for unit in source.units):
+        _refuse(steps.rules.output, pieces)
     mine = source.units[session.rank :: session.world_size]
     for unit in mine:
         if unit.name not in there:
@@ -76,11 +84,9 @@ def run(
         with session.busy("units of other ranks", limit_s=LONGEST_S):
             dist.barrier()
     records = [work.record(unit.name) for unit in source.units]
-    out = session.output(steps.rules.output)
-    for name, sha256 in made_with.items():
-        out.made_with(name, sha256)
     began_s, there = time.monotonic(), out.pieces()
     moments, planned = moments_of(records, steps.rules), pieces_of(records, steps)
+    _refuse(steps.rules.output, there - {piece.name for piece in planned})
     own = planned[session.rank :: session.world_size]
     for piece in own:
         if piece.name not in there:
@@ -121,6 +127,14 @@ def open_tokenizer(rules: Preparation, folder: Path) -> Encoder | None:
     except Exception as error:  # of Rust: all it raises is Exception
         raise InvalidDataError(f"{path}: no tokenizer in Hugging Face's format: {error}") from error
     return tokenizer
+
+
+def _refuse(output: str, others: frozenset[str]) -> None:
+    if others:
+        raise InvalidDataError(
+            f"output {output} has {len(others)} pieces of another plan, as {min(others)!r}, by an attempt of this job under another "
+            "version of Trainhouse: their rows would come twice. Submit the preparation again, as a new job"
+        )
 
 
 def _line(kind: str, mine: Sequence[SourceUnit | PlannedPiece], there: frozenset[str], began_s: float) -> str:

@@ -1,12 +1,14 @@
 """Plan of a preparation's second pass: the runs of all units, shared out to pieces of about equal size. Pure.
 
-Holds: the plan follows from the records of the units alone; each run is in one piece. In a shuffle, buckets follow each other by the hash
+Holds: the plan follows from the records of the units alone; each run is in one piece. The name of a piece has a hash of the whole plan,
+so that pieces of two plans have no name in common. In a shuffle, buckets follow each other by the hash
 of a row, and all runs of a bucket are in one piece, so that pieces that are sorted by it are sorted together.
 """
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
@@ -15,6 +17,7 @@ from trainhouse.workers.data.prepare.row_runs import Run
 MOST_BUCKETS: Final = 1024
 RUNS_PER_SHARD: Final = 32
 """Runs or buckets that a shard is composed of, where they are not too many: by half of one it may be larger or smaller than others."""
+PLAN_CHARS: Final = 12
 _LEAST_RUNS: Final = 16
 _PLACES: Final = 1 << 64
 OfUnit = tuple[int, Run]
@@ -22,17 +25,19 @@ OfUnit = tuple[int, Run]
 
 @dataclass(frozen=True)
 class PlannedPiece:
-    """One unit of work of the second pass: rows of one split, to be cut into so many shards. `runs`: with the number of their unit."""
+    """One unit of work of the second pass: rows of one split, to be cut into so many shards. `runs`: with the number of their unit.
+    `plan`: hash of all pieces."""
 
     number: int
     split: str
     shards: int
     runs: tuple[OfUnit, ...]
+    plan: str = ""
 
     @property
     def name(self) -> str:
         """The name of the piece; pieces stand in the version in the order of their names."""
-        return f"{self.number:07d}"
+        return f"{self.number:07d}-{self.plan}"
 
     @property
     def shard_bytes(self) -> int:
@@ -58,7 +63,8 @@ def planned_pieces(units: Sequence[Sequence[Run]], shard_bytes: float, *, shuffl
         atoms = _atoms([each for each in runs if each[1].split == split], shuffled)
         for shards, part in _shared_out(atoms, shard_bytes):
             pieces.append(PlannedPiece(len(pieces), split, shards, part))
-    return pieces
+    plan = hashlib.sha256(repr([(piece.split, piece.shards, [(n, *run) for n, run in piece.runs]) for piece in pieces]).encode())
+    return [replace(piece, plan=plan.hexdigest()[:PLAN_CHARS]) for piece in pieces]
 
 
 def _atoms(runs: list[OfUnit], shuffled: bool) -> list[list[OfUnit]]:

@@ -1,5 +1,6 @@
 """The outbox and the shipping of a rank's files, over a fake producer: bounds, order, repetition."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +115,36 @@ def test_a_record_that_its_topic_has_room_for_is_sent_again_whatever_a_broker_sa
 def shipper(folder: Path, producer: FakeProducer, max_bytes: int = 10**9, **more: Any) -> tuple[RankShipper, Outbox]:
     outbox = Outbox(lambda: producer, max_bytes)  # type: ignore[arg-type, return-value]
     given = {"control_partition": lambda: 0, "source": "t", "log_limit_bytes": 10**9, "positions": {}} | more
-    return RankShipper(WHO, RankPaths(folder), outbox, **given), outbox
+    who = replace(WHO, dataset=given.pop("dataset", ""))
+    return RankShipper(who, RankPaths(folder), outbox, **given), outbox
 
 
 def data(producer: FakeProducer, topic: str) -> list[dict[str, Any]]:
     return [orjson.loads(value)["data"] for t, value in producer.taken if t == topic]
+
+
+def test_of_versions_that_a_rank_names_only_that_of_the_spec_is_published(tmp_path: Path) -> None:
+    own, other = f"chats@sha256:{'c' * 64}", f"secrets@sha256:{'d' * 64}"
+    parts = [{"version": version, "split": "train" if version else "", "samples": 8} for version in (own, other, "")]
+    shards = [{"shard": f"{n:064x}", "part": n, "samples": 1, "first_steps": [0], "steps": [1]} for n in range(3)]
+    fields = {
+        "began_step": 0,
+        "loader": 0,
+        "samples": 24,
+        "parts": parts,
+        "runs": [{"epoch": 0, "first_step": 0, "steps": 1, "first_position": 0, "per_step": 8}],
+        "stretch": {"epoch": 0, "first_step": 0, "end_step": 1, "shards": shards},
+    }
+    without = {name: value for name, value in fields.items() if name != "stretch"}
+    (tmp_path / "spool.jsonl").write_bytes(b"".join(orjson.dumps(["e", "DataRead", each, None]) + b"\n" for each in (fields, without)))
+    producer = FakeProducer()
+    rank, outbox = shipper(tmp_path, producer, dataset=own)
+    rank.pump(0)
+    outbox.poll()
+    found, again = data(producer, "trainhouse.environments")
+    assert [(part["version"], part["split"]) for part in found["parts"]] == [(own, "train"), ("", ""), ("", "")]
+    assert [shard["part"] for shard in found["stretch"]["shards"]] == [0, 2] and found["runs"] == again["runs"] != []
+    assert again["parts"] == found["parts"] and rank.unnamed_reads == 3
 
 
 def test_memory_is_bounded_while_brokers_are_away_and_files_keep_the_rest(tmp_path: Path) -> None:

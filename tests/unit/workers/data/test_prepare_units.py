@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
+from tests.unit.workers.session.test_session_boundary import SavedInMemory
 from trainhouse.events.model.dataset import DatasetVersion
 from trainhouse.events.model.output_names import work_prefix
 from trainhouse.events.model.spec import DataReference
@@ -26,7 +27,7 @@ from trainhouse.workers.data.outputs.sealing import seal
 from trainhouse.workers.data.outputs.staged_shard import MOST_SHARD_BYTES
 from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
 from trainhouse.workers.data.prepare.preparation import Preparation
-from trainhouse.workers.data.prepare.preparation_job import moments_of, open_tokenizer, pieces_of
+from trainhouse.workers.data.prepare.preparation_job import moments_of, open_tokenizer, pieces_of, run
 from trainhouse.workers.data.prepare.row_runs import Run, WorkStore
 from trainhouse.workers.data.prepare.row_steps import ColumnMoments
 from trainhouse.workers.data.prepare.shard_plan import PlannedPiece, planned_pieces
@@ -35,6 +36,10 @@ from trainhouse.workers.data.prepare.unit_steps import UnitSteps
 from trainhouse.workers.data.published_data import open_split
 from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.data.stored_versions import read_manifest
+from trainhouse.workers.session import Session
+from trainhouse.workers.session.context import Context
+from trainhouse.workers.session.logging.sink import open_sink
+from trainhouse.workers.session.process_groups import Gang
 
 ROWS = 60
 
@@ -236,6 +241,42 @@ def test_rows_that_were_kept_and_are_damaged_are_not_read() -> None:
     store.put(key, store.get(key)[:-1] + b"?")
     with pytest.raises(DamagedShardError, match="is damaged"):
         work.runs(unit.name, record.runs)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A session outside of a job, whose outputs lie in a folder."""
+    monkeypatch.setenv("TRAINHOUSE_OUTPUTS_DIR", str(tmp_path / "made"))
+    context = Context(spool=tmp_path / "spool.jsonl")
+    with Session(context, Gang(context), open_sink(context), SavedInMemory()) as made:
+        yield made
+
+
+def test_an_attempt_that_finds_pieces_of_an_older_naming_writes_nothing(session: Session) -> None:
+    """They are named after shards of the source: sealed together with those of a plan, each row would be in the version twice."""
+    store = MemoryObjectStore()
+    steps, work = UnitSteps(rules(source(store))), WorkStore(store, "w/")
+    with session.output("out").piece("0000000-0123456789abcdef") as piece:
+        piece.add({"json": {"n": 0}})
+    with pytest.raises(InvalidDataError, match=r"output out has 1 pieces of another plan, as '0000000-0123.*Submit the preparation again"):
+        run(session, reader(store, steps), steps, work)
+    assert not work.names() and len(session.output("out").pieces()) == 1
+
+
+def test_an_attempt_goes_on_with_pieces_of_its_own_plan_alone(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    store = MemoryObjectStore()
+    version = source(store)
+    steps, work = UnitSteps(rules(version, shard_mib=0.02)), WorkStore(store, "w/")
+    run(session, reader(store, steps), steps, work)
+    made = session.output("out").pieces()
+    run(session, reader(store, steps), steps, work)
+    assert "0 pieces done" in capsys.readouterr().out and session.output("out").pieces() == made
+    # A later program that shares the same units out to other pieces.
+    larger = UnitSteps(rules(version, shard_mib=1))
+    units = reader(store, steps)
+    with pytest.raises(InvalidDataError, match="pieces of another plan"):
+        run(session, units, larger, work)
+    assert session.output("out").pieces() == made
 
 
 @given(

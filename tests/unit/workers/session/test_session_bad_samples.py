@@ -79,6 +79,25 @@ def test_a_rank_reports_a_few_shards_and_each_once() -> None:
     assert [int(fields["shard"], 16) for fields in events.fields] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("of_spec", "of_program", "allowed"),
+    [(None, None, 1), (None, 0.05, 5), (None, 0.0, 0), (0.1, None, 10), (0.1, 0.0, 10), (0.0, 0.05, 0)],
+)
+def test_a_program_does_not_undo_what_the_spec_allows(
+    tmp_path: Path, of_spec: float | None, of_program: float | None, allowed: int
+) -> None:
+    """A review with --max-bad replaces the spec's; a program that names its own would stop at the same place in each attempt."""
+    data = DataReference(dataset=f"numbers@sha256:{'0' * 64}", max_bad=of_spec)
+    context = Context(job_id=JobId("j"), data=data, spool=tmp_path / "spool.jsonl")
+    session = Session(context, Gang(context), open_sink(context), SavedInMemory())
+    loader = session.loader(list(range(100)), batch=4, max_bad=of_program)
+    loader.bad_here = allowed
+    assert loader.excess() is None
+    loader.bad_here = allowed + 1
+    found = loader.excess()
+    assert found is not None and found.allowed == allowed
+
+
 def _leaves(store: Any, groups: Any) -> dict[Any, Any]:
     rank = dist.get_rank()
     context = Context(**vars(CONTEXT) | {"rank": rank})
