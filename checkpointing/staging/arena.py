@@ -32,8 +32,15 @@ class Arena:
         """Makes it at least so large, mapped anew if it has to be. Goes on where `grow` was left. Raises OSError where memory is short."""
         if size_bytes <= self._allocated_bytes:
             return
-        goal = max(_rounded(size_bytes), self.size_bytes)
-        self._allocate(goal - self._allocated_bytes)
+        asked = _rounded(size_bytes)
+        goal = max(asked, self.size_bytes)
+        try:
+            self._allocate(goal - self._allocated_bytes)
+        except OSError:
+            if goal == asked:
+                raise
+            goal = asked  # less than `grow` was asked for
+            self._allocate(goal - self._allocated_bytes)
         if goal > self.size_bytes:
             self._map(goal)
 

@@ -73,7 +73,8 @@ class Copier:
         Where that would disturb training it does nothing: the first save pins then.
         """
         if self._stream is not None and self._stream.may_pin_beside():
-            yield from self._pins(self._stream, memory)
+            for _ in self._pins(self._stream, memory):  # not `yield from`, which would end it where this thread leaves it
+                yield
 
     def _pins(self, stream: CopyStream, memory: torch.Tensor) -> Iterator[None]:
         if self._pinned() is not memory:

@@ -241,7 +241,7 @@ class _Memory:
         total_bytes = sum(map(_aligned, sizes))
         if total_bytes > len(self._whole):
             self._whole = memoryview(b"")
-            whole = mmap.mmap(-1, total_bytes)
+            whole = mmap.mmap(-1, total_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             if total_bytes >= HUGE_PAGES_FROM_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
                 with suppress(OSError):  # a kernel without them
                     whole.madvise(mmap.MADV_HUGEPAGE)

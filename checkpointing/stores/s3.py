@@ -158,10 +158,13 @@ class S3ObjectStore:
     def _read_into(self, s3: "S3Client", key: str, room: memoryview) -> tuple[int, str]:
         answer = s3.get_object(Bucket=self._bucket, Key=key)
         body, found, at = answer["Body"], hashlib.sha256(), 0
-        if answer["ContentLength"] > len(room):
+        if answer.get("ContentLength", 0) > len(room):
             body.close()
             return answer["ContentLength"], ""
         while piece := body.read(PIECE_BYTES):
+            if at + len(piece) > len(room):  # an answer that did not say its length
+                body.close()
+                return at + len(piece), ""
             room[at : at + len(piece)] = piece
             found.update(piece)
             at += len(piece)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from tests.support.fakes.folder_store import FolderObjectStore
 from tests.support.waiting import until
+from tests.unit.checkpointing.test_checkpointing_copier import LateStream
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.share_estimate import OTHER_BYTES, share_bytes
 from trainhouse.checkpointing.staging import arena as arena_module
@@ -131,3 +133,48 @@ def test_the_estimate_is_no_less_than_a_share_and_little_more(holders: int) -> N
     total = sum(t.numel() * t.element_size() for t in tensors)
     estimate = share_bytes([*tensors, *tensors], holders)
     assert total / holders < estimate <= total / holders + OTHER_BYTES + (12 * MIB if holders > 1 else 0) + 1000
+
+
+class PartStream(LateStream):
+    """Pins ten parts, one at each step, and says after which of them it waits for `go_on`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = 0
+        self.first, self.go_on = threading.Event(), threading.Event()
+
+    def pin(self, memory: torch.Tensor) -> Iterator[None]:
+        for _ in range(10):
+            self.parts += 1
+            self.first.set()
+            self.go_on.wait()
+            yield
+
+
+def test_a_save_pins_what_the_preparation_that_it_ended_had_not() -> None:
+    stream = PartStream()
+    copier, arena = Copier(stream), Arena()
+    preparation = Preparation(arena, copier, BLOCK_BYTES)
+    stream.first.wait()
+    preparation._left.set()  # as `settle` does, before the part is pinned
+    stream.go_on.set()
+    preparation.settle()
+    assert stream.parts == 1
+    copier.begin(arena.whole)
+    assert stream.parts == 10
+
+
+def test_a_save_gets_the_memory_that_it_needs_where_there_is_less_than_was_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = os.posix_fallocate
+
+    def allocate(fd: int, offset: int, size_bytes: int) -> None:
+        if offset + size_bytes > 3 * BLOCK_BYTES:
+            raise OSError(errno.ENOSPC, "no space")
+        plain(fd, offset, size_bytes)
+
+    monkeypatch.setattr(arena_module.os, "posix_fallocate", allocate)
+    arena = Arena()
+    growing = arena.grow(4 * BLOCK_BYTES)
+    next(growing)
+    arena.reserve(2 * BLOCK_BYTES)
+    assert arena.size_bytes == 2 * BLOCK_BYTES
