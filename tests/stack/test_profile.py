@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 
 from tests.support.stack import warm_cli
 from tests.support.stack.live_stack import LiveStack
-from tests.support.stack.warm_cli import Done
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
@@ -54,7 +54,7 @@ def test_a_user_who_reaches_the_gateway_alone_records_a_trace_and_no_other_proje
     values = dict(line.removeprefix("export ").split("=", 1) for line in stack.ok("env").splitlines())
     url = shlex.split(values["TRAINHOUSE_GATEWAY_URL"])[0]
 
-    def trainhouse(project: str, *arguments: str) -> Done:
+    def trainhouse(project: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         token = stack.ok("token", "create", f"profile-{project}", "--project", project).strip()
         environment = {k: v for k, v in stack.environment.items() if not k.startswith("TRAINHOUSE_")}
         environment |= {"TRAINHOUSE_CONFIG": str(tmp_path / "none.toml"), "TRAINHOUSE_GATEWAY_URL": url, "TRAINHOUSE_GATEWAY_TOKEN": token}
@@ -63,18 +63,18 @@ def test_a_user_who_reaches_the_gateway_alone_records_a_trace_and_no_other_proje
     job = json.loads(stack.ok("submit", "--no-code", "--json", "--project", "profiled", *GPT).splitlines()[0])["job_id"]
     try:
         until(lambda: (json.loads(stack.ok("status", job, "--json"))["step"] or 0) > 0, lambda: stack.ok("status", job))
-        until(lambda: trainhouse("profiled", "status", job).code == 0, lambda: trainhouse("profiled", "status", job).err)
+        until(lambda: trainhouse("profiled", "status", job).returncode == 0, lambda: trainhouse("profiled", "status", job).stderr)
         done = trainhouse("profiled", "profile", job, "--ranks", "1", "--steps", "3", "--out", "traces")
-        assert done.code == 0 and "rank 1 records" in done.out and "MiB: profiles/" in done.out, done
+        assert done.returncode == 0 and "rank 1 records" in done.stdout and "MiB: profiles/" in done.stdout, done
         trace = trace_of(tmp_path / "traces" / "rank-1.pt.trace.json.gz")
         assert sum(str(event.get("name")).startswith("ProfilerStep#") for event in trace["traceEvents"]) == 3
         granted = f"SELECT sub, reason FROM audit WHERE job_id = '{job}' AND action = 'ProfileRanks' AND kind = 'granted'"
         rows = until(lambda: stack.rows(granted), lambda: stack.rows(granted))
         assert rows[0]["sub"] == "profile-profiled" and "the gateway local signed it for a submitter" in rows[0]["reason"], rows
         other = trainhouse("elsewhere", "profile", job)
-        assert other.code == 66 and f"there is no job '{job}'" in other.err, other
+        assert other.returncode == 66 and f"there is no job '{job}'" in other.stderr, other
         unknown = trainhouse("profiled", "profile", job, "--ranks", "2")
-        assert unknown.code == 66 and f"{job} has ranks 0 to 1, not 2" in unknown.err, unknown
+        assert unknown.returncode == 66 and f"{job} has ranks 0 to 1, not 2" in unknown.stderr, unknown
     finally:
         stack.ok("cancel", job)
 
