@@ -23,11 +23,12 @@ from typing import IO, Final, Protocol
 import orjson
 from pydantic import ValidationError
 
-from trainhouse.checkpointing.chain.chunks import THREADS, in_threads
+from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, HeldError, NoArtifactError, ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
 from trainhouse.events.model.artifact import (
     MOST_MANIFEST_BYTES,
+    OF_DATASET,
     ArtifactError,
     ArtifactFile,
     ArtifactManifest,
@@ -43,6 +44,7 @@ from trainhouse.events.model.artifact import (
     run_file_prefix,
     storing_key,
 )
+from trainhouse.events.model.dataset_names import manifest_key as dataset_manifest_key
 
 RENEW_S: Final = 600.0
 BLOCK_BYTES: Final = 8 << 20
@@ -178,9 +180,14 @@ class ArtifactStore:
         found = self._objects.stat(key)
         if found is None:
             raise NoArtifactError(f"project {self._project} has no artifact sha256:{sha256}")
-        if found.size_bytes > MOST_MANIFEST_BYTES:
-            raise DamagedError(f"{self._objects.uri(key)} has {found.size_bytes} bytes, more than a manifest has", sha256)
-        return read_manifest_at(self._objects, key, sha256)
+        return read_manifest_at(self._objects, found, sha256)
+
+    def readable_manifest(self, sha256: str) -> ArtifactManifest | None:
+        """The manifest with this hash; None where it is missing or damaged, as a name can be taken away all the same."""
+        try:
+            return self.manifest(sha256)
+        except (NoArtifactError, DamagedError):
+            return None
 
     def fetch(self, manifest: ArtifactManifest, folder: Path) -> None:
         """Puts the files below a folder that is not there yet, or is empty; it is there whole or not at all. Raises ArtifactError,
@@ -215,14 +222,18 @@ class ArtifactStore:
         return hashed_content(self._objects, object_key(self._project, file.sha256), file.sha256, file.bytes, file.path)
 
     def kept_by(self, sha256: str) -> tuple[str, ...]:
-        """References that keep a version beside its names, such as `dataset.HASH`."""
+        """References that keep a version beside its names, such as `dataset.HASH` of a dataset that is there, or just being made."""
         prefix = f"{artifacts_prefix(self._project)}references/{sha256}/"
-        return tuple(stat.key.removeprefix(prefix) for stat in self._objects.list(prefix))
+        return tuple(stat.key.removeprefix(prefix) for stat in self._objects.list(prefix) if self._keeps(stat))
+
+    def check_free(self, version: ArtifactVersion) -> None:
+        """Raises HeldError where something keeps a version beside its names."""
+        if kept := self.kept_by(version.sha256):
+            raise HeldError(f"{version} is kept by {', '.join(kept)}; it stays for as long as that does")
 
     def forget(self, version: ArtifactVersion) -> None:
         """Takes the name away from a version; a sweep removes its bytes a day later, where nothing else names them. Raises HeldError."""
-        if kept := self.kept_by(version.sha256):
-            raise HeldError(f"{version} is kept by {', '.join(kept)}; it stays for as long as that does")
+        self.check_free(version)
         for by in version.by:
             self._objects.delete(name_key(self._project, version.name, version.sha256, by))
 
@@ -258,6 +269,13 @@ class ArtifactStore:
                     first = min(known.stored_at_s, stat.modified_s)
                     found[name, sha256] = replace(known, stored_at_s=first, by=(*known.by, by))
         return sorted(found.values())
+
+    def _keeps(self, reference: ObjectStat) -> bool:
+        by = reference.key.rpartition("/")[2]
+        # The manifest of a dataset comes after its references.
+        if not by.startswith(OF_DATASET) or reference.age_s <= GRACE_S:
+            return True
+        return self._objects.stat(dataset_manifest_key(self._project, by.removeprefix(OF_DATASET))) is not None
 
     def _send(self, note: "StoringNote", sha256: str, path: Path, size_bytes: int) -> None:
         note.renew()
@@ -317,8 +335,11 @@ def hashed_content(objects: ObjectStore, key: str, sha256: str, size_bytes: int,
         yield piece
 
 
-def read_manifest_at(objects: ObjectStore, key: str, sha256: str) -> ArtifactManifest:
-    """The manifest under a key, which has this hash. Raises DamagedError."""
+def read_manifest_at(objects: ObjectStore, stat: ObjectStat, sha256: str) -> ArtifactManifest:
+    """The manifest that an object is, which has this hash. Raises DamagedError."""
+    key = stat.key
+    if stat.size_bytes > MOST_MANIFEST_BYTES:
+        raise DamagedError(f"{objects.uri(key)} has {stat.size_bytes} bytes, more than a manifest has; remove it", sha256)
     try:
         content = objects.get(key)
     except ObjectMissingError as error:

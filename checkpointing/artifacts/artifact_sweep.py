@@ -1,7 +1,8 @@
 """Sweep of artifacts: of each project the manifests and files that nothing names, and files of runs that were deleted.
 
 Holds: `is_kept` is the one rule of what stays. Nothing goes that is younger than the grace, looked at again before it goes, nor anything
-of a project in which something is being stored, or of which a manifest that stays cannot be read. A name by a deleted run counts until
+of a project in which something is being stored, or of which a manifest that stays cannot be read; other projects are swept all the same. A
+job's name of a manifest that is missing keeps nothing. A name by a deleted run counts until
 the deletion is older than the grace. Interrupted, the next one goes on; two at once do no harm.
 Never: reads anything but the store, so that what it decides does not hang on topics that have forgotten.
 """
@@ -12,9 +13,9 @@ from dataclasses import dataclass, field
 
 from trainhouse.checkpointing.artifacts.artifact_store import read_manifest_at
 from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
-from trainhouse.checkpointing.errors import DamagedError
+from trainhouse.checkpointing.errors import CheckpointError, DamagedError, RetryableError
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
-from trainhouse.events.model.artifact import BY_JOB, PREFIX, is_kept
+from trainhouse.events.model.artifact import BY_JOB, OF_DATASET, PREFIX, is_kept
 
 _BATCH = 100
 """Objects that are removed before notes of storing are looked for again."""
@@ -34,7 +35,8 @@ class ArtifactSweep:
 
 @dataclass
 class _Listed:
-    """Objects of one project: manifests and files by hash; names and references of manifests, and runs of files, by hash."""
+    """Objects of one project: manifests and files by hash; names and references of manifests, and runs of files, by hash. `names`: hash,
+    who gave it, and the object, of each name and reference."""
 
     prefix: str
     word: str
@@ -43,7 +45,7 @@ class _Listed:
     named_by: dict[str, list[str]] = field(default_factory=dict)
     of_runs: dict[str, list[str]] = field(default_factory=dict)
     run_files: list[tuple[str, ObjectStat]] = field(default_factory=list)
-    names: list[tuple[str, ObjectStat]] = field(default_factory=list)
+    names: list[tuple[str, str, ObjectStat]] = field(default_factory=list)
     deleted: dict[str, ObjectStat] = field(default_factory=dict)
     storing: list[ObjectStat] = field(default_factory=list)
 
@@ -54,11 +56,9 @@ class _Listed:
                 self.manifests[name.removesuffix(".json")] = stat
             case ["objects", _, sha256] if _HASH.fullmatch(sha256):
                 self.files[sha256] = stat
-            case ["names", _, sha256, by]:
+            case ["names", _, sha256, by] | ["references", sha256, by]:
                 self.named_by.setdefault(sha256, []).append(by)
-                self.names.append((by, stat))
-            case ["references", sha256, by]:
-                self.named_by.setdefault(sha256, []).append(by)
+                self.names.append((sha256, by, stat))
             case ["run-files", job_id, file]:
                 self.of_runs.setdefault(file.rpartition(".")[2], []).append(f"{BY_JOB}{job_id}")
                 self.run_files.append((f"{BY_JOB}{job_id}", stat))
@@ -79,11 +79,12 @@ def sweep_artifacts(objects: ObjectStore, grace_s: float = GRACE_S) -> ArtifactS
     for listed in projects.values():
         try:
             unneeded = _unneeded(objects, listed, grace_s)
-        except DamagedError as error:
+            for stat in _removed(objects, listed, unneeded, grace_s):
+                count, freed = count + 1, freed + stat.size_bytes
+        except RetryableError:
+            raise  # the store is away for all of them
+        except CheckpointError as error:
             unclear.append(f"nothing below {objects.uri(listed.prefix)} is removed: {error}")
-            continue
-        for stat in _removed(objects, listed, unneeded, grace_s):
-            count, freed = count + 1, freed + stat.size_bytes
     return ArtifactSweep(count, freed, tuple(unclear))
 
 
@@ -93,14 +94,16 @@ def _unneeded(objects: ObjectStore, listed: _Listed, grace_s: float) -> list[Obj
     if any(stat.age_s <= grace_s for stat in listed.storing):
         return []
     deleted = frozenset(job_id for job_id, stat in listed.deleted.items() if stat.age_s > grace_s)
-    datasets = _datasets(objects, listed.word) if any(map(_names_dataset, listed.named_by.values())) else frozenset()
+    datasets = _datasets(objects, listed, grace_s) if any(map(_names_dataset, listed.named_by.values())) else frozenset()
+    lone = _lone(objects, listed, deleted, datasets)
     manifests = {
         sha256
         for sha256, stat in listed.manifests.items()
         if stat.age_s <= grace_s or is_kept(listed.named_by.get(sha256, ()), deleted, datasets)
     }
     files = _files_of(objects, listed, manifests) | {sha256 for sha256, by in listed.of_runs.items() if is_kept(by, deleted, datasets)}
-    gone_names = [stat for by, stat in (*listed.names, *listed.run_files) if not is_kept((by,), deleted, datasets)]
+    gone_names = [stat for sha256, by, stat in listed.names if sha256 in lone or not is_kept((by,), deleted, datasets)]
+    gone_names += [stat for by, stat in listed.run_files if not is_kept((by,), deleted, datasets)]
     gone_manifests = [stat for sha256, stat in listed.manifests.items() if sha256 not in manifests]
     gone_files = [stat for sha256, stat in listed.files.items() if sha256 not in files]
     of_runs = [stat for job_id in sorted(deleted) for stat in objects.list(f"{_OF_RUNS}{job_id}/")]
@@ -108,23 +111,38 @@ def _unneeded(objects: ObjectStore, listed: _Listed, grace_s: float) -> list[Obj
 
 
 def _names_dataset(named_by: Iterable[str]) -> bool:
-    return any(by.startswith("dataset.") for by in named_by)
+    return any(by.startswith(OF_DATASET) for by in named_by)
 
 
-def _datasets(objects: ObjectStore, word: str) -> frozenset[str]:
-    """Hashes of the manifests of the project's datasets that are there."""
-    names = (stat.key.rpartition("/")[2] for stat in objects.list(f"datasets/{word}/manifests/"))
-    return frozenset(name.removesuffix(".json") for name in names if _HASH.fullmatch(name.removesuffix(".json")))
+def _datasets(objects: ObjectStore, listed: _Listed, grace_s: float) -> frozenset[str]:
+    """Hashes of the manifests of the project's datasets that are there, or come: their references are put before them."""
+    names = (stat.key.rpartition("/")[2] for stat in objects.list(f"datasets/{listed.word}/manifests/"))
+    there = {name.removesuffix(".json") for name in names if _HASH.fullmatch(name.removesuffix(".json"))}
+    return frozenset(
+        there | {by.removeprefix(OF_DATASET) for _, by, stat in listed.names if _names_dataset([by]) and stat.age_s <= grace_s}
+    )
+
+
+def _lone(objects: ObjectStore, listed: _Listed, deleted: frozenset[str], datasets: frozenset[str]) -> frozenset[str]:
+    """Hashes whose manifests are missing, and that jobs alone name, as any rank can: such names neither keep anything nor hold up the
+    sweep. Raises DamagedError where a person or a dataset names one: its files are not known."""
+    missing = sorted(listed.named_by.keys() - listed.manifests.keys())
+    # Looked for again: it may have come after manifests were listed.
+    stats = list(in_threads(lambda sha256: objects.stat(f"{listed.prefix}manifests/{sha256}.json"), missing, THREADS))
+    listed.manifests |= {sha256: stat for sha256, stat in zip(missing, stats, strict=True) if stat is not None}
+    lone = [sha256 for sha256, stat in zip(missing, stats, strict=True) if stat is None]
+    for sha256 in lone:
+        if is_kept((by for by in listed.named_by[sha256] if not by.startswith(BY_JOB)), deleted, datasets):
+            raise DamagedError(f"the manifest {sha256}.json has a name and is missing; store the artifact again, or delete it", sha256)
+    return frozenset(lone)
 
 
 def _files_of(objects: ObjectStore, listed: _Listed, manifests: set[str]) -> set[str]:
     """Hashes of the files that these manifests name. Raises DamagedError where one cannot be read."""
 
     def files(sha256: str) -> list[str]:
-        return [file.sha256 for file in read_manifest_at(objects, listed.manifests[sha256].key, sha256).files]
+        return [file.sha256 for file in read_manifest_at(objects, listed.manifests[sha256], sha256).files]
 
-    if missing := sorted(listed.named_by.keys() - listed.manifests.keys()):
-        raise DamagedError(f"the manifest {missing[0]}.json has a name and is missing; store the artifact again, or delete it", missing[0])
     return {sha256 for found in in_threads(files, sorted(manifests), THREADS) for sha256 in found}
 
 

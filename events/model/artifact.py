@@ -26,6 +26,8 @@ from trainhouse.events.model.spec import Label, Sha256
 FORMAT: Final = 1
 MOST_FILES: Final = 10_000
 MOST_PATH_BYTES: Final = 1024
+MOST_FOLDERS: Final = 64
+"""Folders that a file may be in, one inside the other."""
 MOST_MANIFEST_BYTES: Final = 16 << 20
 PREFIX: Final = "project-artifacts/"
 BY_JOB: Final = "job."
@@ -95,9 +97,13 @@ def check_paths(paths: Collection[str]) -> None:
         raise ArtifactError("an artifact has at least one file; this folder has none")
     if len(paths) > MOST_FILES:
         raise ArtifactError(f"{len(paths)} files, and an artifact has {MOST_FILES} at most; pack them into one file, or store several")
-    seen = dict[str, str]()
+    seen, folders = dict[str, str](), set[str]()
     for path in paths:
         parts = path.split("/")
+        if len(parts) > MOST_FOLDERS + 1:
+            raise ArtifactError(
+                f"{path[:200]!r} is in {len(parts) - 1} folders, one inside the other, and may be in {MOST_FOLDERS}; pack them in one file"
+            )
         if len(path.encode("utf-8", "surrogatepass")) > MOST_PATH_BYTES or any(_is_no_part(part) for part in parts):
             raise ArtifactError(
                 f"{path[:200]!r} is no path of an artifact: name folders and a file below it, with / between them, of printable "
@@ -108,9 +114,13 @@ def check_paths(paths: Collection[str]) -> None:
             raise ArtifactError(f"{seen[same]!r} and {path!r} are one file where case does not count; rename one")
         seen[same] = path
     for same, path in seen.items():
-        for end in range(1, same.count("/") + 1):
-            if (above := "/".join(same.split("/")[:end])) in seen:
+        above = same.rpartition("/")[0]
+        # What is above a folder that is known was looked at with it.
+        while above and above not in folders:
+            if above in seen:
                 raise ArtifactError(f"{seen[above]!r} is a file, and {path!r} needs a folder of that name; rename one")
+            folders.add(above)
+            above = above.rpartition("/")[0]
 
 
 def parse_reference(text: str) -> tuple[str, str]:

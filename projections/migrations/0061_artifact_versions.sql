@@ -35,9 +35,13 @@ SELECT a.job_id AS job_id, a.action AS action, a.name AS name, a.sha256 AS sha25
 FROM (SELECT * FROM artifact_versions_rows FINAL WHERE deleted = 0 AND job_id != '') AS a
 LEFT JOIN (SELECT job_id, project FROM job_status) AS j ON j.job_id = a.job_id;
 
--- Files and versions that several runs have are in the store once a project, and count once.
+-- Files and versions that several runs have are in the store once a project, and count once. Sizes are what ranks recorded, up to 2^60 each:
+-- sums are of 128 bits, and each kind counts as 2^60 at most, so that no sum begins at 0 again.
 CREATE OR REPLACE VIEW project_storage AS
-SELECT u.project AS project, sum(u.artifact_bytes) AS artifact_bytes, sum(u.code_bytes) AS code_bytes, sum(u.checkpoint_bytes) AS checkpoint_bytes,
+SELECT u.project AS project,
+    toUInt64(least(sum(toUInt128(u.artifact_bytes)), toUInt128(1152921504606846976))) AS artifact_bytes,
+    toUInt64(least(sum(toUInt128(u.code_bytes)), toUInt128(1152921504606846976))) AS code_bytes,
+    toUInt64(least(sum(toUInt128(u.checkpoint_bytes)), toUInt128(1152921504606846976))) AS checkpoint_bytes,
     artifact_bytes + code_bytes + checkpoint_bytes AS total_bytes, any(p.storage_gib) AS storage_gib,
     ifNull(total_bytes > any(p.storage_gib) * 1073741824, 0) AS over
 FROM (
@@ -56,7 +60,8 @@ FROM (
     UNION ALL
     SELECT j.project AS project, toUInt64(0), toUInt64(0), c.size_bytes
     FROM (
-        SELECT job_id, greatest(sum(bytes_new), max(bytes_total)) AS size_bytes FROM checkpoints WHERE state = 'COMPLETED' GROUP BY job_id
+        SELECT job_id, toUInt64(least(greatest(sum(toUInt128(bytes_new)), toUInt128(max(bytes_total))), toUInt128(1152921504606846976))) AS size_bytes
+        FROM checkpoints WHERE state = 'COMPLETED' GROUP BY job_id
     ) AS c
     INNER JOIN (SELECT job_id, project FROM job_status) AS j ON j.job_id = c.job_id
 ) AS u

@@ -14,7 +14,7 @@ from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
 from trainhouse.cli.artifacts.storage_room import check_room
 from trainhouse.cli.shared.exit_codes import CliError
 from trainhouse.client.sql import Table
-from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored, object_key, reference_key
+from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored, name_key, object_key, reference_key
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.model.tracking import TrackedRunBegun, TrackedRunChanged
 from trainhouse.events.wire import topics
@@ -259,3 +259,49 @@ def test_a_deleted_runs_version_says_so_and_takes_no_room(gateway_world: World) 
         changed = TrackedRunChanged.model_validate({"job_id": "run-1", "deleted": deleted, "at_ms": NOW_MS + number})
         world.tables.put(topics.TRACKING, [changed], NOW_MS + number)
         assert shown() == expected
+
+
+def test_a_delete_that_the_bus_did_not_take_can_be_repeated(
+    gateway_world: World, objects: MemoryObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, ana, of_vision = gateway_world, gateway_world.token(), {"project": "vision"}
+    file = sent(world, b"again", headers=ana)
+    made = world.client.post("/v1/artifacts/again", params=of_vision, json={"kind": "file", "files": [file]}, headers=ana).json()
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("the bus is away")
+
+    place = f"/v1/artifacts/again/{made['sha256']}"
+    with monkeypatch.context() as patch:
+        patch.setattr(world.bus, "send", away)
+        assert world.client.delete(place, params=of_vision, headers=ana).status_code == 500
+    assert world.client.delete(place, params=of_vision, headers=ana).status_code == 200
+    assert world.bus.of(ArtifactStored)[-1].deleted and not ArtifactStore(objects, "vision").versions("again")
+
+
+def test_a_name_of_nothing_can_be_deleted(gateway_world: World, objects: MemoryObjectStore) -> None:
+    world, ana = gateway_world, gateway_world.token()
+    objects.put(name_key("vision", "none", SHA, "job.j-1"), b"")
+    answer = world.client.delete(f"/v1/artifacts/none/{SHA}", params={"project": "vision"}, headers=ana)
+    assert answer.status_code == 200, answer.text
+    event = world.bus.of(ArtifactStored)[-1]
+    assert (event.deleted, event.sha256, str(event.job_id)) == (True, SHA, "j-1") and not ArtifactStore(objects, "vision").names()
+
+
+def test_deep_paths_are_refused(gateway_world: World, objects: MemoryObjectStore) -> None:
+    file = {"path": "a/" * 504 + "f", "bytes": 1, "sha256": SHA}
+    body = {"kind": "file", "files": [file]}
+    answer = gateway_world.client.post("/v1/artifacts/a", params={"project": "vision"}, json=body, headers=gateway_world.token())
+    assert answer.status_code == 422 and "is in 504 folders" in answer.json()["detail"]
+
+
+def test_what_ranks_recorded_never_sums_to_nothing(gateway_world: World) -> None:
+    world = gateway_world
+    world.submit("vast-1", "speech")
+    facts = {"kind": "model", "bytes": 1 << 60, "files": 1, "attempt": 0, "epoch": 1, "rank": 0, "node_id": "n1", "job_id": "vast-1"}
+    events = [
+        ArtifactRecorded.model_validate(facts | {"name": f"v{number}", "sha256": f"{number:064x}", "at_ms": NOW_MS}) for number in range(16)
+    ]
+    world.tables.put(topics.ENVIRONMENTS, events, NOW_MS)
+    [row] = world.tables.ask("SELECT artifact_bytes, total_bytes FROM project_storage WHERE project = 'speech'", {})
+    assert int(row["artifact_bytes"]) == 1 << 60 and int(row["total_bytes"]) >= 1 << 60

@@ -75,7 +75,7 @@ def put(
     with _explained("\nnothing was stored"):
         by = BY_USER if job is None else f"{BY_JOB}{job}"
         manifest = _store(project).put(name, _kind(kind), path, by, lambda more_bytes: check_room(_tables(), project, more_bytes))
-    _record(manifest, name, project, job_id)
+    _record(_facts(manifest), name, project, job_id)
     if json:
         output.json_lines([{"name": name, "project": project, "job_id": job, **_facts(manifest)}])
     else:
@@ -95,7 +95,7 @@ def list_versions(
     trainhouse artifact list --project lm
     trainhouse artifact list bpe-32k --json
     """
-    from trainhouse.checkpointing.errors import DamagedError
+    from trainhouse.checkpointing.errors import DamagedError, NoArtifactError
     from trainhouse.cli.shared import output
 
     artifacts = _store(project)
@@ -104,7 +104,7 @@ def list_versions(
         for version in artifacts.names() if name is None else artifacts.versions(name):
             try:
                 facts = _facts(artifacts.manifest(version.sha256))
-            except DamagedError as error:
+            except (DamagedError, NoArtifactError) as error:
                 output.remark(str(error))
                 continue
             if kind in (None, facts["kind"]):
@@ -198,11 +198,12 @@ def delete(
             raise CliError(f"{reference}: name one version to delete, as NAME@sha256:HASH", Exit.USAGE)
         artifacts = _store(project)
         version = artifacts.find(reference)
-        manifest = artifacts.manifest(version.sha256)
-        if kept := artifacts.kept_by(version.sha256):
-            raise CliError(f"{version} is kept by {', '.join(kept)}; it stays for as long as that does", Exit.REJECTED)
+        artifacts.check_free(version)
+        manifest = artifacts.readable_manifest(version.sha256)
+        nothing: dict[str, int | str] = {"sha256": version.sha256, "kind": "file", "size_bytes": 0, "files": 0}
+        facts = _facts(manifest) if manifest else nothing
         for by in version.by:
-            _record(manifest, version.name, project, JobId.parse(by.removeprefix(BY_JOB)) if by.startswith(BY_JOB) else None, deleted=True)
+            _record(facts, version.name, project, JobId.parse(by.removeprefix(BY_JOB)) if by.startswith(BY_JOB) else None, deleted=True)
         artifacts.forget(version)
     print(f"{version} is deleted; sweeps of the store free its bytes a day from now")
 
@@ -242,7 +243,7 @@ def _facts(manifest: "ArtifactManifest") -> dict[str, int | str]:
     return {"sha256": manifest.sha256(), "kind": manifest.kind, "size_bytes": manifest.bytes, "files": len(manifest.files)}
 
 
-def _record(manifest: "ArtifactManifest", name: str, project: str, job_id: "JobId | None", deleted: bool = False) -> None:
+def _record(facts: dict[str, int | str], name: str, project: str, job_id: "JobId | None", deleted: bool = False) -> None:
     """Sends the event of a version. Raises CliError where the brokers do not take it."""
     import getpass
 
@@ -253,7 +254,7 @@ def _record(manifest: "ArtifactManifest", name: str, project: str, job_id: "JobI
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.wire.topics import TRACKING
 
-    facts = {"kind": manifest.kind, "sha256": manifest.sha256(), "bytes": manifest.bytes, "files": len(manifest.files)}
+    facts = {("bytes" if key == "size_bytes" else key): value for key, value in facts.items()}
     about = {"name": name, "project": project, "job_id": job_id, "user": getpass.getuser(), "deleted": deleted, "at_ms": wall_ms()}
     event = ArtifactStored.model_validate(facts | about)
     key = event.subject().encode()

@@ -137,10 +137,10 @@ async def put_version(
         job = await visible_job(here, principal, str(new.job_id))
         if job["project"] != project:
             raise ProblemError(422, "Another project", f"job {new.job_id} is of project {job['project']}, not {project}")
-    manifest = _valid(lambda: ArtifactManifest.of(new.kind, new.files))
+    manifest = await _found(_made, new)
     by = f"{BY_JOB}{new.job_id}" if new.job_id is not None else BY_USER
     await _found(_name, ArtifactStore(store_of(request), project), name, manifest, by)
-    event = _event(manifest, name, project, principal, new.job_id)
+    event = _event(manifest, manifest.sha256(), name, project, principal, new.job_id)
     sent = await here.bus.send(TRACKING, event, secrets.token_hex(16))
     here.accepted(request, principal, sent, target=f"{name}@sha256:{manifest.sha256()}", project=project)
     sizes = {"size_bytes": manifest.bytes, "files": len(manifest.files)}
@@ -189,13 +189,14 @@ async def delete(name: Name, sha256: Sha256, request: Request, here: Here, princ
     """Takes the name from a version; its bytes go with a sweep of the store, a day later. Refused while something else names it."""
     _may_write(principal, project)
     artifacts = ArtifactStore(store_of(request), project)
-    known, manifest = await _found(_read, artifacts, name, sha256)
-    await _found(artifacts.forget, known)
+    known, manifest = await _found(_to_forget, artifacts, name, sha256)
+    # The event first: cut off in between, the version has its name still, and this can be repeated.
     for by in known.by:
         job_id = JobId.parse(by.removeprefix(BY_JOB)) if by.startswith(BY_JOB) else None
-        event = _event(manifest, name, project, principal, job_id, deleted=True)
+        event = _event(manifest, sha256, name, project, principal, job_id, deleted=True)
         sent = await here.bus.send(TRACKING, event, secrets.token_hex(16))
         here.accepted(request, principal, sent, target=str(known), project=project)
+    await _found(artifacts.forget, known)
     return Json({"name": name, "sha256": sha256})
 
 
@@ -212,15 +213,22 @@ def _may_write(principal: Principal, project: str) -> None:
 
 
 def _event(
-    manifest: ArtifactManifest, name: str, project: str, principal: Principal, job_id: JobId | None, deleted: bool = False
+    manifest: ArtifactManifest | None,
+    sha256: str,
+    name: str,
+    project: str,
+    principal: Principal,
+    job_id: JobId | None,
+    deleted: bool = False,
 ) -> ArtifactStored:
+    """`manifest`: None where it is missing, of a version that is deleted."""
     return ArtifactStored(
         name=name,
-        kind=manifest.kind,
-        sha256=manifest.sha256(),
+        kind=manifest.kind if manifest else "file",
+        sha256=sha256,
         project=project,
-        bytes=manifest.bytes,
-        files=len(manifest.files),
+        bytes=manifest.bytes if manifest else 0,
+        files=len(manifest.files) if manifest else 0,
         job_id=job_id,
         user=principal.sub[:256],
         deleted=deleted,
@@ -243,14 +251,20 @@ def _read(artifacts: ArtifactStore, name: str, sha256: str) -> tuple[ArtifactVer
     return artifacts.find(f"{name}@sha256:{sha256}"), artifacts.manifest(sha256)
 
 
+def _to_forget(artifacts: ArtifactStore, name: str, sha256: str) -> tuple[ArtifactVersion, ArtifactManifest | None]:
+    known = artifacts.find(f"{name}@sha256:{sha256}")
+    artifacts.check_free(known)
+    return known, artifacts.readable_manifest(sha256)
+
+
 def _needs(artifacts: ArtifactStore, file: ArtifactFile) -> None:
     if not artifacts.has(file):
         raise DamagedError(f"{file.path} is missing from the store, or of another size; store the artifact again", file.sha256)
 
 
-def _valid(made: Callable[[], T]) -> T:
+def _made(new: NewVersion) -> ArtifactManifest:
     try:
-        return made()
+        return ArtifactManifest.of(new.kind, new.files)
     except ArtifactError as error:
         raise ProblemError(422, "Invalid artifact", f"{error}: nothing was stored") from error
 

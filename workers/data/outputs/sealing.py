@@ -226,9 +226,16 @@ def _put_other(objects: FileStore, key: str, file: BinaryIO, sha256: str) -> Non
 
 def _keep_artifact(objects: ObjectStore, project: str, output: str, named: NamedArtifact, sha256: str) -> None:
     """Notes that the version names an artifact, so that a sweep leaves it. Raises InvalidDataError where there is none."""
+
+    def needs_it() -> None:
+        if objects.stat(artifact_manifest_key(project, named.sha256)) is None:
+            raise InvalidDataError(
+                f"output {output} was made with {named.name} sha256:{named.sha256}, which project {project} does not have"
+            )
+
+    needs_it()
     objects.put(reference_key(project, named.sha256, f"{OF_DATASET}{sha256}"), b"")
-    if objects.stat(artifact_manifest_key(project, named.sha256)) is None:
-        raise InvalidDataError(f"output {output} was made with {named.name} sha256:{named.sha256}, which project {project} does not have")
+    needs_it()  # again: a sweep that did not see the reference may have taken it
 
 
 def _put_once(objects: ObjectStore, key: str, body: bytes) -> None:

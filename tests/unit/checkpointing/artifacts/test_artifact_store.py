@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -14,10 +15,14 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, files_below
 from trainhouse.checkpointing.artifacts.artifact_sweep import sweep_artifacts
-from trainhouse.checkpointing.errors import DamagedError, HeldError, NoArtifactError, ObjectStoreUnavailableError
+from trainhouse.checkpointing.errors import DamagedError, HeldError, NoArtifactError, ObjectStoreRefusedError, ObjectStoreUnavailableError
+from trainhouse.checkpointing.stores.object_store import ObjectStat
+from trainhouse.events.model import artifact
 from trainhouse.events.model.artifact import (
     BY_USER,
     MOST_FILES,
+    MOST_FOLDERS,
+    MOST_MANIFEST_BYTES,
     ArtifactError,
     ArtifactFile,
     ArtifactManifest,
@@ -26,6 +31,7 @@ from trainhouse.events.model.artifact import (
     deleted_run_key,
     is_kept,
     manifest_key,
+    name_key,
     object_key,
     reference_key,
     run_file_key,
@@ -46,6 +52,7 @@ class Store(MemoryObjectStore):
     def __init__(self) -> None:
         self.now_s, self.killed_at, self.away = 1e9, -1, False
         self.sent: list[str] = []
+        self.read: list[str] = []
         super().__init__(clock=lambda: self.now_s)
 
     def put_hashed(self, key: str, file: IO[bytes], sha256: str) -> None:
@@ -61,6 +68,7 @@ class Store(MemoryObjectStore):
     def get(self, key: str) -> bytes:
         if self.away:
             raise ObjectStoreUnavailableError("away")
+        self.read.append(key)
         return super().get(key)
 
     def below(self, prefix: str = "") -> list[str]:
@@ -163,6 +171,30 @@ def test_names_in_two_cases_and_files_that_are_folders() -> None:
         check_paths([str(number) for number in range(MOST_FILES + 1)])
 
 
+def test_a_file_is_in_64_folders_at_most_and_each_folder_is_looked_at_once() -> None:
+    deepest = "/".join(["a"] * MOST_FOLDERS + ["file"])
+    check_paths([deepest])
+    with pytest.raises(ArtifactError, match="is in 65 folders, one inside the other, and may be in 64"):
+        check_paths([f"a/{deepest}"])
+    with pytest.raises(ArtifactError, match="needs a folder of that name"):
+        check_paths([deepest, f"{deepest}/x".removeprefix("a/"), deepest.removeprefix("a/")])
+
+    class Counted(str):
+        """Counts how often a part is taken off, of itself and of what is left of it."""
+
+        taken = 0
+
+        def rpartition(self, sep: str) -> tuple[str, str, str]:
+            Counted.taken += 1
+            above, found, last = super().rpartition(sep)
+            return Counted(above), found, last
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(artifact, "_folded", Counted)
+        check_paths(["/".join(["a"] * MOST_FOLDERS + [str(number)]) for number in range(1000)])
+    assert Counted.taken <= 1000 + MOST_FOLDERS
+
+
 def test_links_are_refused_and_four_thousand_files_are_stored(store: Store, tmp_path: Path) -> None:
     many = tmp_path / "many"
     many.mkdir()
@@ -225,7 +257,7 @@ def test_the_sweep_takes_what_nothing_names_and_keeps_the_rest(store: Store, tmp
     assert artifacts.verify(gone) and [version.name for version in artifacts.names()] == ["kept"], "a deleted run keeps nothing"
     assert manifest_key("p", gone.sha256()) not in store.below()
     store.delete(f"datasets/p/manifests/{SHA}.json")
-    assert sweep_artifacts(store).objects == 2 and artifacts.verify(held)
+    assert sweep_artifacts(store).objects == 3 and artifacts.verify(held), "the reference, the manifest and the file"
     assert sweep_artifacts(store).objects == 0
 
 
@@ -292,11 +324,91 @@ def test_a_sweep_that_cannot_read_a_manifest_takes_nothing_of_that_project(store
     assert found.objects == 2 and len(found.unclear) == 1 and "project-artifacts/p/ is removed" in found.unclear[0]
     store.delete(manifest_key("p", manifest))
     assert "has a name and is missing" in sweep_artifacts(store).unclear[0]
+    store.put(manifest_key("p", manifest), bytes(MOST_MANIFEST_BYTES + 1))
+    store.read.clear()
+    assert "more than a manifest has" in sweep_artifacts(store).unclear[0]
+    assert manifest_key("p", manifest) not in store.read, "it is too large to be read"
+    store.delete(manifest_key("p", manifest))
     before = store.below()
     store.away = True
     with pytest.raises(ObjectStoreUnavailableError):
         sweep_artifacts(store)
     assert store.below() == before
+
+
+def test_an_error_in_one_project_leaves_the_others_swept(store: Store, tmp_path: Path) -> None:
+    for project in ("p", "q"):
+        artifacts = ArtifactStore(store, project)
+        artifacts.put("gone", "file", folder(tmp_path / "b", x="2"), BY_USER)
+        artifacts.forget(artifacts.find("gone"))
+    store.now_s += DAY_S + 1
+    delete = store.delete
+
+    def refused(key: str) -> None:
+        if key.startswith(artifacts_prefix("p")):
+            raise ObjectStoreRefusedError(f"{key}: no right to it")
+        delete(key)
+
+    store.delete = refused  # type: ignore[method-assign]
+    found = sweep_artifacts(store)
+    assert found.objects == 2 and not store.below(artifacts_prefix("q")) and "no right to it" in found.unclear[0]
+
+
+def test_a_name_that_a_job_gave_to_nothing_neither_keeps_anything_nor_holds_up_the_sweep(store: Store, tmp_path: Path) -> None:
+    artifacts = ArtifactStore(store, "p")
+    artifacts.put("gone", "file", folder(tmp_path / "a", x="1"), BY_USER)
+    artifacts.forget(artifacts.find("gone"))
+    store.put(name_key("p", "none", SHA, "job.j1"), b"")
+    store.put(reference_key("p", SHA, f"dataset.{SHA}"), b"")
+    store.now_s += DAY_S + 1
+    found = sweep_artifacts(store)
+    assert found.objects == 4 and not found.unclear and not store.below()
+    store.put(name_key("p", "none", SHA, "job.j1"), b"")
+    assert artifacts.readable_manifest(SHA) is None
+    artifacts.forget(artifacts.find("none"))
+    assert not store.below()
+    store.put(name_key("p", "lost", SHA, BY_USER), b"")
+    store.now_s += DAY_S + 1
+    assert "has a name and is missing" in sweep_artifacts(store).unclear[0], "a person's: its files are not known"
+
+
+def test_a_version_that_comes_while_the_sweep_lists_keeps_its_old_files(store: Store, tmp_path: Path) -> None:
+    artifacts = ArtifactStore(store, "p")
+    path = folder(tmp_path / "a", x="1")
+    artifacts.put("m", "file", path, BY_USER)
+    artifacts.forget(artifacts.find("m"))
+    store.delete(manifest_key("p", described := ArtifactManifest.of("file", artifacts.described({"x": path / "x"})).sha256()))
+    store.now_s += DAY_S + 1
+    listing = store.list
+
+    def list_and_put(prefix: str, start_after: str = "") -> Iterator[ObjectStat]:
+        store.list = listing  # type: ignore[method-assign]
+        artifacts.put("m", "file", path, "job.j1")
+        return (stat for stat in listing(prefix, start_after) if "/manifests/" not in stat.key)
+
+    store.list = list_and_put  # type: ignore[method-assign]
+    assert sweep_artifacts(store).objects == 0
+    assert not artifacts.verify(artifacts.manifest(described))
+
+
+def test_a_dataset_keeps_an_artifact_for_as_long_as_it_is_there_or_comes(store: Store, tmp_path: Path) -> None:
+    artifacts = ArtifactStore(store, "p")
+    manifest = artifacts.put("tok", "tokenizer", folder(tmp_path / "a", x="1"), "job.old")
+    store.put(deleted_run_key("p", "old"), b"")
+    store.now_s += DAY_S + 1
+    store.put(reference_key("p", manifest.sha256(), f"dataset.{SHA}"), b"")
+    assert artifacts.kept_by(manifest.sha256()) == (f"dataset.{SHA}",), "its manifest is put after its references"
+    sweep_artifacts(store)
+    assert not artifacts.verify(artifacts.manifest(manifest.sha256()))
+    artifacts.put("tok", "tokenizer", tmp_path / "a", BY_USER)
+    store.put(f"datasets/p/manifests/{SHA}.json", b"{}")
+    store.now_s += DAY_S + 1
+    with pytest.raises(HeldError):
+        artifacts.forget(artifacts.find("tok"))
+    store.delete(f"datasets/p/manifests/{SHA}.json")
+    assert artifacts.kept_by(manifest.sha256()) == ()
+    artifacts.forget(artifacts.find("tok"))
+    assert sweep_artifacts(store).objects == 3 and not store.below(f"{artifacts_prefix('p')}references/")
 
 
 @given(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from trainhouse.checkpointing.stores.object_store import ObjectStat
+from trainhouse.events.model.artifact import OF_DATASET, manifest_key, reference_key
 from trainhouse.events.model.dataset import DatasetVersion, DataShard
 from trainhouse.events.model.dataset_names import index_key, shard_key
 from trainhouse.events.model.output_names import piece_profiles_key, rank_piece_key, rank_pieces_prefix, staged_index_key, staged_shard_key
@@ -428,3 +429,16 @@ def test_a_piece_of_an_older_program_has_no_distributions_and_neither_has_the_ve
         store.put(key, orjson.dumps(record | {"profiles": hashlib.sha256(bad).hexdigest()}))
         with pytest.raises(InvalidDataError, match=r"write outputs by session.output alone"):
             sealed(store)
+
+
+def test_an_artifact_that_is_not_there_gets_no_reference() -> None:
+    store, sha256 = MemoryObjectStore(), "ab" * 32
+    with output(store) as out:
+        out.made_with("tokenizer", sha256)
+        out.add({"txt": "x"})
+    with pytest.raises(InvalidDataError, match="which project lm does not have"):
+        sealed(store)
+    assert not list(store.list("project-artifacts/"))
+    store.put(manifest_key("lm", sha256), b"{}")
+    version = sealed(store)
+    assert store.stat(reference_key("lm", sha256, f"{OF_DATASET}{version.sha256}")) is not None
