@@ -233,7 +233,9 @@ def test_a_clock_that_is_set_back_keeps_no_refusal_from_being_told() -> None:
     ],
 )
 def test_a_name_is_told_only_as_far_as_its_signature_vouches(key: SigningKey | None, asked: RequestedBy, who: str, why: str) -> None:
-    envelope = envelope_of(execute("id").model_copy(update={"requested_by": asked}), id="e", source="s", now_ms=NOW_MS)
+    fields = {"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": NOW_MS + 60_000, "ranks": (0,)}
+    event = ProfileRanks.model_validate(fields) if key is GATEWAY else execute("id")
+    envelope = envelope_of(event.model_copy(update={"requested_by": asked}), id="e", source="s", now_ms=NOW_MS)
     value = encode(envelope)
     signature = None if key is None else signature_of([key.header(OPERATIONS, value)])
     judged = Permission(KEYS, required=True).judged(envelope, value, signature, NOW_MS)

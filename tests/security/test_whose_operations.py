@@ -10,12 +10,14 @@ import pytest
 from trainhouse.client.kafka.replies import Answers, keys_of, nodes_of
 from trainhouse.events import (
     AskedVia,
+    DumpStacks,
     Envelope,
     ExecuteCommand,
     NodeAccess,
     NodeKeyed,
     NodePlacement,
     OperationReplied,
+    ProfileRanks,
     RequestedBy,
     encode,
     envelope_of,
@@ -36,9 +38,15 @@ GATEWAY, OPERATOR, STRANGER = SigningKey.made(), SigningKey.made(), SigningKey.m
 KEYS = {GATEWAY.public_key: KnownKey("gateway", "g"), OPERATOR.public_key: KnownKey("operator", "o")}
 
 
+ABOUT: dict[str, Any] = {"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": NOW_MS + 60_000}
+
+
 def request(asked: RequestedBy | None = None) -> ExecuteCommand:
-    fields: dict[str, Any] = {"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": NOW_MS + 60_000, "rank": 0}
-    return ExecuteCommand.model_validate(fields | {"command": ("id",), "requested_by": asked})
+    return ExecuteCommand.model_validate(ABOUT | {"rank": 0, "command": ("id",), "requested_by": asked})
+
+
+def profile(asked: RequestedBy | None = None) -> ProfileRanks:
+    return ProfileRanks.model_validate(ABOUT | {"ranks": (0,), "requested_by": asked})
 
 
 def by_gateway(role: str, name: str = "alice") -> RequestedBy:
@@ -46,9 +54,16 @@ def by_gateway(role: str, name: str = "alice") -> RequestedBy:
 
 
 def asked(
-    key: SigningKey | None, who: RequestedBy | None = None, *, at_ms: int = NOW_MS, event_id: str = "e", topic: str = topics.OPERATIONS
+    key: SigningKey | None,
+    who: RequestedBy | None = None,
+    *,
+    at_ms: int = NOW_MS,
+    event_id: str = "e",
+    topic: str = topics.OPERATIONS,
+    event: DumpStacks | ExecuteCommand | ProfileRanks | None = None,
 ) -> tuple[Envelope, bytes, Any]:
-    envelope = envelope_of(request(who), id=event_id, source="s", now_ms=at_ms)
+    default = profile(who) if key is GATEWAY else request(who)
+    envelope = envelope_of(event or default, id=event_id, source="s", now_ms=at_ms)
     value = encode(envelope)
     return envelope, value, None if key is None else signature_of([key.header(topic, value)])
 
@@ -75,6 +90,8 @@ def test_the_gateway_for_its_users_and_an_operator_are_obeyed(key: SigningKey, w
         (asked(GATEWAY, by_gateway("")), "without a role"),
         (asked(GATEWAY, None), "does not say for whom"),
         (asked(GATEWAY, RequestedBy(name="x", via=AskedVia.OPERATOR, role="admin")), "does not say for whom"),
+        (asked(GATEWAY, event=request(by_gateway("admin"))), "the gateway g asks for profiles alone"),
+        (asked(GATEWAY, event=DumpStacks.model_validate(ABOUT | {"requested_by": by_gateway("admin")})), "profiles alone"),
         (asked(OPERATOR, topic=topics.JOBS), "does not hold"),
         (asked(OPERATOR, at_ms=NOW_MS - MAX_AGE_MS - 1), "minutes ago"),
         (asked(OPERATOR, at_ms=NOW_MS + MAX_AGE_MS + 1), "minutes ago"),

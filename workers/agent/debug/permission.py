@@ -2,7 +2,7 @@
 
 Holds: where signatures are required, nothing is done that no known key signed; a signature counts once, and for minutes; none
 counts from before the agent's start, since what it obeyed before that is not remembered. A gateway's key
-vouches for its user's role, an operator's key for its holder; a viewer's role reads no stack and runs no command.
+vouches for its user's role, and asks for profiles alone; an operator's key vouches for its holder. A viewer's role records no profile.
 Never: trusts a name in the request for itself.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainhouse.events import AskedVia, Envelope, RequestedBy
+from trainhouse.events import AskedVia, Envelope, Event, ProfileRanks, RequestedBy
 from trainhouse.events.runtime.watched_files import Followed
 from trainhouse.events.security.signing import InvalidKeyError, Signature, checked_public_key
 from trainhouse.events.wire.topics import OPERATIONS
@@ -109,18 +109,20 @@ class Permission:
             return (
                 ""
                 if not self.required
-                else "it is not signed, and this node wants a signature: ask by the gateway, or with an operations key"
+                else "it is not signed, and this node wants a signature: ask with an operations key, or for a profile by the gateway"
             )
         key = self.keys.get(signature.public_key)
         if key is None:
             return "" if not self.required else "the key that signed it is not one of this node's operations keys"
         if not signature.holds(OPERATIONS, value):
             return "its signature does not hold: it was changed on the way, or made for something else"
-        return self._by_role(key, getattr(envelope.event, "requested_by", None)) or self._by_time(envelope, now_ms)
+        return self._by_role(key, envelope.event, getattr(envelope.event, "requested_by", None)) or self._by_time(envelope, now_ms)
 
-    def _by_role(self, key: KnownKey, asked: RequestedBy | None) -> str:
+    def _by_role(self, key: KnownKey, event: Event, asked: RequestedBy | None) -> str:
         if key.holder == OPERATOR:
             return ""
+        if not isinstance(event, ProfileRanks):
+            return f"the gateway {key.name} asks for profiles alone: for stacks and commands ask with an operations key"
         if asked is None or asked.via is not AskedVia.GATEWAY:
             return f"the gateway {key.name} signed it and does not say for whom"
         if asked.role not in ROLES_THAT_MAY:
