@@ -672,12 +672,19 @@ def test_a_profile_is_asked_of_the_agents_of_the_ranks_and_followed(world: World
     world.tables.put(topics.NODE_AUDIT, told, NOW_MS)
     found = world.client.get(place, headers=world.token()).json()["ranks"]
     assert [(r["rank"], r["state"], r["reason"]) for r in found] == [(0, "recording", ""), (2, "refused", "its signature does not hold")]
+    again = [
+        access("prof-1", asked["profile"], "refused", node_id="n1", ranks=(0,), reason="it was asked before", at_ms=NOW_MS + 1),
+        access("prof-1", asked["profile"], "granted", node_id="n3", ranks=(2,), at_ms=NOW_MS + 1),
+    ]
+    world.tables.put(topics.NODE_AUDIT, again, NOW_MS)
+    found = world.client.get(place, headers=world.token()).json()["ranks"]
+    assert [(r["rank"], r["state"], r["reason"]) for r in found] == [(0, "recording", ""), (2, "recording", "")]
     about = {"job_id": "prof-1", "attempt": 0, "epoch": 3, "node_id": "n1", "sha256": "a" * 64, "first_step": 8, "steps": 4}
     path = f"profiles/{asked['profile']}/rank-0.pt.trace.json.gz"
     stored = {"rank": 0, "path": path, "uri": f"s3://b/artifacts/prof-1/{'a' * 64}", "size_bytes": 9}
     world.tables.put(topics.ENVIRONMENTS, [TraceRecorded.model_validate(about | stored | {"at_ms": NOW_MS})], NOW_MS)
     found = world.client.get(place, headers=world.token()).json()["ranks"]
-    assert [(r["rank"], r["state"], r["size_bytes"]) for r in found] == [(0, "stored", 9), (2, "refused", None)]
+    assert [(r["rank"], r["state"], r["size_bytes"]) for r in found] == [(0, "stored", 9), (2, "recording", None)]
 
 
 def test_a_profile_is_refused_to_others_and_where_there_is_nothing_to_record(world: World) -> None:

@@ -138,12 +138,14 @@ async def progress(job_id: JobPath, profile: RequestId, here: Here, principal: V
     ranks: dict[int, RankRecording] = {}
     for row in await here.reader.rows(_OBEYED, {"job_id": job_id, "request": profile[:64]}):
         for rank in row["ranks"]:
-            if row["kind"] == "granted":
-                ranks.setdefault(rank, RankRecording(rank=rank, state="recording"))
-            else:
-                refused = row["kind"] == "refused"
-                why = row["reason"] if refused or row["reason"] else ""
-                ranks[rank] = RankRecording(rank=rank, state="refused" if refused else "failed" if why else "recording", reason=why)
+            known, why = ranks.get(rank), row["reason"]
+            if row["kind"] == "refused":
+                # An agent refuses the repeat of a request that it obeys, which goes on.
+                ranks.setdefault(rank, RankRecording(rank=rank, state="refused", reason=why))
+            elif row["kind"] != "granted":
+                ranks[rank] = RankRecording(rank=rank, state="failed" if why else "recording", reason=why)
+            elif known is None or known.state == "refused":
+                ranks[rank] = RankRecording(rank=rank, state="recording")
     for row in await here.reader.rows(_STORED, {"job_id": job_id, "folder": f"profiles/{profile}/"}):
         rank = int(row["rank"])
         ranks[rank] = RankRecording(rank=rank, state="stored", path=row["path"], size_bytes=row["size_bytes"])
