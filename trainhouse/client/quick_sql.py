@@ -1,7 +1,7 @@
 """The ClickHouse endpoint of the settings, read without the settings models: a question in SQL then costs a tenth of the imports.
 
 Holds: the same address and account as `kafka.wiring.sql_of_settings` gives, or None where that has to decide: without an address of
-ClickHouse, by a gateway alone, or with a value that it would refuse.
+ClickHouse, by a gateway alone, with an account in the address, or with a value that it would refuse.
 """
 
 import os
@@ -34,7 +34,7 @@ def endpoint_of(file: Mapping[str, Any], environment: Mapping[str, str]) -> SqlE
     prefix, section = "TRAINHOUSE_CLICKHOUSE_", _section(file, "clickhouse")
     known = section | {name.removeprefix(prefix).lower(): value for name, value in named.items() if name.startswith(prefix)}
     url, texts = known.get("url"), {name: known.get(name, "") for name in TEXTS}
-    if not isinstance(url, str) or not url.startswith(("http://", "https://")) or "timeout_s" in known:
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")) or "@" in url or "timeout_s" in known:
         return None
     if not all(isinstance(text, str) for text in texts.values()):
         return None

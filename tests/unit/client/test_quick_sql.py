@@ -36,3 +36,5 @@ def test_it_is_none_where_the_settings_have_to_decide() -> None:
     assert endpoint_of({"kafka": kafka}, {}) is None
     assert endpoint_of({"kafka": kafka, "clickhouse": url | {"timeout_s": "soon"}}, {}) is None
     assert endpoint_of({"kafka": kafka, "clickhouse": {"url": "a:1"}}, {}) is None
+    account = {"url": "http://reader:s3cret@a:1"}  # pragma: allowlist secret
+    assert endpoint_of({"kafka": kafka, "clickhouse": account}, {}) is None
