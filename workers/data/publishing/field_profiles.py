@@ -36,6 +36,9 @@ _HASH_CHARS: Final = 16
 # Whole units of the smallest number that there is, so that sums are exact, and equal in any order.
 _UNIT_BITS: Final = 1074
 
+# Of a number's 64 bits, and no longer: a rank writes them, and shifts of huge integers take whoever reads them seconds.
+Bin = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+
 
 class KeptNumbers(Model):
     """State of a sketch of numbers, of which there is one at least."""
@@ -46,7 +49,7 @@ class KeptNumbers(Model):
         description="exact sum in units of 2^-1074, as a hexadecimal number"
     )
     shift: int = Field(ge=0, le=63, description="as of a version's sketch")
-    bins: tuple[int, ...] = Field(min_length=1, max_length=MOST_BINS, description="bins that have numbers, ascending")
+    bins: tuple[Bin, ...] = Field(min_length=1, max_length=MOST_BINS, description="bins that have numbers, ascending")
     counts: tuple[Count, ...] = Field(min_length=1, max_length=MOST_BINS, description="numbers in each of them")
 
 

@@ -4,8 +4,10 @@ import math
 import random
 import tracemalloc
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.support.profiles import examples
 from trainhouse.events.model.dataset_profile import (
@@ -18,7 +20,7 @@ from trainhouse.events.model.dataset_profile import (
     number_of_key,
     ordered_key,
 )
-from trainhouse.workers.data.publishing.field_profiles import FieldProfiles, NumberSketcher
+from trainhouse.workers.data.publishing.field_profiles import FieldProfiles, KeptNumbers, NumberSketcher
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -129,3 +131,13 @@ def test_memory_does_not_grow_with_samples() -> None:
         assert more(6000) < first + 200_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("wrong", ["9" * 4000, str(2**63), str(-(2**63) - 1), '"1"', "1.0", "true"])
+def test_a_bin_of_a_rank_is_a_whole_number_of_64_bits(wrong: str) -> None:
+    def kept(bins: str) -> KeptNumbers:
+        return KeptNumbers.model_validate_json(f'{{"least": 0, "most": 0, "total": "0", "shift": 0, "bins": [{bins}], "counts": [1]}}')
+
+    assert kept(str(2**63 - 1)).bins == (2**63 - 1,) and kept(str(-(2**63))).bins == (-(2**63),)
+    with pytest.raises(ValidationError):
+        kept(wrong)
