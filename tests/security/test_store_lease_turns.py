@@ -12,16 +12,24 @@ from typing import Any, cast
 import orjson
 import pytest
 from botocore.exceptions import ClientError
+from structlog.testing import capture_logs
 
 from tests.security.store_lease_support import allocation, fresh
+from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.waiting import until
+from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
 from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreUnavailableError
-from trainhouse.checkpointing.lease.access_rule import Ask, Operation
+from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation
 from trainhouse.checkpointing.lease.wire import connected
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.events.model import artifact
+from trainhouse.events.model.dataset_names import manifest_key, shard_key
 from trainhouse.workers.agent.launch.lease_grants import LeaseDesk, Tenant
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
+from trainhouse.workers.data.outputs.sealing import seal
+from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
+from trainhouse.workers.data.stored_versions import read_manifest, shards_of
 from trainhouse.workers.launcher import AttemptPaths
 
 SETTINGS = StoreSettings(endpoint="http://127.0.0.1:9", bucket="b", access_key="a", secret_key="s")  # pragma: allowlist secret
@@ -143,3 +151,33 @@ def test_a_refusal_of_sts_counts_for_the_agent_only_where_the_store_has_none(
     found = desk.session(Tenant("j", 1, "lm", None))
     assert (None if found is None else found.get("kind")) == kind
     assert desk._no_sts is for_ever
+
+
+def test_an_artifact_that_is_missing_or_damaged_keeps_no_rank_from_the_dataset_that_names_it(tmp_path: Path) -> None:
+    store = MemoryObjectStore()
+    (tmp_path / "tokenizer.json").write_text("{}")
+    sound = ArtifactStore(store, "lm").put("sound", "tokenizer", tmp_path / "tokenizer.json", "ann").sha256()
+    artifacts = {"sound": sound, "missing": "1" * 64, "damaged": "2" * 64}
+    for name in ("missing", "damaged"):
+        store.put(artifact.manifest_key("lm", artifacts[name]), b"{}")
+    with Output(JobOutputStore(store, "s", "raw", 0, 0), 0, 2048) as out:
+        for name, sha256 in artifacts.items():
+            out.made_with(name, sha256)
+        out.add({"json": {"n": 1}})
+    version = seal(store, "s", "lm", "raw", 0).sha256
+    store.delete(artifact.manifest_key("lm", artifacts["missing"]))
+    [(_, shard)] = shards_of(read_manifest(store, "lm", version))
+    told = allocation(fresh("made"), dataset=f"raw@sha256:{version}")
+    desk, tenant = desk_of(cast(Any, store)), Tenant.of(told)
+
+    def kinds(*keys: str) -> list[str | None]:
+        return [reply.get("kind") for reply in desk.answer(tenant, [Ask(Operation.GET, key) for key in keys])]
+
+    with capture_logs() as lines:
+        for _ in range(2):
+            assert kinds(manifest_key("lm", version), shard_key("lm", shard.sha256)) == [None, None]
+    named = [line["artifact"] for line in lines if "artifact" in line]
+    assert sorted(named) == ["damaged", "missing"]
+    lease = desk.lease_of(tenant)
+    assert isinstance(lease, Lease) and lease.dataset is not None and len(lease.dataset.artifacts) == 2
+    assert artifact.manifest_key("lm", sound) in lease.dataset.artifacts

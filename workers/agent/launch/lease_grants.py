@@ -10,7 +10,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Protocol
@@ -25,7 +25,14 @@ from urllib3.exceptions import HTTPError
 
 from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, HashedStore
 from trainhouse.checkpointing.chain.restore_candidates import resume_from_of
-from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreRefusedError, ObjectStoreUnavailableError, RetryableError
+from trainhouse.checkpointing.errors import (
+    CheckpointError,
+    DamagedError,
+    NoArtifactError,
+    ObjectStoreRefusedError,
+    ObjectStoreUnavailableError,
+    RetryableError,
+)
 from trainhouse.checkpointing.lease.access_rule import (
     Ask,
     DatasetLease,
@@ -46,6 +53,7 @@ from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.checkpointing.stores.s3_errors import why
 from trainhouse.events import GangAllocated, JobSpec
 from trainhouse.events.model.artifact import manifest_key, object_key
+from trainhouse.events.model.dataset import NamedArtifact
 from trainhouse.events.model.dataset_grant import GrantKey
 from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.workers.data.errors import DamagedShardError
@@ -274,15 +282,20 @@ class LeaseDesk:
         if dataset is not None and not dataset.shards:
             manifest = read_manifest(self._objects, dataset.project, dataset.sha256)
             shards = frozenset(shard.sha256 for _, shard in shards_of(manifest))
-            artifacts = frozenset(self._artifact_keys(dataset.project, [named.sha256 for named in manifest.artifacts]))
+            artifacts = frozenset(self._artifact_keys(dataset.project, manifest.artifacts))
             tenant.lease = replace(tenant.lease, dataset=replace(dataset, shards=shards, artifacts=artifacts))
 
-    def _artifact_keys(self, project: str, manifests: list[str]) -> Iterator[str]:
-        """Keys of the artifacts with these hashes, and of their files."""
+    def _artifact_keys(self, project: str, named: Iterable[NamedArtifact]) -> Iterator[str]:
+        """Keys of these artifacts and of their files; none of one that is missing or damaged, since the dataset is read without it too."""
         artifacts = ArtifactStore(self._objects, project)
-        for sha256 in manifests:
-            yield manifest_key(project, sha256)
-            yield from (object_key(project, file.sha256) for file in artifacts.manifest(sha256).files)
+        for each in named:
+            try:
+                files = artifacts.manifest(each.sha256).files
+            except (NoArtifactError, DamagedError) as error:
+                log.warning("ranks may not read an artifact that their dataset names", artifact=each.name, error=str(error))
+                continue
+            yield manifest_key(project, each.sha256)
+            yield from (object_key(project, file.sha256) for file in files)
 
     def _assumed(self, role: str, lease: Lease) -> SessionKeys:
         given, keys = self._settings, self._keys()
