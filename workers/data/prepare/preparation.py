@@ -113,7 +113,11 @@ class Preparation(Model):
     tokenise: TokeniseStep | None = None
     shuffle: int | None = Field(None, ge=0, lt=2**63, description="seed of the order of rows, over all of a split")
     shard_mib: float = Field(
-        128, gt=0, le=4096, description="size of shards: a split is cut into as few of about equal size as are not larger"
+        128,
+        gt=0,
+        le=4096,
+        description="size of shards, by the rows before they are normalised: a split is cut into about equal ones, as few as fit; those of "
+        "normalised rows, which have more digits, may be larger",
     )
     job: dict[str, Any] = Field(default_factory=dict, description="other fields of the job's spec, as gang, pool and resources")
 

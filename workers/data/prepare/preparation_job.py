@@ -83,9 +83,10 @@ def run(
     if session.world_size > 1:
         with session.busy("units of other ranks", limit_s=LONGEST_S):
             dist.barrier()
-    records = [work.record(unit.name) for unit in source.units]
-    began_s, there = time.monotonic(), out.pieces()
-    moments, planned = moments_of(records, steps.rules), pieces_of(records, steps)
+    with session.busy(f"reading the records of {len(source.units)} units", limit_s=UNIT_S):
+        records = [work.record(unit.name) for unit in source.units]
+        began_s, there = time.monotonic(), out.pieces()
+        moments, planned = moments_of(records, steps.rules), pieces_of(records, steps)
     _refuse(steps.rules.output, there - {piece.name for piece in planned})
     own = planned[session.rank :: session.world_size]
     for piece in own:

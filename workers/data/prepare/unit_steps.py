@@ -88,12 +88,12 @@ class UnitSteps:
     def write(self, planned: PlannedPiece, units: Sequence[SourceUnit], work: WorkStore, moments: ColumnMoments, piece: PieceWriter) -> int:
         """Second pass: the rows of a piece, in their order, cut into its shards. Returns their number. Blocks. Raises InvalidDataError,
         DamagedShardError."""
-        share, at, line, keys = planned.shard_bytes / planned.shards, 0, 1, set[str]()
+        share, at, line, keys = planned.shard_bytes / planned.shards, 0, 1, dict[str, int]()
         count = 0
         for row in _stored_rows(planned, units, work, shuffled=self.rules.shuffle is not None):
             if line < planned.shards and keys and at + row.shard_bytes / 2 > line * share:
                 piece.cut(planned.split)
-                line, keys = line + 1, set()
+                line, keys = line + 1, {}
             fields = self._normalised(row, moments)
             piece.add(fields, key=_own_key(row.key, keys), split=planned.split)
             at, count = at + row.shard_bytes, count + 1
@@ -206,10 +206,14 @@ def _neighbours(runs: Iterable[tuple[int, Run]]) -> Iterator[tuple[int, list[Run
         yield number, found
 
 
-def _own_key(key: str, taken: set[str]) -> str:
-    """The key, with a number behind it where another sample of the shard has it: shards of the source may have samples of one key."""
-    own, number = key, 2
-    while own in taken:
-        own, number = f"{key}-{number}", number + 1
-    taken.add(own)
+def _own_key(key: str, taken: dict[str, int]) -> str:
+    """The key, with a number behind it where another sample of the shard has it: shards of the source may have samples of one key.
+    `taken`: by key that a sample of the shard has, the number that the next one of this key may get."""
+    number = taken.get(key)
+    if number is None:
+        taken[key] = 2
+        return key
+    while (own := f"{key}-{number}") in taken:
+        number += 1
+    taken[key], taken[own] = number + 1, 2
     return own

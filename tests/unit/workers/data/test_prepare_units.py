@@ -20,6 +20,7 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from tests.unit.workers.session.test_session_boundary import SavedInMemory
 from trainhouse.events.model.dataset import DatasetVersion
+from trainhouse.events.model.node import RankActivity
 from trainhouse.events.model.output_names import work_prefix
 from trainhouse.events.model.spec import DataReference
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
@@ -28,11 +29,11 @@ from trainhouse.workers.data.outputs.staged_shard import MOST_SHARD_BYTES
 from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
 from trainhouse.workers.data.prepare.preparation import Preparation
 from trainhouse.workers.data.prepare.preparation_job import moments_of, open_tokenizer, pieces_of, run
-from trainhouse.workers.data.prepare.row_runs import Run, WorkStore
+from trainhouse.workers.data.prepare.row_runs import Run, UnitRecord, WorkStore
 from trainhouse.workers.data.prepare.row_steps import ColumnMoments
 from trainhouse.workers.data.prepare.shard_plan import PlannedPiece, planned_pieces
 from trainhouse.workers.data.prepare.source_units import UnitReader
-from trainhouse.workers.data.prepare.unit_steps import UnitSteps
+from trainhouse.workers.data.prepare.unit_steps import UnitSteps, _own_key
 from trainhouse.workers.data.published_data import open_split
 from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.data.stored_versions import read_manifest
@@ -231,6 +232,31 @@ def test_samples_of_one_key_in_different_shards_stay_two() -> None:
     assert [sample["__key__"] for sample in shards(store, made, "train")] == ["same", "same-2", "same-3", "same-4"]
 
 
+class LookedUp(dict[str, int]):
+    """Keys that are taken; counts how often one was looked up."""
+
+    times = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.times += 1
+        return super().__contains__(key)
+
+
+def test_samples_of_one_key_cost_each_the_same() -> None:
+    taken = LookedUp()
+    assert [_own_key("same", taken) for _ in range(2000)][-1] == "same-2000"
+    assert taken.times < 4000
+
+
+@given(keys=st.lists(st.sampled_from(["a", "a-2", "a-3", "a-2-2", "b"]), max_size=30))
+@settings(max_examples=examples(100))
+def test_a_key_has_the_least_number_that_is_free(keys: list[str]) -> None:
+    taken, wanted = dict[str, int](), list[str]()
+    for key in keys:
+        wanted.append(next(own for own in (key, *(f"{key}-{n}" for n in range(2, 40))) if own not in wanted))
+    assert [_own_key(key, taken) for key in keys] == wanted
+
+
 def test_rows_that_were_kept_and_are_damaged_are_not_read() -> None:
     store = MemoryObjectStore()
     steps = UnitSteps(rules(source(store)))
@@ -277,6 +303,20 @@ def test_an_attempt_goes_on_with_pieces_of_its_own_plan_alone(session: Session, 
     with pytest.raises(InvalidDataError, match="pieces of another plan"):
         run(session, units, larger, work)
     assert session.output("out").pieces() == made
+
+
+def test_records_of_units_are_read_while_the_rank_counts_as_busy(session: Session) -> None:
+    class Watched(WorkStore):
+        """Notes what the session was busy with at each record."""
+
+        def record(self, unit: str) -> UnitRecord:
+            busy.append(session._progress.activity.now.kind is RankActivity.BUSY)
+            return super().record(unit)
+
+    busy, store = list[bool](), MemoryObjectStore()
+    steps = UnitSteps(rules(source(store)))
+    run(session, reader(store, steps), steps, Watched(store, "w/"))
+    assert busy and all(busy)
 
 
 @given(
