@@ -109,7 +109,12 @@ MUTATIONS = (
     Mutation(SAVED + "chain.commits", "else min(at_most, entry.restore_at_most)", "else max(at_most, entry.restore_at_most)", CHAIN),
     Mutation(SAVED + "chain.commits", "            self._refuse_newer_epoch(known)\n", "", CHAIN),
     Mutation(SAVED + "chain.commits", "and entry.writer == self._writer.writer:", ":", CHAIN),
-    Mutation(SAVED + "chain.chunks", "if found != chunk.sha256:", "if len(body) != chunk.size_bytes:", CHAIN),
+    Mutation(
+        SAVED + "chain.chunks",
+        'if found != chunk.sha256:\n            raise DamagedError(f"chunk {chunk.sha256[:12]}… has {len(body)}',
+        'if len(body) != chunk.size_bytes:\n            raise DamagedError(f"chunk {chunk.sha256[:12]}… has {len(body)}',
+        CHAIN,
+    ),
     Mutation(SAVED + "chain.chunks", "found.age_s < self._fresh_s", "found.age_s < 4 * self._fresh_s", (*CHAIN, *RETENTION)),
     Mutation(SAVED + "chain.manifest", "    if found != checksum:", "    if False:", ("test_checkpointing_manifest.py",)),
     Mutation(SAVED + "chain.retention", "healthy[-max(1, policy.keep_last) :]", "healthy[-policy.keep_last :]", RETENTION),

@@ -53,7 +53,9 @@ OCTETS: dict[int | str, dict[str, Any]] = {
 class Recording(Body):
     """A profile to record."""
 
-    ranks: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1, max_length=MAX_PROFILED_RANKS)] = Field([0])
+    ranks: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1, max_length=MAX_PROFILED_RANKS)] = Field(
+        [0], description="ranks that record"
+    )
     steps: Annotated[int, Field(ge=1, le=MAX_PROFILED_STEPS, description="steps to record")] = 20
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="seconds after which recording ends with the steps so far")] = 300.0
 
@@ -62,8 +64,8 @@ class RecordingAsked(BaseModel):
     """A request to agents that Kafka holds. GET …/profiles/PROFILE to see what became of it."""
 
     job_id: str
-    profile: str
-    ranks: list[int]
+    profile: str = Field(description="id of the request, by which its traces are found")
+    ranks: list[int] = Field(description="ranks that were asked")
 
 
 class RankRecording(BaseModel):
@@ -72,7 +74,7 @@ class RankRecording(BaseModel):
     rank: int
     state: str
     reason: str = ""
-    path: str | None = None
+    path: str | None = Field(None, description="of the trace, among the job's artifacts; null until it is stored")
     size_bytes: int | None = None
 
 
@@ -80,8 +82,8 @@ class ProfileProgress(BaseModel):
     """Progress of a profile: a rank that no agent has answered for yet is not in it."""
 
     job_id: str
-    profile: str
-    ranks: list[RankRecording]
+    profile: str = Field(description="id of the request")
+    ranks: list[RankRecording] = Field(description="ranks that an agent has answered for, in order")
 
 
 @router.post("/{job_id}/profiles", status_code=202)
