@@ -42,6 +42,8 @@ def test_a_job_ends_well_though_a_rank_and_the_scheduler_are_killed(own_stack: O
     if not own_stack.runs():
         own_stack.up()
     stack = LiveStack(own_stack.data_dir, SLOTS)
+    # A test before this one may have had the projector started again.
+    until(lambda: stack.run("sql", "SELECT 1").code == 0, lambda: stack.ok("ps"))
     attempts = Path(read_toml(stack.data_dir / "trainhouse.toml")["agent"]["dir"]) / "attempts"
     job, script = f"journey-{secrets.token_hex(3)}", tmp_path / "train.py"
     script.write_text(SCRIPT)

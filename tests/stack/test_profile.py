@@ -57,7 +57,7 @@ def test_a_user_who_reaches_the_gateway_alone_records_a_trace_and_no_other_proje
     def trainhouse(project: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         token = stack.ok("token", "create", f"profile-{project}", "--project", project).strip()
         environment = {k: v for k, v in stack.environment.items() if not k.startswith("TRAINHOUSE_")}
-        environment |= {"TRAINHOUSE_CONFIG": str(tmp_path / "none.toml"), "TRAINHOUSE_GATEWAY_URL": url, "TRAINHOUSE_GATEWAY_TOKEN": token}
+        environment |= {"TRAINHOUSE_GATEWAY_URL": url, "TRAINHOUSE_GATEWAY_TOKEN": token}
         return warm_cli.run(arguments, environment, tmp_path, "", 400)
 
     job = json.loads(stack.ok("submit", "--no-code", "--json", "--project", "profiled", *GPT).splitlines()[0])["job_id"]
