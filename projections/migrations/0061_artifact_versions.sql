@@ -67,3 +67,7 @@ FROM (
 ) AS u
 LEFT JOIN projects AS p ON p.project = u.project
 GROUP BY u.project;
+
+-- No such event is in what the lanes have read so far, so no history is to be read again.
+INSERT INTO lane_tables (lane, table_name)
+SELECT lane, 'artifact_versions_rows' FROM (SELECT DISTINCT lane FROM positions WHERE lane IN ('facts', 'ranks'));

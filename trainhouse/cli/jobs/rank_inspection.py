@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
-from trainhouse.cli.shared.options import JobArgument, Json, KafkaDir
+from trainhouse.cli.shared.options import DataDir, JobArgument, Json, KafkaDir
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.stores.object_store import ObjectStore
@@ -69,7 +69,7 @@ def profile(
     out: Annotated[Optional[Path], typer.Option("--out", help="Folder to put the traces into, too.", show_default=False)] = None,  # noqa: UP045
     timeout: Annotated[float, typer.Option(min=1, max=3600, help="Seconds after which recording ends with the steps so far.")] = 300.0,
     json: Json = False,
-    data_dir: KafkaDir = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Record the next steps of chosen ranks by torch's profiler; each trace becomes an artifact of the job. Training goes on.
 
