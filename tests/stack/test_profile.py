@@ -65,7 +65,7 @@ def test_a_user_who_reaches_the_gateway_alone_records_a_trace_and_no_other_proje
         until(lambda: (json.loads(stack.ok("status", job, "--json"))["step"] or 0) > 0, lambda: stack.ok("status", job))
         until(lambda: trainhouse("profiled", "status", job).returncode == 0, lambda: trainhouse("profiled", "status", job).stderr)
         done = trainhouse("profiled", "profile", job, "--ranks", "1", "--steps", "3", "--out", "traces")
-        assert done.returncode == 0 and "rank 1 records" in done.stdout and "MiB: profiles/" in done.stdout, done
+        assert done.returncode == 0 and "rank 1: " in done.stdout and "MiB: profiles/" in done.stdout, done
         trace = trace_of(tmp_path / "traces" / "rank-1.pt.trace.json.gz")
         assert sum(str(event.get("name")).startswith("ProfilerStep#") for event in trace["traceEvents"]) == 3
         granted = f"SELECT sub, reason FROM audit WHERE job_id = '{job}' AND action = 'ProfileRanks' AND kind = 'granted'"
