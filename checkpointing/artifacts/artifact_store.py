@@ -116,12 +116,10 @@ class ArtifactStore:
         check_paths(list(files))
         return list(in_threads(lambda item: _hashed(*item), list(files.items()), threads))
 
-    def put_object(self, file: IO[bytes], sha256: str, size_bytes: int) -> str:
-        """Makes sure that the content of an open file is there, and returns its key. Within `storing`."""
-        key = object_key(self._project, sha256)
-        if not _is_whole(self._objects.stat(key), size_bytes):
-            self._objects.put_hashed(key, file, sha256)
-        return key
+    def put_file(self, file: IO[bytes], sha256: str, size_bytes: int) -> str:
+        """Stores the content of an open file, for versions to come, and returns its key."""
+        with self.storing():
+            return self._put_object(file, sha256, size_bytes)
 
     def has(self, file: ArtifactFile) -> bool:
         """Whether the content of a file is there."""
@@ -241,9 +239,7 @@ class ArtifactStore:
         """Stores a file that a run has under a path, and returns its key. `settle_run_file` follows once the run's event is written."""
         with self.storing():
             self._objects.put(run_file_key(self._project, job_id, path, sha256), b"")
-            self.put_object(file, sha256, size_bytes)
-            # Once more, for one that a sweep had begun to remove before the note was there.
-            return self.put_object(file, sha256, size_bytes)
+            return self._put_object(file, sha256, size_bytes)
 
     def settle_run_file(self, job_id: str, path: str, sha256: str | None) -> None:
         """Ends what keeps files that the run had under this path before. `sha256`: of the one that it has now; None: of none."""
@@ -259,6 +255,14 @@ class ArtifactStore:
         """Notes that a run was deleted, from which its files and names stay for the grace; or that it was restored."""
         key = deleted_run_key(self._project, job_id)
         self._objects.put(key, b"") if deleted else self._objects.delete(key)
+
+    def _put_object(self, file: IO[bytes], sha256: str, size_bytes: int) -> str:
+        """Makes sure that the content of an open file is there, and returns its key. Within `storing`."""
+        key = object_key(self._project, sha256)
+        for _ in range(_TRIES):  # a sweep may have begun to remove it before the note was there
+            if not _is_whole(self._objects.stat(key), size_bytes):
+                self._objects.put_hashed(key, file, sha256)
+        return key
 
     def _versions(self, prefix: str) -> list[ArtifactVersion]:
         root, found = names_prefix(self._project), dict[tuple[str, str], ArtifactVersion]()

@@ -8,29 +8,19 @@ Never: reads anything but the store, so that what it decides does not hang on to
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from trainhouse.checkpointing.artifacts.artifact_store import read_manifest_at
 from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
+from trainhouse.checkpointing.chain.sweeping import Swept, removed
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, RetryableError
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
 from trainhouse.events.model.artifact import BY_JOB, OF_DATASET, PREFIX, is_kept
 
-_BATCH = 100
-"""Objects that are removed before notes of storing are looked for again."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 _OF_RUNS = "artifacts/"
 """Prefix of files that each job has of its own: traces, and what MLflow's client stored before projects shared files."""
-
-
-@dataclass(frozen=True)
-class ArtifactSweep:
-    """Result: removed objects, and for each project of which nothing went, the reason."""
-
-    objects: int = 0
-    bytes_freed: int = 0
-    unclear: tuple[str, ...] = ()
 
 
 @dataclass
@@ -68,7 +58,7 @@ class _Listed:
                 self.storing.append(stat)
 
 
-def sweep_artifacts(objects: ObjectStore, grace_s: float = GRACE_S) -> ArtifactSweep:
+def sweep_artifacts(objects: ObjectStore, grace_s: float = GRACE_S) -> Swept:
     """Removes what nothing names. Blocks long. Raises what the store raises."""
     projects = dict[str, _Listed]()
     for stat in objects.list(PREFIX):
@@ -79,13 +69,13 @@ def sweep_artifacts(objects: ObjectStore, grace_s: float = GRACE_S) -> ArtifactS
     for listed in projects.values():
         try:
             unneeded = _unneeded(objects, listed, grace_s)
-            for stat in _removed(objects, listed, unneeded, grace_s):
+            for stat in removed(objects, f"{listed.prefix}storing/", unneeded, grace_s):
                 count, freed = count + 1, freed + stat.size_bytes
         except RetryableError:
             raise  # the store is away for all of them
         except CheckpointError as error:
             unclear.append(f"nothing below {objects.uri(listed.prefix)} is removed: {error}")
-    return ArtifactSweep(count, freed, tuple(unclear))
+    return Swept(count, freed, tuple(unclear))
 
 
 def _unneeded(objects: ObjectStore, listed: _Listed, grace_s: float) -> list[ObjectStat]:
@@ -144,16 +134,3 @@ def _files_of(objects: ObjectStore, listed: _Listed, manifests: set[str]) -> set
         return [file.sha256 for file in read_manifest_at(objects, listed.manifests[sha256], sha256).files]
 
     return {sha256 for found in in_threads(files, sorted(manifests), THREADS) for sha256 in found}
-
-
-def _removed(objects: ObjectStore, listed: _Listed, unneeded: list[ObjectStat], grace_s: float) -> Iterator[ObjectStat]:
-    """Removes them and yields each; stops where something begins to be stored, as that may rely on them."""
-    for start in range(0, len(unneeded), _BATCH):
-        if any(stat.age_s <= grace_s for stat in objects.list(f"{listed.prefix}storing/")):
-            return
-        for stat in unneeded[start : start + _BATCH]:
-            # Looked at again: it may have been sent anew since it was listed.
-            again = objects.stat(stat.key)
-            if again is not None and again.age_s > grace_s:
-                objects.delete(stat.key)
-                yield stat

@@ -140,13 +140,9 @@ class PeerReads:
         }
         self.tally = PeerTally()
 
-    def fetch(self, chunk: Chunk) -> Body | None:
-        """Returns a verified chunk, or None if it must come from the store. Blocks, for its time limit at most."""
-        body = bytearray(chunk.size_bytes)
-        return body if self.fetch_into(chunk, memoryview(body)) else None
-
     def fetch_into(self, chunk: Chunk, room: memoryview) -> bool:
-        """Fills `room`, which is as long as the chunk, with its verified bytes; False if the store has to. Blocks as `fetch`."""
+        """Fills `room`, which is as long as the chunk, with its verified bytes; False if it must come from the store. Blocks, for its
+        time limit at most."""
         node_id = self._holder.get(chunk.sha256)
         grant = self._grant(node_id) if node_id is not None else None
         if node_id is None or grant is None:

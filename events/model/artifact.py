@@ -37,7 +37,8 @@ OF_DATASET: Final = "dataset."
 _REFERENCE: Final = re.compile(rf"(?P<name>{NAME_PATTERN})(?:@(?:sha256:)?(?P<sha256>[0-9a-f]{{8,64}}))?")
 
 ArtifactName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAME_PATTERN}$")]
-ArtifactKind = Annotated[str, StringConstraints(max_length=32, pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+KIND_PATTERN: Final = "[a-z][a-z0-9_-]{0,31}"
+ArtifactKind = Annotated[str, StringConstraints(max_length=32, pattern=rf"^{KIND_PATTERN}$")]
 """tokenizer, preprocessing, model, profile, file, or another word."""
 
 
@@ -88,6 +89,13 @@ class ArtifactManifest(Model):
     def sha256(self) -> str:
         """Hex SHA-256 of the canonical JSON: the version's id."""
         return hashlib.sha256(self.canonical_json()).hexdigest()
+
+
+def facts_of(sha256: str, manifest: ArtifactManifest | None) -> dict[str, str | int]:
+    """Fields of an event that are about a version itself. `manifest`: None where it is missing, of a version that loses its name."""
+    if manifest is None:
+        return {"sha256": sha256, "kind": "file", "bytes": 0, "files": 0}
+    return {"sha256": sha256, "kind": manifest.kind, "bytes": manifest.bytes, "files": len(manifest.files)}
 
 
 def check_paths(paths: Collection[str]) -> None:

@@ -247,14 +247,20 @@ def test_a_wrong_token_is_refused_and_save_and_restore_go_on(job: Job, store: Fo
     assert report.peer_bytes == {} and "the token is not one for this holder" in report.peer_failures[0]
 
 
+def fetched(reads: PeerReads, chunk: Chunk) -> bytearray | None:
+    """A chunk from a node's memory; None where it must come from the store."""
+    room = bytearray(chunk.size_bytes)
+    return room if reads.fetch_into(chunk, memoryview(room)) else None
+
+
 def test_a_token_is_of_one_job_and_for_reading_where_it_is_for_that(job: Job, store: FolderObjectStore) -> None:
     with holding(store, "node-b"):
         manifest = job.saved(job.peers(1))
         other = PeerReads(DeskPeers(store, OWN, Lease("other", 1)), manifest)
-        assert other.fetch(manifest.chunks[0]) is None
+        assert fetched(other, manifest.chunks[0]) is None
         assert f"the token of job other is not one for chunks of {job.name}" in other.tally.failures[0]
         child = DeskPeers(store, OWN, Lease("child", 1, resumes=job.name))
-        assert PeerReads(child, manifest).fetch(manifest.chunks[0]) is not None, "of the job that it resumes from"
+        assert fetched(PeerReads(child, manifest), manifest.chunks[0]) is not None, "of the job that it resumes from"
         reading = child.reach("node-b")
         assert isinstance(reading, Grant)
         assert "for reading alone" in ChunkCopier(reading, Source(0, 1)).finish().why
@@ -291,7 +297,7 @@ def test_a_replica_of_an_older_save_is_never_taken_for_the_newest(job: Job, stor
         reads = PeerReads(job.peers(3), newest.model_copy(update={"held": (Held(node_id="node-b", first=0, count=99),)}))
         there = {chunk.sha256 for chunk in older.chunks}
         for chunk in newest.chunks:
-            body = reads.fetch(chunk)
+            body = fetched(reads, chunk)
             assert (body is not None) == (chunk.sha256 in there)
             assert body is None or sha256(body).hexdigest() == chunk.sha256
         assert reads.tally.failures == []
@@ -303,13 +309,13 @@ def test_a_holder_that_never_answers_has_a_time_limit(job: Job, store: FolderObj
     with socket.create_server(("127.0.0.1", 0)) as silent:
         grant = Grant("node-b", "127.0.0.1", silent.getsockname()[1], "token")
         reads = PeerReads(Fixed(grant), named, SHORT)
-        assert [reads.fetch(chunk) for chunk in named.chunks] == [None] * len(named.chunks)
+        assert [fetched(reads, chunk) for chunk in named.chunks] == [None] * len(named.chunks)
         assert reads.tally.failures == ["memory of node-b: no answer in time"], "it is asked once"
         copier = ChunkCopier(grant, Source(0, 1), SHORT)
         copier.offer(Chunk(sha256=sha256(b"x").hexdigest(), size_bytes=1), b"x")
         assert copier.finish().why == "memory of node-b: no answer in time"
     reads = PeerReads(Fixed(grant), named, SHORT)
-    assert reads.fetch(named.chunks[0]) is None
+    assert fetched(reads, named.chunks[0]) is None
     assert f"no connection to 127.0.0.1:{grant.port}" in reads.tally.failures[0]
 
 

@@ -9,9 +9,9 @@ Never: decides what was published; its caller read that, whole.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
+from trainhouse.checkpointing.chain.sweeping import Swept, removed
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
 from trainhouse.events.model.dataset import Manifest
 from trainhouse.events.model.dataset_names import datasets_prefix
@@ -19,8 +19,6 @@ from trainhouse.events.model.output_names import OUTPUTS
 from trainhouse.workers.data.errors import DamagedShardError
 from trainhouse.workers.data.stored_versions import read_manifest_at, shards_of
 
-_BATCH: Final = 100
-"""Objects that are removed before publications are looked for again."""
 _MANIFEST, _PROFILES = ".json", ".profiles.json"
 
 
@@ -32,15 +30,6 @@ class NamedVersions:
     published: frozenset[tuple[str, str]]
     asked: frozenset[tuple[str, str]]
     is_over: Callable[[str], bool]
-
-
-@dataclass(frozen=True)
-class DatasetSweep:
-    """Result: removed objects, and for each project of which nothing went, the reason."""
-
-    objects: int = 0
-    bytes_freed: int = 0
-    unclear: tuple[str, ...] = ()
 
 
 @dataclass
@@ -66,7 +55,7 @@ class _Listed:
                 self.running.append(stat)
 
 
-def sweep_datasets(objects: ObjectStore, named: NamedVersions, grace_s: float = GRACE_S) -> DatasetSweep:
+def sweep_datasets(objects: ObjectStore, named: NamedVersions, grace_s: float = GRACE_S) -> Swept:
     """Removes what no version needs. Blocks long. Raises what the store raises."""
     projects = dict[str, _Listed]()
     for stat in objects.list("datasets/"):
@@ -81,9 +70,9 @@ def sweep_datasets(objects: ObjectStore, named: NamedVersions, grace_s: float = 
         except DamagedShardError as error:
             unclear.append(f"nothing below {objects.uri(prefix)} is removed: {error}")
             continue
-        for stat in _removed(objects, prefix, unneeded, grace_s):
+        for stat in removed(objects, f"{prefix}publishing/", unneeded, grace_s):
             count, freed = count + 1, freed + stat.size_bytes
-    return DatasetSweep(count, freed, tuple(unclear))
+    return Swept(count, freed, tuple(unclear))
 
 
 def _staged(objects: ObjectStore) -> frozenset[str]:
@@ -134,16 +123,3 @@ def _read(objects: ObjectStore, prefix: str, manifests: Sequence[str]) -> Iterat
         return read_manifest_at(objects, f"{prefix}manifests/{sha256}{_MANIFEST}", sha256)
 
     return zip(manifests, in_threads(read, manifests, THREADS), strict=True)
-
-
-def _removed(objects: ObjectStore, prefix: str, unneeded: Sequence[ObjectStat], grace_s: float) -> Iterator[ObjectStat]:
-    """Removes them and yields each; stops where a publication begins, as that may find them there."""
-    for start in range(0, len(unneeded), _BATCH):
-        if any(stat.age_s <= grace_s for stat in objects.list(f"{prefix}publishing/")):
-            return
-        for stat in unneeded[start : start + _BATCH]:
-            # Looked at again: it may have been sent anew since it was listed.
-            again = objects.stat(stat.key)
-            if again is not None and again.age_s > grace_s:
-                objects.delete(stat.key)
-                yield stat

@@ -35,6 +35,18 @@ def ended(name: str = "checkpoint-memory") -> bool:
     return all(thread.name != name for thread in threading.enumerate())
 
 
+def leave_room(monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
+    """The kernel has no more memory than this for an arena."""
+    plain = os.posix_fallocate
+
+    def allocate(fd: int, offset: int, size_bytes: int) -> None:
+        if offset + size_bytes > most_bytes:
+            raise OSError(errno.ENOSPC, "no space")
+        plain(fd, offset, size_bytes)
+
+    monkeypatch.setattr(arena_module.os, "posix_fallocate", allocate)
+
+
 def no_note(sentence: str) -> None:
     raise AssertionError(sentence)
 
@@ -101,14 +113,7 @@ def test_no_more_than_the_limit_is_taken() -> None:
 
 
 def test_memory_that_is_short_is_left_to_the_save(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = os.posix_fallocate
-
-    def allocate(fd: int, offset: int, size_bytes: int) -> None:
-        if offset + size_bytes > 2 * BLOCK_BYTES:
-            raise OSError(errno.ENOSPC, "no space")
-        plain(fd, offset, size_bytes)
-
-    monkeypatch.setattr(arena_module.os, "posix_fallocate", allocate)
+    leave_room(monkeypatch, 2 * BLOCK_BYTES)
     memory = StagingMemory(Arena(), Copier(), None, no_note)
     memory.prepare(4 * BLOCK_BYTES)
     until(ended, "the end of the preparation", every_s=0.01)
@@ -165,14 +170,7 @@ def test_a_save_pins_what_the_preparation_that_it_ended_had_not() -> None:
 
 
 def test_a_save_gets_the_memory_that_it_needs_where_there_is_less_than_was_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = os.posix_fallocate
-
-    def allocate(fd: int, offset: int, size_bytes: int) -> None:
-        if offset + size_bytes > 3 * BLOCK_BYTES:
-            raise OSError(errno.ENOSPC, "no space")
-        plain(fd, offset, size_bytes)
-
-    monkeypatch.setattr(arena_module.os, "posix_fallocate", allocate)
+    leave_room(monkeypatch, 3 * BLOCK_BYTES)
     arena = Arena()
     growing = arena.grow(4 * BLOCK_BYTES)
     next(growing)

@@ -75,7 +75,7 @@ def put(
     with _explained("\nnothing was stored"):
         by = BY_USER if job is None else f"{BY_JOB}{job}"
         manifest = _store(project).put(name, _kind(kind), path, by, lambda more_bytes: check_room(_tables(), project, more_bytes))
-    _record(_facts(manifest), name, project, job_id)
+    _record(manifest.sha256(), manifest, name, project, job_id)
     if json:
         output.json_lines([{"name": name, "project": project, "job_id": job, **_facts(manifest)}])
     else:
@@ -200,10 +200,9 @@ def delete(
         version = artifacts.find(reference)
         artifacts.check_free(version)
         manifest = artifacts.readable_manifest(version.sha256)
-        nothing: dict[str, int | str] = {"sha256": version.sha256, "kind": "file", "size_bytes": 0, "files": 0}
-        facts = _facts(manifest) if manifest else nothing
         for by in version.by:
-            _record(facts, version.name, project, JobId.parse(by.removeprefix(BY_JOB)) if by.startswith(BY_JOB) else None, deleted=True)
+            job_id = JobId.parse(by.removeprefix(BY_JOB)) if by.startswith(BY_JOB) else None
+            _record(version.sha256, manifest, version.name, project, job_id, deleted=True)
         artifacts.forget(version)
     print(f"{version} is deleted; sweeps of the store free its bytes a day from now")
 
@@ -224,7 +223,9 @@ def _tables() -> "Sql":
 def _kind(text: str) -> str:
     import re
 
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,31}", text):
+    from trainhouse.events.model.artifact import KIND_PATTERN
+
+    if not re.fullmatch(KIND_PATTERN, text):
         raise CliError(f"--kind {text[:64]}: give a word of small letters, digits, - and _, such as tokenizer", Exit.USAGE)
     return text
 
@@ -243,20 +244,21 @@ def _facts(manifest: "ArtifactManifest") -> dict[str, int | str]:
     return {"sha256": manifest.sha256(), "kind": manifest.kind, "size_bytes": manifest.bytes, "files": len(manifest.files)}
 
 
-def _record(facts: dict[str, int | str], name: str, project: str, job_id: "JobId | None", deleted: bool = False) -> None:
+def _record(
+    sha256: str, manifest: "ArtifactManifest | None", name: str, project: str, job_id: "JobId | None", deleted: bool = False
+) -> None:
     """Sends the event of a version. Raises CliError where the brokers do not take it."""
     import getpass
 
     from trainhouse.client import NotReachableError
     from trainhouse.client.kafka.operator_events import send_event
-    from trainhouse.events.model.artifact import ArtifactStored
+    from trainhouse.events.model.artifact import ArtifactStored, facts_of
     from trainhouse.events.runtime.clock import wall_ms
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.wire.topics import TRACKING
 
-    facts = {("bytes" if key == "size_bytes" else key): value for key, value in facts.items()}
     about = {"name": name, "project": project, "job_id": job_id, "user": getpass.getuser(), "deleted": deleted, "at_ms": wall_ms()}
-    event = ArtifactStored.model_validate(facts | about)
+    event = ArtifactStored.model_validate(facts_of(sha256, manifest) | about)
     key = event.subject().encode()
     try:
         send_event(

@@ -5,9 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from trainhouse.cli.jobs.rank_inspection import STEPLESS, chosen_ranks
+from trainhouse.cli.jobs.rank_inspection import STEPLESS, chosen_ranks, print_traces
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ STORING_S = 125.0
 def record(job: str, ranks: str, steps: int, out: Path | None, timeout_s: float, *, json: bool) -> None:
     """Records, follows and fetches. Blocks. Raises CliError, ClientError."""
     from trainhouse.cli.jobs.job_status import find
-    from trainhouse.cli.shared.output import json_lines, remark
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.gateway import rank_traces
     from trainhouse.client.gateway.backend import ByGateway
@@ -38,16 +35,11 @@ def record(job: str, ranks: str, steps: int, out: Path | None, timeout_s: float,
     found = _followed(way, job, profile, chosen, timeout_s + STORING_S, quiet=json)
     stored = [rank for rank, trace in found.items() if trace.state == "stored"]
     files = {rank: _fetched(way, job, profile, rank, out) for rank in stored} if out is not None else {}
-    if json:
-        json_lines(
-            {"job_id": job, "rank": rank, "path": trace.path, "file": str(files[rank]) if rank in files else None, "text": trace.reason}
-            for rank, trace in found.items()
-        )
-    elif stored:
-        where = f"in {out}" if out is not None else "on the job's page, or by --out"
-        remark(f"the traces are {where}; open one in https://ui.perfetto.dev or chrome://tracing")
-    if len(stored) < len(chosen):
-        raise typer.Exit(Exit.FAILED)
+    rows = [
+        {"job_id": job, "rank": rank, "path": trace.path, "file": str(files[rank]) if rank in files else None, "text": trace.reason}
+        for rank, trace in found.items()
+    ]
+    print_traces(rows, len(chosen), out, json=json)
 
 
 def _followed(way: "ByGateway", job: str, profile: str, chosen: list[int], limit_s: float, *, quiet: bool) -> "dict[int, RankTrace]":

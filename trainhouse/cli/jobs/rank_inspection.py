@@ -1,8 +1,9 @@
 """`stack`, `profile` and `exec`: a look into the ranks of a running job."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -80,15 +81,14 @@ def profile(
     """
     import secrets
 
-    from trainhouse.cli.shared.output import json_lines, remark
-    from trainhouse.client.kafka.operations import profile as ask
-    from trainhouse.events.model.tracking import trace_path
-
     if _only_by_gateway():
         from trainhouse.cli.jobs.profile_by_gateway import record
 
         record(job, ranks, steps, out, timeout, json=json)
         return
+    from trainhouse.client.kafka.operations import profile as ask
+    from trainhouse.events.model.tracking import trace_path
+
     client, status = _running(job)
     if status.step is None:
         raise CliError(f"{job} has reported no step yet: {STEPLESS}", Exit.NOT_FOUND)
@@ -104,16 +104,25 @@ def profile(
             ended.append(reply)
     stored = [reply for reply in ended if reply.exit_code == 0]
     files = {reply.rank: fetch_trace(store, job, reply, out) for reply in stored} if store is not None and out is not None else {}
+    rows = [
+        {"job_id": job, "rank": r.rank, "path": trace_path(request, r.rank) if r in stored else None}
+        | {"file": str(files[r.rank]) if r.rank in files else None, "text": r.text.strip()}
+        for r in ended
+    ]
+    print_traces(rows, len(chosen), out, json=json)
+
+
+def print_traces(rows: Sequence[Mapping[str, Any]], asked: int, out: Path | None, *, json: bool) -> None:
+    """Ends a profile of so many ranks: the rows of its traces as JSON, or where they are. Exits with FAILED where one is missing."""
+    from trainhouse.cli.shared.output import json_lines, remark
+
+    stored = sum(row["path"] is not None for row in rows)
     if json:
-        json_lines(
-            {"job_id": job, "rank": r.rank, "path": trace_path(request, r.rank) if r in stored else None}
-            | {"file": str(files[r.rank]) if r.rank in files else None, "text": r.text.strip()}
-            for r in ended
-        )
+        json_lines(rows)
     elif stored:
         where = f"in {out}" if out is not None else "on the job's page, or by --out"
         remark(f"the traces are {where}; open one in https://ui.perfetto.dev or chrome://tracing")
-    if len(stored) < len(chosen):
+    if stored < asked:
         raise typer.Exit(Exit.FAILED)
 
 

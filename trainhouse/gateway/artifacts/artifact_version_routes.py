@@ -29,6 +29,7 @@ from trainhouse.events.model.artifact import (
     ArtifactManifest,
     ArtifactName,
     ArtifactStored,
+    facts_of,
     object_key,
 )
 from trainhouse.events.model.spec import Label
@@ -123,7 +124,7 @@ async def put_file(sha256: Sha256, request: Request, here: Here, principal: Subm
         if body.sha256 != sha256:
             raise ProblemError(422, "Another content", f"the body's SHA-256 is {body.sha256}, not {sha256}: nothing was stored")
         await here.storage.needs_room(project, more_bytes=body.size_bytes)
-        await asked(_put_file, ArtifactStore(store_of(request), project), body.file, sha256, body.size_bytes)
+        await asked(ArtifactStore(store_of(request), project).put_file, body.file, sha256, body.size_bytes)
     return StoredFile(sha256=sha256, size_bytes=body.size_bytes)
 
 
@@ -221,25 +222,8 @@ def _event(
     job_id: JobId | None,
     deleted: bool = False,
 ) -> ArtifactStored:
-    """`manifest`: None where it is missing, of a version that is deleted."""
-    return ArtifactStored(
-        name=name,
-        kind=manifest.kind if manifest else "file",
-        sha256=sha256,
-        project=project,
-        bytes=manifest.bytes if manifest else 0,
-        files=len(manifest.files) if manifest else 0,
-        job_id=job_id,
-        user=principal.sub[:256],
-        deleted=deleted,
-        at_ms=now_ms(),
-    )
-
-
-def _put_file(artifacts: ArtifactStore, file: Any, sha256: str, size_bytes: int) -> None:
-    with artifacts.storing():
-        artifacts.put_object(file, sha256, size_bytes)
-        artifacts.put_object(file, sha256, size_bytes)  # once more, for one that a sweep had begun to remove
+    about = {"name": name, "project": project, "job_id": job_id, "user": principal.sub[:256], "deleted": deleted, "at_ms": now_ms()}
+    return ArtifactStored.model_validate(facts_of(sha256, manifest) | about)
 
 
 def _name(artifacts: ArtifactStore, name: str, manifest: ArtifactManifest, by: str) -> None:

@@ -52,6 +52,11 @@ class SourceUnit:
         """The name under which its rows are kept."""
         return f"unit-{self.number:07d}"
 
+    @property
+    def samples(self) -> int:
+        """Samples of the source in it."""
+        return sum(part.after - part.first for part in self.parts)
+
 
 def units_of(manifest: Manifest, shard_bytes: float) -> list[SourceUnit]:
     """The units of a version: of half a shard each, and larger where they were too many. Pure."""

@@ -47,17 +47,6 @@ class PreparedRow:
     where: str
 
 
-@dataclass
-class Counts:
-    """Rows that were read, and those that were written."""
-
-    read: int = 0
-    written: int = 0
-
-    def added(self, other: "Counts") -> "Counts":
-        return Counts(self.read + other.read, self.written + other.written)
-
-
 class UnitSteps:
     """The steps of one preparation. `encoder`: where it tokenises."""
 
@@ -73,9 +62,9 @@ class UnitSteps:
     def keep(self, samples: Iterable[tuple[str, Mapping[str, Any]]], source_bytes: int, work: WorkStore, unit: SourceUnit) -> UnitRecord:
         """First pass: a unit's rows, all steps done but normalising, and the moments for that. `source_bytes`: of the whole source.
         Blocks. Raises InvalidDataError."""
-        counts, moments = Counts(), ColumnMoments(self.rules.normalise)
+        moments = ColumnMoments(self.rules.normalise)
         buckets = _Buckets(self.rules.shuffle, source_bytes, self.shard_bytes)
-        rows = self._rows(samples, counts)
+        rows = self._rows(samples)
         with RunWriter() as kept:
             while batch := list(islice(rows, BATCH)):
                 for row in batch:
@@ -83,25 +72,24 @@ class UnitSteps:
                 for row, fields in zip(batch, self._fields(batch), strict=True):
                     place, bucket = buckets.of(row.split, row.key)
                     buckets.added(row.split, kept.add(row.split, bucket, place, row.key, fields))
-            return kept.send(work, unit.name, counts.read, moments.of)
+            return kept.send(work, unit.name, unit.samples, moments.of)
 
-    def write(self, planned: PlannedPiece, units: Sequence[SourceUnit], work: WorkStore, moments: ColumnMoments, piece: PieceWriter) -> int:
-        """Second pass: the rows of a piece, in their order, cut into its shards. Returns their number. Blocks. Raises InvalidDataError,
+    def write(
+        self, planned: PlannedPiece, units: Sequence[SourceUnit], work: WorkStore, moments: ColumnMoments, piece: PieceWriter
+    ) -> None:
+        """Second pass: the rows of a piece, in their order, cut into its shards. Blocks. Raises InvalidDataError,
         DamagedShardError."""
         share, at, line, keys = planned.shard_bytes / planned.shards, 0, 1, dict[str, int]()
-        count = 0
         for row in _stored_rows(planned, units, work, shuffled=self.rules.shuffle is not None):
             if line < planned.shards and keys and at + row.shard_bytes / 2 > line * share:
                 piece.cut(planned.split)
                 line, keys = line + 1, {}
             fields = self._normalised(row, moments)
             piece.add(fields, key=_own_key(row.key, keys), split=planned.split)
-            at, count = at + row.shard_bytes, count + 1
-        return count
+            at += row.shard_bytes
 
-    def _rows(self, samples: Iterable[tuple[str, Mapping[str, Any]]], counts: Counts) -> Iterator[PreparedRow]:
+    def _rows(self, samples: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[PreparedRow]:
         for split, sample in samples:
-            counts.read += 1
             key = str(sample[KEY])
             fields = {name: content for name, content in sample.items() if name != KEY}
             where = self._where(key)

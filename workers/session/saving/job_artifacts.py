@@ -23,7 +23,7 @@ from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, Has
 from trainhouse.checkpointing.errors import CheckpointError, RetryableError
 from trainhouse.checkpointing.lease.signed_store import open_artifact_store
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.events.model.artifact import BY_JOB, ArtifactError, ArtifactManifest, parse_reference
+from trainhouse.events.model.artifact import BY_JOB, KIND_PATTERN, ArtifactError, ArtifactManifest, facts_of, parse_reference
 from trainhouse.workers.data.errors import DamagedShardError
 from trainhouse.workers.data.stored_versions import read_manifest
 from trainhouse.workers.session.context import Context
@@ -32,7 +32,6 @@ from trainhouse.workers.session.logging.sink import Sink
 
 MOST_WAITING: Final = 16
 TRIES: Final = 3
-_KIND: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
 @dataclass
@@ -75,7 +74,7 @@ class JobArtifacts:
     def log(self, path: Path, name: str, kind: str, copy: bool) -> LoggedArtifact:
         """Copies the files and has them stored; see `Session.log_artifact`."""
         try:
-            if parse_reference(name)[0] != name or not _KIND.fullmatch(kind):
+            if parse_reference(name)[0] != name or not re.fullmatch(KIND_PATTERN, kind):
                 raise ArtifactError(f"artifact {name!r} of kind {kind!r}: give a name alone, and a kind of small letters, as tokenizer")
             files_below(path)
         except ArtifactError as error:
@@ -163,9 +162,9 @@ class JobArtifacts:
 
     def _report(self, action: str, name: str, manifest: ArtifactManifest) -> None:
         job, sha256 = self._context, manifest.sha256()
-        facts = {"kind": manifest.kind, "sha256": sha256, "bytes": manifest.bytes, "files": len(manifest.files)}
         at = {"action": action, "name": name, "at_ms": time.time_ns() // 1_000_000}
-        self._sink.event("ArtifactRecorded", facts | at, f"{job.job_id}:{job.epoch}:{job.rank}:{action}:{name}:{sha256}")
+        facts = facts_of(sha256, manifest) | at
+        self._sink.event("ArtifactRecorded", facts, f"{job.job_id}:{job.epoch}:{job.rank}:{action}:{name}:{sha256}")
 
     def _copied(self, path: Path) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="trainhouse-artifact-"))
