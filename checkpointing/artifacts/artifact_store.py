@@ -62,7 +62,8 @@ class HashedStore(ObjectStore, Protocol):
 
 @dataclass(frozen=True, order=True)
 class ArtifactVersion:
-    """One version under a name. `stored_at_s`: when it first had it, by the store's clock. `by`: jobs and people that keep it there."""
+    """One version under a name. `by`: jobs and people that keep it there. `stored_at_s`: when it was stored under it last, by the store's
+    clock; of several that keep it, by the one that did so first."""
 
     name: str
     stored_at_s: float
