@@ -103,7 +103,6 @@ def test_an_environment_with_a_gateway_alone_looks_for_no_folder() -> None:
     [
         ["exec", "j", "--", "ls"],
         ["stack", "j"],
-        ["profile", "j"],
         ["replay", "--verify"],
         ["secrets", "list"],
         ["policy", "show", "p"],
@@ -120,6 +119,13 @@ def test_what_needs_kafka_says_so(command: list[str], monkeypatch: pytest.Monkey
     done = CliRunner().invoke(build(), command)
     assert isinstance(done.exception, CliError) and done.exception.code == Exit.CONFIG, done.output
     assert "needs Kafka" in str(done.exception) and "--data-dir" in str(done.exception) and GATEWAY in str(done.exception)
+
+
+def test_a_profile_is_asked_of_the_gateway_where_there_is_no_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINHOUSE_GATEWAY_URL", GATEWAY)
+    monkeypatch.setenv("TRAINHOUSE_GATEWAY_TOKEN", "t")
+    done = CliRunner().invoke(build(), ["profile", "j"])
+    assert isinstance(done.exception, NotReachableError) and GATEWAY in str(done.exception), done.output
 
 
 def test_a_gateway_that_is_away_is_said_in_a_sentence() -> None:
