@@ -1,6 +1,7 @@
 """What a save costs training on a CUDA device: one rank, beside a plain copy to pinned memory and torch's asynchronous saves.
 
 Not part of `make bench`, which has no device: `python -m tests.bench.device_stall [GIGABYTES …]` on a machine with one.
+TRAINHOUSE_BENCH_PEERS=0 leaves the peers out, of which one takes minutes for 10 GB.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import shutil
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from tests.bench import report
 from tests.support.fakes.folder_store import FolderObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.share_estimate import share_bytes
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
@@ -91,7 +94,8 @@ def _measure(gigabytes: float, folder: Path) -> None:
     }
     answer["trainhouse"] = _ours(training, plain_ms, helper, store)
     helper.close()
-    options = {"thread": None, "pinned_async_staging": StagingOptions(True, True, True, True)}
+    with_peers = os.environ.get("TRAINHOUSE_BENCH_PEERS", "1") != "0"
+    options = {} if not with_peers else {"thread": None, "pinned_async_staging": StagingOptions(True, True, True, True)}
     for name, option in options.items():
         try:
             answer[f"dcp_{name}"] = _dcp(training, plain_ms, folder / name, option)
@@ -125,9 +129,14 @@ def _ours(training: Training, plain_ms: float, helper: UploadHelper, store: Fold
         step = next(numbers)
         return at.begin_save(tracked.shared(), tracked.of_this_rank(), step, float(step)).result
 
+    # Memory of the first save is made ready beside the first steps, as a session has it done: what that costs those steps is told apart.
+    at.prepare(share_bytes(tracked.tensors(), holders=1))
+    beside = []
+    while len(beside) < 3 or any(thread.name == "checkpoint-memory" for thread in threading.enumerate()):
+        beside.append(training.steps_ms()[0] - plain_ms)
     found = _saves(training, plain_ms, save)
     at.close(60)
-    return found
+    return found | {"preparation_cost_ms": sum(beside), "preparation_steps": len(beside) * STEPS}
 
 
 def _dcp(training: Training, plain_ms: float, folder: Path, options: StagingOptions | None) -> dict[str, float]:
