@@ -1,6 +1,6 @@
 """One of two ranks with an FSDP2 state: how long a save holds it up, beside a plain copy and torch's own asynchronous saves.
 
-Run as `checkpoint_stall.py RANK PORT FOLDER SAVES`; rank 0 prints one JSON line.
+Run as `checkpoint_stall.py RANK PORT FOLDER SAVES STATE_MB`; rank 0 prints one JSON line.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.tensor import DTensor
 
-from tests.bench.scripts.sharded_state import joined
+from tests.bench.scripts.sharded_state import BYTES_A_LAYER, joined
 from tests.support.fakes.folder_store import FolderObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.share_estimate import share_bytes
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
-LAYERS, STEPS = 32, 20
+STEPS = 20
 
 
 def main() -> None:
     rank, port, folder, saves = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+    layers = max(1, round(int(sys.argv[5]) * 1e6 / BYTES_A_LAYER))
     store = FolderObjectStore(folder / f"rank-{rank}")
     helper = UploadHelper(store)  # as a session does: before there is a thread
-    model, optimizer = joined(rank, port, LAYERS)
+    model, optimizer = joined(rank, port, layers)
     answer: dict[str, Any] = {"state_mb": _bytes(model, optimizer) * 2 / 1e6, "memcpy_ms": _memcpy_ms(model, optimizer, saves)}
     answer |= _ours(helper, store, model, optimizer, saves)
     helper.close()
