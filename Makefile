@@ -78,8 +78,9 @@ integration: $(STAMP) ## tests on real servers, short seeded faults included
 	@$(MAKE) --no-print-directory -j3 stack faults parts pages
 
 # Beside each other, with servers of their own: the first two wait much, the others compute.
+# In their order: a stack ends after the last test that asks for it.
 stack: $(STAMP)       ## tests on a whole stack that all of them leave as it is; two processes, each with one
-	@$(BIN)/pytest $(TWO) $(BESIDE:%=--ignore=%) tests/stack
+	@$(BIN)/pytest $(TWO) --no-loadscope-reorder $(BESIDE:%=--ignore=%) tests/stack
 
 faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack; and those of how-to pages, on one of their own
 	@$(BIN)/pytest $(BESIDE) $(FAULTY)
