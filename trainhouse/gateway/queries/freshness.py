@@ -74,6 +74,13 @@ class Freshness:
 
     async def _ends(self, topics: Iterable[str]) -> dict[Place, int]:
         try:
+            return await self._ends_now(topics)
+        except BusUnavailableError:
+            # A leader that was elected anew fences a client that knows the one before: a new client knows it.
+            return await self._ends_now(topics)
+
+    async def _ends_now(self, topics: Iterable[str]) -> dict[Place, int]:
+        try:
             newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
             asked = {TopicPartition(t, p): newest for t in topics for p in await self._partitions_of(t)}
             answers = self._admin.list_offsets(asked, request_timeout=ANSWER_S)
