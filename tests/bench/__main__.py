@@ -32,6 +32,7 @@ BENCHES = (
     "detector",
     "takeover",
     "handover",
+    "gateway_answers",
     "sse",
     "pages",
     "sql_walls",

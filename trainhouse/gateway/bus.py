@@ -87,7 +87,9 @@ class Bus:
 
     def _open(self) -> EventProducer:
         if self._producer is None:
-            self._producer = EventProducer(self._settings, **{"message.timeout.ms": round(ACK_S * 1000), "log_level": 3})
+            # A caller waits for each ack, so nothing lingers; what comes while a request is on its way goes together in the next one.
+            more = {"message.timeout.ms": round(ACK_S * 1000), "linger.ms": 0, "log_level": 3}
+            self._producer = EventProducer(self._settings, **more)
             self._thread = threading.Thread(target=self._serve, args=(self._producer,), name="acks", daemon=True)
             self._thread.start()
         if self._signing is not None:

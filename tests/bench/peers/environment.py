@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / ".bench"
 PEERS = "peers"
 PREPARING = "preparing"
+TRACKING = "tracking"
 MDS = "mds"  # its transformers is older than the other peers' hub
 PACKAGES = {
     PEERS: (
@@ -17,6 +18,7 @@ PACKAGES = {
         "webdataset>=1,<2",
     ),
     PREPARING: ("torch", "numpy", "datasets>=4,<5", "litdata>=0.2,<1", "tokenizers"),
+    TRACKING: ("mlflow>=3.10,<4",),
     MDS: ("torch", "numpy", "mosaicml-streaming>=0.13,<1"),
 }
 

@@ -18,7 +18,8 @@ from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.mlflow.errors import invalid, missing
 from trainhouse.gateway.mlflow.mlflow_ports import EVERYTHING, Ports, ports_of_settings
-from trainhouse.gateway.mlflow.search import EXPERIMENT_COLUMNS, RUN_COLUMNS
+from trainhouse.gateway.mlflow.search import EXPERIMENT_COLUMNS
+from trainhouse.gateway.mlflow.whole_runs import RUN_SQL, run_of
 from trainhouse.gateway.queries.freshness import freshness_of
 
 KNOWN_S = 5.0
@@ -46,11 +47,14 @@ class RequestScope:
         """From here on a read sees what was written before."""
         await self.ports.freshness.reached(*(topics or EVERYTHING))
 
-    async def run(self, run_id: str) -> Row:
-        """A run as it is now. Raises MlflowError RESOURCE_DOES_NOT_EXIST."""
-        await self.fresh(TRACKING)
-        found = await self._read_run(run_id)
-        if found is None:
+    async def run(self, run_id: str, *topics: str) -> Row:
+        """A run as it is now; what is read after it is as fresh in `topics`. Raises MlflowError RESOURCE_DOES_NOT_EXIST."""
+        await self.fresh(TRACKING, *topics)
+        return self.visible_run(await self._read_run(run_id), run_id)
+
+    def visible_run(self, found: Row | None, run_id: str) -> Row:
+        """The run that was read, if there is one and the caller may see it. Raises MlflowError RESOURCE_DOES_NOT_EXIST for both."""
+        if found is None or not self.principal.sees(found["project"]):
             raise missing(f"run {run_id}")
         return found
 
@@ -91,7 +95,7 @@ class RequestScope:
         return found
 
     async def _read_run(self, run_id: str) -> Row | None:
-        found = await self.reader.one(f"SELECT {RUN_COLUMNS} FROM experiment_runs WHERE job_id = {{id:String}} LIMIT 1", {"id": run_id})
+        found = run_of(await self.reader.rows(RUN_SQL, {"ids": [run_id]}), run_id)
         return found if found is not None and self.principal.sees(found["project"]) else None
 
 

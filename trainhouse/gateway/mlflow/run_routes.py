@@ -16,14 +16,11 @@ from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid
 from trainhouse.gateway.mlflow.filter_language import RUNS, parse_filter, parse_orders
 from trainhouse.gateway.mlflow.request_scope import Reading, RequestScope, Row, Writing
 from trainhouse.gateway.mlflow.search import paged, read_token, runs_query, token_of
+from trainhouse.gateway.mlflow.whole_runs import PARTS_SQL, WHOLE_SQL, Parts, parts_of, run_of
 
 router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
 Json = dict[str, Any]
 Text = Annotated[str, Query(max_length=256)]
-_LAST = """
-SELECT job_id, metric, toString(l.value) AS value, step, toUnixTimestamp64Milli(l.time) AS time_ms
-FROM metric_latest AS l WHERE job_id IN {ids:Array(String)} AND rank = 0 ORDER BY metric
-"""
 _HISTORY = """
 SELECT DISTINCT metric, toString(step_metrics.value) AS value, step, toUnixTimestamp64Milli(time) AS time_ms FROM step_metrics
 WHERE job_id = {id:String} AND metric = {key:String} AND rank = 0 ORDER BY time_ms, step, step_metrics.value
@@ -111,10 +108,12 @@ async def _mark(desk: RequestScope, run_id: str, deleted: bool) -> Json:
 
 @router.get("/runs/get")
 async def get(desk: Reading, run_id: Text = "", run_uuid: Text = "") -> Json:
-    """A run with its last metrics, its parameters and tags."""
-    row = await desk.run(run_id or run_uuid)
-    await desk.fresh(*POINT_TOPICS)
-    return {"run": (await whole(desk, [row]))[0]}
+    """A run with its last metrics, its parameters and tags: one wait and one query."""
+    asked = run_id or run_uuid
+    await desk.fresh()
+    rows = await desk.reader.rows(WHOLE_SQL, {"ids": [asked]})
+    row = desk.visible_run(run_of(rows, asked), asked)
+    return {"run": schemas.run(row, *parts_of(rows).get(asked, Parts()).lists())}
 
 
 @router.post("/runs/search")
@@ -139,9 +138,8 @@ async def history(
     max_results: Annotated[int, Query(ge=1, le=bodies.MAX_HISTORY)] = bodies.MAX_HISTORY,
 ) -> Json:
     """Every point of a metric, oldest first, a page at a time; a point that came twice is one."""
-    row = await desk.run(run_id or run_uuid)
     begin = read_token(page_token)
-    await desk.fresh(*POINT_TOPICS)
+    row = await desk.run(run_id or run_uuid, *POINT_TOPICS)
     values = {"id": row["job_id"], "key": metric_key, "limit": max_results + 1, "begin": begin}
     rows = await desk.reader.rows(_HISTORY, values)
     answer: Json = {"metrics": [schemas.metric(r) for r in rows[:max_results]]}
@@ -149,24 +147,8 @@ async def history(
 
 
 async def whole(desk: RequestScope, rows: list[Row]) -> list[Json]:
-    """Runs with all that MLflow shows of them, in four questions however many they are."""
+    """Runs with all that MLflow shows of them, in one query however many they are."""
     if not rows:
         return []
-    ids = {"ids": [row["job_id"] for row in rows]}
-    metrics = _by_run(await desk.reader.rows(_LAST, ids))
-    params = _by_run(await desk.reader.rows(_of("parameters", "key, value", "key"), ids))
-    tags = _by_run(await desk.reader.rows(_of("tags", "key, value", "key"), ids))
-    columns = "name, digest, source_type, source, context, schema_text, profile"
-    inputs = _by_run(await desk.reader.rows(_of("inputs", columns, "name"), ids))
-    return [schemas.run(r, *(found.get(r["job_id"], []) for found in (metrics, params, tags, inputs))) for r in rows]
-
-
-def _of(view: str, columns: str, order: str) -> str:
-    return f"SELECT job_id, {columns} FROM {view} WHERE job_id IN {{ids:Array(String)}} ORDER BY {order}"
-
-
-def _by_run(rows: list[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row["job_id"], []).append(row)
-    return found
+    found = parts_of(await desk.reader.rows(PARTS_SQL, {"ids": [row["job_id"] for row in rows]}))
+    return [schemas.run(r, *found.get(r["job_id"], Parts()).lists()) for r in rows]

@@ -14,7 +14,8 @@ from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.problems import not_found
-from trainhouse.gateway.queries.listing import Cursor, Limit, Order, millis, page
+from trainhouse.gateway.queries import job_sources
+from trainhouse.gateway.queries.listing import Cursor, Limit, merged
 from trainhouse.gateway.queries.read_your_writes import After
 from trainhouse.gateway.queries.redacting import redacted
 from trainhouse.gateway.queries.sql_reader import Row
@@ -66,7 +67,6 @@ class Job(BaseModel):
 
 
 COLUMNS = ", ".join(Job.model_fields)
-NEWEST = Order((millis("coalesce(submitted_at, updated_at)"), ("job_id", "String")), descending=True)
 
 # Intake refuses what it cannot admit without knowing its project: whose it was stands in the submission.
 _OWN = """
@@ -99,12 +99,17 @@ async def jobs(
     cursor: Cursor = None,
 ) -> Json:
     """Jobs, the newest submission first."""
-    where = visible(principal)
-    named = (("user", user), ("team", team), ("project", project), ("pool", pool), ("name", name), ("source", source))
-    for column, wanted in named:
-        where.equal(column, wanted)
-    where.among("state", [s.value for s in state or ()])
-    found = await page(here.reader, COLUMNS, "jobs", where, NEWEST, limit, cursor)
+    chosen = []
+    if source in (None, job_sources.SCHEDULED):
+        chosen.append(job_sources.scheduled(visible(principal)))
+    if source in (None, job_sources.TRACKED) and not team and not pool:
+        chosen.append(job_sources.tracked(principal))
+    for each in chosen:
+        has = {"user": user, "project": project, "name": name}
+        for column, wanted in (has | {"team": team, "pool": pool} if each.table == job_sources.JOBS else has).items():
+            each.where.equal(column, wanted)
+        each.where.among("state", [s.value for s in state or ()])
+    found = await merged(here.reader, chosen, limit, cursor)
     await redacted(here.reader, principal, found.rows, ("reason",))
     return Json(found.answer())
 
@@ -117,9 +122,7 @@ async def job(job_id: JobPath, here: Here, principal: Viewer) -> Json:
 
 async def visible_job(here: Gateway, principal: Principal, job_id: str) -> Row:
     """A job, if there is one and the caller may see it. Raises ProblemError 404, the same for both."""
-    where = visible(principal)
-    where.equal("job_id", job_id)
-    found = await here.reader.one(f"SELECT {COLUMNS} FROM jobs WHERE {where.text} ORDER BY status_seq DESC LIMIT 1", where.values)
+    found = await job_sources.one_job(here.reader, visible(principal), principal, job_id)
     if found is None:
         raise not_found(f"job {job_id}")
     await redacted(here.reader, principal, [found], ("reason",))
