@@ -23,8 +23,6 @@ from trainhouse.projections.settings import ClickHouseSettings
 # A repeat of an insert is recognised by its token, in the tables that a materialized view feeds as well.
 EXACT_INSERT = {"insert_deduplicate": "1", "deduplicate_blocks_in_dependent_materialized_views": "1", "max_insert_threads": "1"}
 
-CLEANING_THREADS = 4
-
 
 class ClickHouse(Protocol):
     """Port to ClickHouse for ingestion. Every call blocks and raises ClickHouseRequestError."""
@@ -96,16 +94,12 @@ def http_client(settings: ClickHouseSettings) -> Client:
 
 
 def embedded_options(memory_bytes: int, merge_threads: int) -> dict[str, str]:
-    """Start arguments of the embedded engine that bound its memory and its threads."""
+    """Start arguments of the embedded engine that bound its memory and its background threads."""
     return {
         "max_server_memory_usage": str(memory_bytes),
         "mark_cache_size": str(memory_bytes // 16),
         "background_pool_size": str(merge_threads),
         "background_schedule_pool_size": "4",
-        # Each is 128 of itself, and its threads stay once they have worked: a quarter of a megabyte each of stack and allocator's cache.
-        "max_parts_cleaning_thread_pool_size": str(CLEANING_THREADS),
-        "parts_killer_pool_size": str(CLEANING_THREADS),
-        "snapshot_cleaner_pool_size": str(CLEANING_THREADS),
     }
 
 

@@ -183,7 +183,7 @@ def _jvm_options() -> list[str]:
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
         # 70 MB of its heap are in use; of itself it would keep three times that, most of it of the young generation's leavings.
-        "-Xmn16m",
+        "-Xmn32m",
         "-XX:MinHeapFreeRatio=20",
         "-XX:MaxHeapFreeRatio=30",
         "-XX:+ExitOnOutOfMemoryError",
