@@ -1,7 +1,8 @@
 """What a stack takes on one machine where nothing happens: until it is up, and then of each of its processes.
 
 CPU is what the kernel counted for the stack's own processes, so other work on the machine matters little; the wall time of the start is
-that of this machine as it was. Memory is the proportional share (PSS): a page that several processes share counts once.
+that of this machine as it was. Memory counts a page that several of its processes share once (`resident`): what is anonymous, and pages
+of the programs' own files, which the kernel may drop and read again.
 """
 
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from tests.bench import report
+from tests.bench.resident import Resident, resident
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.supervision import supervisor_client
 
@@ -33,7 +35,7 @@ class Taken:
 
     part: str
     cpu_s: float
-    pss_bytes: int
+    memory: Resident
 
 
 def run() -> None:
@@ -74,34 +76,44 @@ def _wait_up(up: psutil.Popen, began_s: float) -> None:
 
 def _print(up_s: float, up_cpu_s: float, before: dict[int, Taken], after: dict[int, Taken], window_s: float) -> None:
     percent: dict[str, float] = {}
-    memory_mb: dict[str, float] = {}
+    anonymous_mb: dict[str, float] = {}
+    files_mb: dict[str, float] = {}
     for pid, now in after.items():
         then = before[pid].cpu_s if pid in before else 0.0
         percent[now.part] = percent.get(now.part, 0.0) + 100 * (now.cpu_s - then) / window_s
-        memory_mb[now.part] = memory_mb.get(now.part, 0.0) + now.pss_bytes / 1e6
+        anonymous_mb[now.part] = anonymous_mb.get(now.part, 0.0) + now.memory.anonymous_bytes / 1e6
+        files_mb[now.part] = files_mb.get(now.part, 0.0) + now.memory.file_bytes / 1e6
     report.line(
         "idle_stack",
         up_s=up_s,
         up_cpu_s=up_cpu_s,
         cpu_percent=sum(percent.values()),
-        memory_mb=sum(memory_mb.values()),
+        memory_mb=sum(anonymous_mb.values()) + sum(files_mb.values()),
+        anonymous_mb=sum(anonymous_mb.values()),
         targets=TARGETS,
-        cpu_percent_by_part=dict(sorted(percent.items(), key=lambda each: -each[1])),
-        memory_mb_by_part=dict(sorted(memory_mb.items(), key=lambda each: -each[1])),
+        cpu_percent_by_part=_most_first(percent),
+        anonymous_mb_by_part=_most_first(anonymous_mb),
+        files_mb_by_part=_most_first(files_mb),
         window_s=window_s,
         cores=os.cpu_count(),
         load_before=os.getloadavg()[1],
     )
 
 
+def _most_first(by_part: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(by_part.items(), key=lambda each: -each[1]))
+
+
 def _taken(root: Path) -> dict[int, Taken]:
     """By pid: the supervisor and all that it started."""
     supervisor = psutil.Process(supervisor_client.supervisor_pid(StackFolder(root)))
+    processes = [supervisor, *supervisor.children(recursive=True)]
+    memory = resident(process.pid for process in processes)
     found = {}
-    for process in (supervisor, *supervisor.children(recursive=True)):
+    for process in processes:
         try:
-            found[process.pid] = Taken(_part(process.cmdline()), _cpu_s(process), process.memory_full_info().pss)
-        except psutil.Error:
+            found[process.pid] = Taken(_part(process.cmdline()), _cpu_s(process), memory[process.pid])
+        except (psutil.Error, KeyError):
             continue
     return found
 

@@ -5,6 +5,7 @@ confined. It ends when the launcher at the other end of FD is gone; keepers that
 Never: reads an order. Its memory is what every later job's ranks inherit, so the keeper reads the order, after the fork.
 """
 
+import ctypes
 import gc
 import json
 import os
@@ -128,6 +129,7 @@ def main() -> None:
     preload()
     gc.collect()
     gc.freeze()
+    ctypes.CDLL(None).malloc_trim(0)  # 10 MB that imports took for a moment
     send(channel, json.dumps({"modules": sorted({name.partition(".")[0] for name in sys.modules})}).encode())
     serve(channel)
     os._exit(0)  # tearing torch down takes time and talks

@@ -23,13 +23,14 @@ from trainhouse.deploy.local.servers.server_process import PRIVATE_UMASK
 from trainhouse.deploy.local.supervision.supervisor import TIMED
 
 SERVERS = ("kafka", "store")
-PROCESSORS = ("intake", "scheduler", "detector", "projector", "alerts", "gateway")
+PROJECTOR = "projector"
+PROCESSORS = ("intake", "scheduler", "detector", PROJECTOR, "alerts", "gateway")
 STREAMS = ("intake", "scheduler", "detector")
 AGENT = "agent"
 # Of a Unix socket's path.
 MOST_SOCKET_BYTES = 107
 # What is only looked at leaves the processors to what jobs wait for, where one machine has both; who watches, to all others.
-NICENESS = {"projector": "5", "gateway": "5", "alerts": "10"}
+NICENESS = {PROJECTOR: "5", "gateway": "5", "alerts": "10"}
 # What runs all the time.
 NAMES = (*SERVERS, *PROCESSORS, AGENT)
 # One pass of each, from the first full hour after `up` on.

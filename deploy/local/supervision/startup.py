@@ -55,11 +55,14 @@ class Startup:
             prepare_bus(self._settings)
         loaded.result()
         self._start(stack_parts.PROCESSORS)
-        self._wait({**self._processor_checks(), "store": self._store.answers})
-        # The last: once it runs, its launcher loads torch, which takes a core for seconds.
+        checks = self._processor_checks()
+        tables = {stack_parts.PROJECTOR: checks.pop(stack_parts.PROJECTOR)}
+        self._wait({**checks, "store": self._store.answers})
+        # Once it runs, its launcher loads torch, which takes a core for seconds. No job needs the tables to start, and the projector makes
+        # them on one core: the agent takes the other meanwhile.
         agent = {stack_parts.AGENT: readiness.node_answered(self._settings)}
         self._start((stack_parts.AGENT,))
-        self._wait(agent)
+        self._wait({**tables, **agent})
 
     def restart(self, names: tuple[str, ...]) -> None:
         """Start parts again in this order, as they are configured now, and wait until all of them answer; blocks.
