@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MAX_JOBS = 100_000
 SHOWN_CHARS = 16
+DROP = ("address", "last_heartbeat", "cpus", "memory_gib", "reason", "silent_s", "type", "pool")
 STATES = ("ALIVE", "SUSPECTED", "LOST")
 ISOLATIONS = "SELECT node_id, any(complete) AS complete FROM node_isolation GROUP BY node_id"
 WHOLE, IN_PART, NOT_ISOLATED = "whole", "in part", "none"
@@ -77,10 +78,17 @@ def nodes(
     if not found:
         output.remark("no nodes: is an agent up? `trainhouse ps` shows it")
         return
-    right, narrow = ("devices", "ranks", "cpus", "memory_gib", "silent_s"), ("node", "state", "closed", "pool", "devices", "type", "ranks")
-    output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=right, narrow=narrow)
+    show(found)
     if isolation is not None and (warning := not_isolated(known, isolation)):
         output.remark(warning)
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    """Prints nodes as a table for a person."""
+    from trainhouse.cli.shared import output
+
+    right = ("devices", "ranks", "cpus", "memory_gib", "silent_s")
+    output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=right, drop=DROP)
 
 
 def _isolations(client: "TrainhouseClient") -> dict[str, str] | None:

@@ -1,13 +1,20 @@
 """`events JOB`: all events of a job, one line an event."""
 
+import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Final, Optional
 
 import typer
 
 from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Since, Until
 
+PREFIX: Final = "trainhouse."
+INDENT: Final = " " * 14
+LEAST_TEXT_CHARS: Final = 24
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainhouse.client import Happening
 
 
@@ -49,8 +56,11 @@ def events(
         from trainhouse.cli.jobs.job_status import find
 
         find(client, job)
-    for each in listed:
-        sys.stdout.write((as_json(each, whole=log) if json else one_line(each.at_ms, each.type, each.summary)) + "\n")
+    if json:
+        sys.stdout.write("".join(as_json(each, whole=log) + "\n" for each in listed))
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write("".join(f"{line}\n" for line in lines([(each.at_ms, each.type, each.summary) for each in listed], width)))
 
 
 def as_json(event: "Happening", *, whole: bool) -> str:
@@ -62,9 +72,28 @@ def as_json(event: "Happening", *, whole: bool) -> str:
     return event.json if whole else orjson.dumps(dataclasses.asdict(event)).decode()
 
 
-def one_line(at_ms: int, kind: str, text: str) -> str:
-    """`10:03:07.123  job.admitted.v1             pool default …`: time in UTC, type, what it says."""
+def lines(listed: "Sequence[tuple[int, str, str]]", width: int | None) -> list[str]:
+    """`10:03:07.123  job.admitted.v1  pool default …`: time in UTC, type, text. Pure.
+
+    `listed`: (milliseconds, type, text). In `width` characters a text goes on below itself, between words; None: as long as it is.
+    """
+    import textwrap
     from datetime import UTC, datetime
 
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
-    return f"{moment}  {kind.removeprefix('trainhouse.'):<28}  {' '.join(text.split())}".rstrip()
+    kinds = max((len(kind.removeprefix(PREFIX)) for _, kind, _ in listed), default=0)
+    found = []
+    for at_ms, kind, text in listed:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+        start, words = f"{moment}  {kind.removeprefix(PREFIX):<{kinds}}  ", " ".join(text.split())
+        room = None if width is None else width - len(start)
+        if room is None or len(words) <= room:
+            found.append((start + words).rstrip())
+        elif room >= LEAST_TEXT_CHARS:
+            parts = textwrap.wrap(words, room, break_long_words=False, break_on_hyphens=False)
+            found += [(start if n == 0 else " " * len(start)) + part for n, part in enumerate(parts)]
+        else:
+            found.append(start.rstrip())
+            found += textwrap.wrap(
+                words, width or 80, initial_indent=INDENT, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
+            )
+    return found

@@ -105,7 +105,7 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
         columns = ("commit", "step", "attempt", "state", "tier", "MiB", "new MiB", "stall", "upload", "completed", "tags", "uri")
         tiers = checkpoint_tiers(rows, _has_ended(client, job))
         shown = [_checkpoint(row, tier, tags_of(row, tags or [])) for row, tier in zip(rows, tiers, strict=True)]
-        output.table(columns, shown, right=right, narrow=(*columns[:2], *columns[3:11]))
+        output.table(columns, shown, right=right, drop=("uri", "attempt", *columns[4:11][::-1]))
         if unknown_tags:
             output.remark(f"tags are not shown: {unknown_tags}")
         if (sentence := upload_pace(rows, time.time_ns() // 1_000_000)) is not None:

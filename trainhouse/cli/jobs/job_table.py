@@ -3,7 +3,9 @@
 Holds: pure but for the printing.
 """
 
-from typing import Any
+from typing import Any, Final
+
+DROP: Final = ("project", "user", "submitted", "ranks", "steps/s", "elapsed", "loss", "reason", "step")
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -14,8 +16,7 @@ def show(rows: list[dict[str, Any]]) -> None:
         output.remark("no jobs; submit one with `trainhouse submit -- python train.py`")
         return
     columns = ("job", "state", "user", "project", "ranks", "step", "loss", "steps/s", "elapsed", "submitted", "reason")
-    right, narrow = ("ranks", "step", "loss", "steps/s", "elapsed"), ("job", "state", "step", "reason")
-    output.table(columns, map(_cells, rows), right=right, narrow=narrow)
+    output.table(columns, map(_cells, rows), right=("ranks", "step", "loss", "steps/s", "elapsed"), drop=DROP)
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
