@@ -12,6 +12,7 @@ WIDTH = 80
 JOB = {
     "job_id": "train-1m8a3sg4r7yy7",
     "submission_id": "s",
+    "name": "train",
     "state": "REJECTED",
     "user": "root",
     "project": "default",

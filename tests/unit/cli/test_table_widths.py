@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ REASON = "the gang can never be held: it needs 99 devices; pool default has 2 of
 JOB = {
     "job_id": "train-1m8a3sg4r7yy7",
     "submission_id": "s",
+    "name": "lr-sweep lr=0.1 width=64",
     "state": "INITIALIZING",
     "user": "somebody",
     "project": "speech-recognition",
@@ -148,7 +150,7 @@ def test_a_table_fits_and_has_whole_words(name: str, width: int, capsys: pytest.
 
 def test_a_wider_terminal_has_all_columns_of_a_narrow_one(capsys: pytest.CaptureFixture[str]) -> None:
     heads = [set(on_terminal(capsys, width, TABLES["status"][0])[0].split()) for width in (60, 80, 100, 160)]
-    assert heads == sorted(heads, key=len) and all(a <= b for a, b in zip(heads, heads[1:], strict=False)), heads
+    assert heads == sorted(heads, key=len) and all(a <= b for a, b in itertools.pairwise(heads)), heads
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])

@@ -1,6 +1,7 @@
 """`logs JOB`: what its ranks wrote, and what they write."""
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -34,28 +35,45 @@ def logs(
     \b
     trainhouse logs gpt-1k7x3m9qp2f8d --rank 0 -f
     trainhouse logs gpt-1k7x3m9qp2f8d --stream stderr --tail 50
+
+    A line on standard error separates attempts.
     """
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.job import batches, followed
 
     client = TrainhouseClient.from_settings()
     reader = client.lines(job, rank=rank, stream=stream, attempt=attempt, tail=tail)
-    anything = _show(batches(reader), rank, times=times, json=json)
+    printed = Printed(times, rank is None, json)
+    anything = printed.show(batches(reader))
     if follow or not anything:
         _must_exist(client, job)
     if follow:
-        _show(followed(client.watch(job), reader), rank, times=times, json=json)
+        printed.show(followed(client.watch(job), reader))
 
 
-def _show(found: "Iterable[list[Line]]", rank: int | None, *, times: bool, json: bool) -> bool:
-    """Prints lines batch by batch; whether there were any."""
-    anything = False
-    for batch in found:
-        anything = True
-        for line in batch:
-            _print(line, times=times, ranks=rank is None, json=json)
-        sys.stdout.flush()
-    return anything
+@dataclass
+class Printed:
+    """Lines as they are printed, with a line on standard error between two attempts. `attempt`: that of the last line."""
+
+    times: bool
+    ranks: bool
+    json: bool
+    attempt: int | None = None
+
+    def show(self, found: "Iterable[list[Line]]") -> bool:
+        """Prints lines batch by batch; whether there were any."""
+        anything = False
+        for batch in found:
+            anything = True
+            for line in batch:
+                if self.attempt not in (None, line.attempt) and not self.json:
+                    sys.stdout.flush()
+                    sys.stderr.write(f"--- attempt {line.attempt} ---\n")
+                    sys.stderr.flush()
+                self.attempt = line.attempt
+                _print(line, times=self.times, ranks=self.ranks, json=self.json)
+            sys.stdout.flush()
+        return anything
 
 
 def _print(line: "Line", *, times: bool, ranks: bool, json: bool) -> None:
