@@ -346,3 +346,17 @@ def test_an_unknown_job_is_told_with_its_nearest(stack: LiveStack) -> None:
         assert done.code == 66, (command, done.out, done.err)
         assert f"did you mean {job}" in done.err
         assert "Traceback" not in done.err
+
+
+def test_doctor_finds_the_stack_sound_and_a_spec_too_large(stack: LiveStack, code: Path) -> None:
+    stack.ok("init", "hello.py", "--gang", "99", cwd=code)
+    done = stack.run("doctor", "trainhouse.yaml", "--json", cwd=code)
+    found = {(row["part"], row["subject"]): row for row in done.objects()}
+    servers = ("kafka", "topics", "versions", "store", "clickhouse", "gateway")
+    assert {found["deployment", name]["verdict"] for name in servers} == {"OK"}, found
+    assert found["spec", "fields"]["verdict"] == "OK"
+    assert found["spec", "fleet"]["verdict"] == "FAULT" and "needs 99 devices" in found["spec", "fleet"]["text"]
+    assert done.code == 1
+    (code / "trainhouse.yaml").write_text("name: x\nruntime:\n  comand: [python]\n")
+    wrong = stack.run("doctor", "trainhouse.yaml", cwd=code)
+    assert wrong.code == 1 and "FAULT    spec fields: the spec is not valid:" in wrong.out and "did you mean 'command'?" in wrong.out

@@ -98,6 +98,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         ),
     },
     "The stack on this machine": {
+        "doctor": _of(
+            "Check this machine, the deployment that settings name, and a spec; exit code 1 where something keeps jobs from running.",
+            "doctor.command",
+        ),
         "up": _of(
             "Start Kafka, the object store, ClickHouse, the control plane and a node agent, and wait until everything answers.",
             "stack.local_stack",
