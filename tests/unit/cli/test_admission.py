@@ -1,7 +1,7 @@
 """Answers to submissions, as `submit` shows them."""
 
-from trainhouse.cli.jobs.admission import next_steps, refusal, unanswered
 from trainhouse.cli.jobs.follow import printable_line
+from trainhouse.cli.shared.admission import next_steps, refusal, unanswered
 from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.events import JobState, JobStatus
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from trainhouse.cli.jobs.script_lines import NoPlaceError, with_lines
+from trainhouse.cli.init.script_lines import NoPlaceError, with_lines
 from trainhouse.cli.jobs.spec_build import Typed, fields_of, specs_of
 from trainhouse.cli.jobs.spec_file import read
 from trainhouse.cli.main import build

@@ -17,7 +17,7 @@ LEAST_PYTHON: Final = (3, 11)
 
 
 class Verdict(StrEnum):
-    """How grave a finding is. A FAULT makes the exit code 1."""
+    """Gravity of a finding. A FAULT makes the exit code 1."""
 
     OK = "OK"
     WARNING = "WARNING"
@@ -137,7 +137,7 @@ def topics(needed: Sequence[str], counts: Mapping[str, int], refusal: str, boots
 
 def versions(releases: Mapping[str, Sequence[str]]) -> Finding:
     """Releases of the control plane's programs. `releases`: processes by release."""
-    named = "; ".join(f"{release or 'unknown'}: {', '.join(sorted(set(who)))}" for release, who in sorted(releases.items()))
+    named = "; ".join(f"{release or 'unknown'}: {', '.join(sorted(set(processes)))}" for release, processes in sorted(releases.items()))
     if len(releases) > 1:
         return warning(
             "deployment", "versions", f"programs of {len(releases)} releases run ({named}): `trainhouse upgrade status` shows why"

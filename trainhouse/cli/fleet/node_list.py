@@ -51,15 +51,21 @@ def nodes(
     """
     import time
 
-    from trainhouse.cli.shared import output
-    from trainhouse.client import TrainhouseClient
-
     if node is not None:
         no_filters(node, (pool, state, user, team, project, until))
         one(node, since or "7d", min(limit, 50), json, time.time_ns() // 1_000_000)
         return
     now_ms = time.time_ns() // 1_000_000
     wanted = keeper(now_ms, pool=pool, state=state, since=since, until=until)
+    from trainhouse.client.quick_sql import quick_rows
+    from trainhouse.client.rows import NODES_QUERY
+
+    if not (user or team or project) and (quick := quick_rows(NODES_QUERY)) is not None:
+        known = [row for row in quick if wanted(row)][:limit]
+        _show_all(known, isolations(quick_rows(ISOLATIONS) or ()) if known else None, now_ms, json=json)
+        return
+    from trainhouse.client import TrainhouseClient
+
     client = TrainhouseClient.from_settings()
     known = [row for row in client.way.nodes() if wanted(row)]
     if user or team or project:
@@ -69,7 +75,13 @@ def nodes(
         theirs = {name for job in jobs for name in job["node_ids"]}
         known = [row for row in known if row["node_id"] in theirs]
     known = known[:limit]
-    isolation = _isolations(client) if known else None
+    _show_all(known, _isolations(client) if known else None, now_ms, json=json)
+
+
+def _show_all(known: list[dict[str, Any]], isolation: dict[str, str] | None, now_ms: int, *, json: bool) -> None:
+    """Prints nodes for a program or a person, with a warning on those that do not isolate jobs."""
+    from trainhouse.cli.shared import output
+
     found = [shown(row, now_ms) for row in known]
     if json:
         found = [row | ({"isolation": isolation.get(row["node"], NOT_ISOLATED)} if isolation is not None else {}) for row in found]

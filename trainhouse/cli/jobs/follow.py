@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from trainhouse.cli.shared.exit_codes import Exit, exit_of_state
 from trainhouse.cli.shared.output import duration, json_lines, one_line, remark
+from trainhouse.client.backend_protocol import batches
 from trainhouse.client.errors import ClientError
-from trainhouse.client.job import batches
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -71,7 +71,7 @@ class RankOutput:
         self._may_have_more = False
 
     def more(self, status: "JobStatus | None") -> list[str]:
-        """What was written since the last call, with a line between attempts. `status`: what came meanwhile. Blocks on one answer."""
+        """Returns the lines since the last call, with a line between attempts. `status`: what came meanwhile. Blocks on one answer."""
         # Before its gang has devices no rank of it has written anything.
         self._may_have_more = self._may_have_more or (status is not None and status.allocated_at_ms is not None)
         if not self._is_readable or not self._may_have_more:

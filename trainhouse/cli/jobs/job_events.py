@@ -44,23 +44,37 @@ def events(
     import time
 
     from trainhouse.cli.shared.filters import parse_time
-    from trainhouse.client import TrainhouseClient
-    from trainhouse.client.kafka.job_events import happenings
 
     now_ms = time.time_ns() // 1_000_000
     begin = parse_time(since, now_ms) if since else None
     end = parse_time(until, now_ms) if until else None
-    client = TrainhouseClient.from_settings()
-    listed = happenings(client.kafka, job, kind, begin, end) if log else client.events(job, kind=kind, since_ms=begin, until_ms=end)
-    if not listed and kind is None and begin is None and end is None:
-        from trainhouse.cli.jobs.job_status import find
-
-        find(client, job)
+    listed = _listed(job, kind, begin, end, log=log)
     if json:
         sys.stdout.write("".join(as_json(each, whole=log) + "\n" for each in listed))
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write("".join(f"{line}\n" for line in lines([(each.at_ms, each.type, each.summary) for each in listed], width)))
+
+
+def _listed(job: str, kind: str | None, begin: int | None, end: int | None, *, log: bool) -> "list[Happening]":
+    """The events: straight from the tables where settings name them, else by the client. Blocks. Raises CliError for an unknown job."""
+    from trainhouse.client.backend_protocol import Happening
+    from trainhouse.client.quick_sql import quick_rows
+    from trainhouse.client.rows import events_query
+
+    rows = None if log else quick_rows(events_query(job, kind, begin, end))
+    if rows:
+        return [Happening(**row) for row in rows]
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.kafka.job_events import happenings
+
+    client = TrainhouseClient.from_settings()
+    found = happenings(client.kafka, job, kind, begin, end) if log else client.events(job, kind=kind, since_ms=begin, until_ms=end)
+    if not found and kind is None and begin is None and end is None:
+        from trainhouse.cli.jobs.job_status import find
+
+        find(client, job)
+    return list(found)
 
 
 def as_json(event: "Happening", *, whole: bool) -> str:

@@ -186,16 +186,12 @@ def _checkpoint(row: dict[str, Any], tier: str, tags: list[str]) -> tuple[Any, .
 
 def _listed(keep: "JobFilter", limit: int) -> "list[dict[str, Any]]":
     """Rows of jobs: straight from the tables where settings name them, else by the client, which has more ways. Blocks."""
-    from trainhouse.client.errors import NotReachableError
-    from trainhouse.client.quick_sql import quick_endpoint
+    from trainhouse.client.quick_sql import quick_rows
     from trainhouse.client.rows import jobs_query
 
-    endpoint = quick_endpoint()
-    if endpoint is not None:
-        try:
-            return endpoint.table(jobs_query(keep, limit)).dicts()
-        except NotReachableError:
-            pass  # the client says so, and reads the status topic
+    rows = quick_rows(jobs_query(keep, limit))
+    if rows is not None:
+        return rows
     from trainhouse.client import TrainhouseClient
 
     return TrainhouseClient.from_settings().jobs(keep, limit)

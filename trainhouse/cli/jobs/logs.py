@@ -1,5 +1,6 @@
 """`logs JOB`: what its ranks wrote, and what they write."""
 
+import itertools
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -9,7 +10,7 @@ import typer
 from trainhouse.cli.shared.options import DataDir, JobArgument, Json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from trainhouse.client import Line, TrainhouseClient
 
@@ -38,17 +39,41 @@ def logs(
 
     A line on standard error separates attempts.
     """
+    printed = Printed(times, rank is None, json)
+    if not follow and (quick := _quick_reader(job, rank, stream, attempt, tail)) is not None and printed.show(quick):
+        return
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.job import batches, followed
+    from trainhouse.client.backend_protocol import batches
+    from trainhouse.client.job import followed
 
     client = TrainhouseClient.from_settings()
     reader = client.lines(job, rank=rank, stream=stream, attempt=attempt, tail=tail)
-    printed = Printed(times, rank is None, json)
     anything = printed.show(batches(reader))
     if follow or not anything:
         _must_exist(client, job)
     if follow:
         printed.show(followed(client.watch(job), reader))
+
+
+def _quick_reader(job: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> "Iterator[list[Line]] | None":
+    """The lines straight from the tables; None where settings do not name them, or they do not answer. Blocks."""
+    from trainhouse.client.backend_protocol import batches
+    from trainhouse.client.errors import NotReachableError
+    from trainhouse.client.kafka.lines import LogReader
+    from trainhouse.client.quick_sql import quick_endpoint
+
+    endpoint = quick_endpoint()
+    if endpoint is None:
+        return None
+    reader = LogReader(endpoint, job, rank, stream, attempt)
+    try:
+        if tail is not None:
+            reader.skip_to_last(tail)
+        found = batches(reader)
+        first = next(found, None)
+    except NotReachableError:
+        return None
+    return itertools.chain([] if first is None else [first], found)
 
 
 @dataclass

@@ -212,7 +212,7 @@ def _with_code(spec: "JobSpec", archive: "CodeArchive | None") -> "JobSpec":
 
 @dataclass(frozen=True)
 class Following:
-    """How far a submission is followed. `wait`: to its end; None: until it is admitted; False: not at all."""
+    """Extent to which a submission is followed. `wait`: to its end; None: until it is admitted; False: not at all."""
 
     wait: bool | None
     rank: int = 0
@@ -224,7 +224,7 @@ class Following:
 def finish(client: "TrainhouseClient", submitted: list["Job"], asked: Following) -> None:
     """Follows what was submitted as far as is asked, and prints where to look. Blocks. Raises CliError for a rejected job, and typer.Exit
     with the worst code of those that were followed to their ends."""
-    from trainhouse.cli.jobs import admission
+    from trainhouse.cli.shared import admission
     from trainhouse.cli.shared.output import remark
     from trainhouse.client.backend_choice import known
 

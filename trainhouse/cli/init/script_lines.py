@@ -22,7 +22,7 @@ for step in session.steps(2000, save_every_steps=500):  # 2: instead of range(20
 
 @dataclass(frozen=True)
 class Script:
-    """What was found in a script, by name. `loop`: the innermost one that calls `LOSS.backward()`."""
+    """Names in a script. `loop`: the innermost one that calls `LOSS.backward()`."""
 
     model: str
     optimizer: str

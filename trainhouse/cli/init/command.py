@@ -49,7 +49,7 @@ def init(
     trainhouse init train.py --gang 2 --out train_tracked.py
     trainhouse submit trainhouse.yaml --wait
     """
-    from trainhouse.cli.jobs.script_lines import GENERAL, NoPlaceError, with_lines
+    from trainhouse.cli.init.script_lines import GENERAL, NoPlaceError, with_lines
     from trainhouse.cli.shared.output import json_lines, remark
 
     source = _read(script)
