@@ -22,9 +22,7 @@ def _of(help: str, *modules: str) -> IndexedCommand:
 
 SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
     "Jobs": {
-        "init": _of(
-            "Write a spec for a script, and show the lines that give the script curves and checkpoints; change no file.", "init.init_command"
-        ),
+        "init": _of("Write a spec for a script, and show the lines for its curves and checkpoints; change no file.", "init.init_command"),
         "submit": _of("Submit a job: a command after `--`, or a spec from a YAML file (options go on top of it).", "jobs.submit"),
         "status": _of("List jobs and their states, newest first; or show one job in full.", "jobs.job_status"),
         "logs": _of("Print the output of a job's ranks.", "jobs.logs"),

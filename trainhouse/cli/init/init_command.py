@@ -42,7 +42,7 @@ def init(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a spec for a script, and show the lines that give the script curves and checkpoints; change no file.
+    """Write a spec for a script, and show the lines for its curves and checkpoints; change no file.
 
     \b
     trainhouse init train.py
