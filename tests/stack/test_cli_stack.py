@@ -103,6 +103,37 @@ def test_rerun_runs_the_same_again(stack: LiveStack, code: Path) -> None:
     assert "lr ['1']" in wait_for_lines(stack, second, 2)[0]
 
 
+def test_a_submission_names_the_places_to_look_at_and_waits_with_output(stack: LiveStack, code: Path) -> None:
+    done = stack.run("submit", "--gang", "2", "--", "python", "hello.py", "0.5", cwd=code)
+    (job,) = done.lines
+    names = [line.partition(":")[0] for line in done.err.splitlines()[-3:]]
+    assert names == ["logs", "page", "why"] and done.err.count(job) == 3, done.err
+    shown = stack.run("submit", "--gang", "2", "--wait", "--rank", "1", "--", "python", "hello.py", "0.5", cwd=code)
+    assert "rank 1 of 2 lr ['0.5'] None" in shown.lines and "rank 0 of 2 lr ['0.5'] None" not in shown.lines, shown.out
+    assert shown.lines[-1].startswith(f"{shown.lines[0]} SUCCEEDED")
+    quiet = stack.run("submit", "--wait", "--quiet", "--", "python", "hello.py", cwd=code)
+    assert quiet.code == 0 and not [line for line in quiet.lines if not line.startswith(quiet.lines[0])], quiet.out
+
+
+def test_output_of_attempts_has_a_line_between(stack: LiveStack, code: Path) -> None:
+    done = stack.run("submit", "--restarts", "1", "--wait", "--", "python", "three.py", cwd=code)
+    said = [line for line in done.lines if not line.startswith(done.lines[0])]
+    assert said == ["about to fail", "--- attempt 1 ---", "about to fail"], done.out
+    logs = stack.run("logs", done.lines[0])
+    assert (logs.lines, logs.err) == (["[0] about to fail"] * 2, "--- attempt 1 ---\n")
+
+
+def test_jobs_of_a_sweep_have_names_of_their_own(stack: LiveStack, code: Path) -> None:
+    user = f"u{secrets.token_hex(4)}"
+    swept = ("submit", "--name", "lr-sweep", "--user", user, "--sweep", "lr=0.1,0.01", "--", "python", "hello.py", "{lr}")
+    jobs = stack.ok(*swept, cwd=code).split()
+
+    def names() -> dict[str, str]:
+        return {row["job_id"]: row["name"] for row in stack.run("status", "--user", user, "--json").objects()}
+
+    until(lambda: names() == dict(zip(jobs, ("lr-sweep lr=0.1", "lr-sweep lr=0.01"), strict=True)), names)
+
+
 def test_cancel_ends_a_job_and_its_processes(stack: LiveStack, code: Path) -> None:
     job = stack.ok("submit", "--", "python", "sleep.py", cwd=code).strip()
     wait_for_lines(stack, job, 1)
@@ -243,9 +274,15 @@ def test_replay_verifies_what_the_scheduler_decided(stack: LiveStack) -> None:
 def test_what_no_pool_could_hold_is_rejected_with_the_way_out(
     stack: LiveStack, arguments: tuple[str, ...], code_: int, reason: str
 ) -> None:
-    done = stack.run("submit", "--no-code", "--wait", *arguments, "--", "python", "-c", "1")
+    command = (*arguments, "--", "python", "-c", "1")
+    done = stack.run("submit", "--no-code", "--wait", *command)
     assert done.code == code_, done.out
     assert reason in done.out
+    short = stack.run("submit", "--no-code", *command)
+    assert (short.code, len(short.lines)) == (code_, 1), "the id is printed: it is a job, and its story can be read"
+    assert f"{short.lines[0]} was REJECTED: " in short.err and reason in short.err
+    scripted = stack.run("submit", "--no-code", "--no-wait", *command)
+    assert (scripted.code, reason in scripted.err) == (0, False)
 
 
 def test_a_script_that_fails_says_with_which_code_and_last_words(stack: LiveStack, code: Path) -> None:
@@ -309,3 +346,17 @@ def test_an_unknown_job_is_told_with_its_nearest(stack: LiveStack) -> None:
         assert done.code == 66, (command, done.out, done.err)
         assert f"did you mean {job}" in done.err
         assert "Traceback" not in done.err
+
+
+def test_doctor_finds_the_stack_sound_and_a_spec_too_large(stack: LiveStack, code: Path) -> None:
+    stack.ok("init", "hello.py", "--gang", "99", cwd=code)
+    done = stack.run("doctor", "trainhouse.yaml", "--json", cwd=code)
+    found = {(row["part"], row["subject"]): row for row in done.objects()}
+    servers = ("kafka", "topics", "versions", "store", "clickhouse", "gateway")
+    assert {found["deployment", name]["verdict"] for name in servers} == {"OK"}, found
+    assert found["spec", "fields"]["verdict"] == "OK"
+    assert found["spec", "fleet"]["verdict"] == "FAULT" and "needs 99 devices" in found["spec", "fleet"]["text"]
+    assert done.code == 1
+    (code / "trainhouse.yaml").write_text("name: x\nruntime:\n  comand: [python]\n")
+    wrong = stack.run("doctor", "trainhouse.yaml", cwd=code)
+    assert wrong.code == 1 and "FAULT    spec fields: the spec is not valid:" in wrong.out and "did you mean 'command'?" in wrong.out

@@ -35,7 +35,7 @@ def submitted(stack: LiveStack, folder: Path, project: str, data: dict[str, str]
     runtime = {"command": ["python", "-c", PROGRAM]}
     spec = {"project": project, "data": data, "runtime": runtime, "limits": {"restarts": 0}}
     file.write_text(json.dumps(spec))
-    return stack.ok("submit", "--no-code", str(file)).strip()
+    return stack.ok("submit", "--no-wait", "--no-code", str(file)).strip()
 
 
 def status(stack: LiveStack, job_id: str) -> dict[str, Any]:

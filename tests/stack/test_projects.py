@@ -57,7 +57,7 @@ def seen(stack: LiveStack, job_id: str) -> dict[str, Any] | None:
 
 def ended(stack: LiveStack, *options: str) -> tuple[str, str]:
     """The state and reason of a job of the project that was submitted over Kafka, as its owner sees it."""
-    job_id = stack.ok("submit", "--no-code", "--project", NAME, *options, "--", *COMMAND).strip()
+    job_id = stack.ok("submit", "--no-wait", "--no-code", "--project", NAME, *options, "--", *COMMAND).strip()
 
     def look() -> dict[str, Any] | None:
         found = seen(stack, job_id)
@@ -157,7 +157,7 @@ def test_jobs_beyond_the_projects_limits_wait_or_are_refused(stack: LiveStack, t
     stack.ok("project", "set", str(path))
 
     def submit() -> str:
-        return stack.ok("submit", "--no-code", "--project", name, "--", "python", "-c", "import time; time.sleep(600)").strip()
+        return stack.ok("submit", "--no-wait", "--no-code", "--project", name, "--", "python", "-c", "import time; time.sleep(600)").strip()
 
     def comes_to(job_id: str, *states: str) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ def _of(help: str, *modules: str) -> IndexedCommand:
 
 SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
     "Jobs": {
+        "init": _of("Write a spec for a script, and show the lines for its curves and checkpoints; change no file.", "init.init_command"),
         "submit": _of("Submit a job: a command after `--`, or a spec from a YAML file (options go on top of it).", "jobs.submit"),
         "status": _of("List jobs and their states, newest first; or show one job in full.", "jobs.job_status"),
         "logs": _of("Print the output of a job's ranks.", "jobs.logs"),
@@ -95,6 +96,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         ),
     },
     "The stack on this machine": {
+        "doctor": _of(
+            "Check this machine, the deployment that settings name, and a spec; exit code 1 where something keeps jobs from running.",
+            "doctor.doctor_command",
+        ),
         "up": _of(
             "Start Kafka, the object store, ClickHouse, the control plane and a node agent, and wait until everything answers.",
             "stack.local_stack",

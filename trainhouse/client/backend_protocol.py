@@ -4,12 +4,11 @@ Holds: both give the same types and the same errors for the same question; every
 Never: names a library of either way.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
-
-from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, Limits, ReviewAction
-from trainhouse.events.model.explanation import JobExplained
 
 if TYPE_CHECKING:
     import pyarrow
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from trainhouse.client.code_archive import PackedCode
     from trainhouse.client.filters import JobFilter
     from trainhouse.client.sql import Table
+    from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, Limits, ReviewAction
+    from trainhouse.events.model.explanation import JobExplained
 
 Row = dict[str, Any]
 BATCH_LINES = 5000
@@ -79,7 +80,7 @@ class Retuned:
 class Sql(Protocol):
     """Questions in ClickHouse's SQL, read-only. Errors: QueryError, NotReachableError."""
 
-    def table(self, query: str, values: Mapping[str, str | int] | None = None) -> "Table":
+    def table(self, query: str, values: Mapping[str, str | int] | None = None) -> Table:
         """The whole answer of one query; `values` are bound to its `{name:Type}`."""
         ...
 
@@ -94,6 +95,12 @@ class LineReader(Protocol):
     def more(self) -> Iterator[Line]:
         """Yields what is new, a batch at most; nothing means: all that there is was read."""
         ...
+
+
+def batches(reader: LineReader) -> Iterator[list[Line]]:
+    """Yields what is new, batch after batch, until there is nothing more. Blocks."""
+    while batch := list(reader.more()):
+        yield batch
 
 
 class WayIn(Protocol):
@@ -134,7 +141,7 @@ class WayIn(Protocol):
         """Sends a job to review, or ends its review, and waits until that counts. Raises ChangeRefusedError, NoReplyError."""
         ...
 
-    def put_code(self, code: "PackedCode") -> CodeArchive:
+    def put_code(self, code: PackedCode) -> CodeArchive:
         """Stores an archive unless it is there."""
         ...
 
@@ -154,7 +161,7 @@ class WayIn(Protocol):
         """New statuses of all jobs from now on, without end, and None about twice a second between."""
         ...
 
-    def jobs(self, keep: "JobFilter", limit: int) -> list[Row]:
+    def jobs(self, keep: JobFilter, limit: int) -> list[Row]:
         """Rows of jobs, newest first."""
         ...
 
@@ -182,7 +189,7 @@ class WayIn(Protocol):
         """Versions of artifacts that a job stored or used: action, name, sha256, kind, project, size_bytes, files, at_ms."""
         ...
 
-    def metrics(self, job_id: str, names: Sequence[str]) -> "pyarrow.Table":
+    def metrics(self, job_id: str, names: Sequence[str]) -> pyarrow.Table:
         """Every point of these metrics (none named: of all), as `metrics_table` says; in order of metric, rank and step."""
         ...
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from trainhouse.client.backend_protocol import Happening, Line, LineReader, Retuned, Row, Submitted
+from trainhouse.client.backend_protocol import Happening, Line, LineReader, Retuned, Row, Submitted, batches
 from trainhouse.events import JobId, JobStatus
 from trainhouse.events.model.explanation import JobExplained
 
@@ -119,12 +119,6 @@ def ended(job_id: str, last: JobStatus | None, timeout_s: float | None) -> JobSt
         after = "" if timeout_s is None else f" after {timeout_s:.0f} s"
         raise TimeoutError(f"job {job_id} is {last.state if last else 'without a status'}{after}")
     return last
-
-
-def batches(reader: LineReader) -> Iterator[list[Line]]:
-    """Yields what is new, batch after batch, until there is nothing more. Blocks."""
-    while batch := list(reader.more()):
-        yield batch
 
 
 def followed(statuses: Iterable[JobStatus | None], reader: LineReader) -> Iterator[list[Line]]:

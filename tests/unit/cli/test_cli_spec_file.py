@@ -37,7 +37,7 @@ def test_a_whole_spec() -> None:
 def test_options_go_on_top_and_a_sweep_on_top_of_them() -> None:
     found = specs(GOOD, Typed(priority=3, restarts=7, hyperparameters=("warmup=20",), sweeps=("lr=0.1,0.2",)))
     assert [s.hyperparameters for s in found] == [{"lr": 0.1, "warmup": 20}, {"lr": 0.2, "warmup": 20}]
-    assert {(s.priority, s.limits.restarts, s.name) for s in found} == {(3, 7, "gpt")}
+    assert {(s.priority, s.limits.restarts, s.name) for s in found} == {(3, 7, "gpt lr=0.1"), (3, 7, "gpt lr=0.2")}
 
 
 def test_a_misspelt_key_is_told_with_its_line_and_its_neighbour() -> None:

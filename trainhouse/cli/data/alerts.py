@@ -59,10 +59,17 @@ def alerts(
     if json:
         output.json_lines(rows)
     elif rows:
-        columns = ("state", *COLUMNS) if every else COLUMNS
-        output.table(columns, (_cells(row, now_ms, every) for row in rows))
+        show(rows, now_ms, every)
     else:
         output.remark("no alerts" if every else "no alert is open; --all shows those of before")
+
+
+def show(rows: list[dict[str, Any]], now_ms: int, every: bool) -> None:
+    """Prints alerts as a table for a person."""
+    from trainhouse.cli.shared import output
+
+    columns = ("state", *COLUMNS) if every else COLUMNS
+    output.table(columns, (_cells(row, now_ms, every) for row in rows), drop=("runbook", "owner", "since", "for"))
 
 
 def query_of(now_ms: int, every: bool, since: str | None) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Place = tuple[str, int]
 TIMES = "90s, 15m, 2h, 3d, or 2026-05-01T12:00"
 LISTED = ("at", "user", "kind", "count", "action", "resource", "outcome", "reason", "address", "rows", "bytes")
+DROP = ("address", "bytes", "rows", "count", "kind", "reason")
 PROVED = ("topic", "partition", "from", "to", "objects", "records", "compared with the topic", "first", "last", "seal")
 
 
@@ -53,7 +54,9 @@ def list_rows(user: User = None, since: Since = None, limit: Limit = 100, json: 
     if json:
         output.json_lines(found)
         return
-    output.table(LISTED, ([None if row[c] is None else str(row[c]) for c in LISTED] for row in found), right=("count", "rows", "bytes"))
+    output.table(
+        LISTED, ([None if row[c] is None else str(row[c]) for c in LISTED] for row in found), right=("count", "rows", "bytes"), drop=DROP
+    )
 
 
 def verify(

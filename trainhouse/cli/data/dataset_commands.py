@@ -177,7 +177,8 @@ def list_versions(
         output.remark(f"no version of {name or 'any dataset'} was published; `trainhouse data publish NAME PATH` publishes one")
         return
     columns = ("dataset", "tags", "sha256", "samples", "MiB", "splits", "project", "published", "by", "deprecated")
-    output.table(columns, map(_cells, found), right=("samples", "MiB"))
+    drop = ("by", "project", "splits", "published", "deprecated", "MiB", "tags")
+    output.table(columns, map(_cells, found), right=("samples", "MiB"), drop=drop)
 
 
 def show(version: VersionArgument, json: Json = False, data_dir: KafkaDir = None) -> None:

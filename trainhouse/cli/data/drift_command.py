@@ -82,7 +82,7 @@ def show_fields(fields: "Sequence[FieldDrift]") -> None:
     from trainhouse.cli.shared import output
 
     columns = ("field", "verdict", "PSI", "KS", "missing %")
-    output.table(columns, map(_cells, fields), right=columns[2:], narrow=columns[:2], cut="field")
+    output.table(columns, map(_cells, fields), right=columns[2:], drop=columns[:1:-1], cut="field")
     for field in fields:
         if field.reason:
             sys.stdout.write(f"{output.printable(field.field)}: {field.reason}\n")

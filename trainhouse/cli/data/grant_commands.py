@@ -138,7 +138,9 @@ def list_grants(
         )
         return
     output.table(
-        ("version", "owner", "project", "purpose", "since", "by", "reason", "revoked"), (_cells(versions, each) for each in chosen)
+        ("version", "owner", "project", "purpose", "since", "by", "reason", "revoked"),
+        (_cells(versions, each) for each in chosen),
+        drop=("reason", "by", "since", "purpose"),
     )
 
 

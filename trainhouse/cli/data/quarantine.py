@@ -70,7 +70,12 @@ def list_shards(
         output.remark("no shard is in quarantine")
         return
     columns = ("version", "shard", "split", "fault", "sample", "expected", "seen", "job", "rank", "node", "since")
-    output.table(columns, (_cells(known, shard) for known, shard in found), right=("rank",))
+    output.table(
+        columns,
+        (_cells(known, shard) for known, shard in found),
+        right=("rank",),
+        drop=("expected", "seen", "node", "rank", "split", "since", "job"),
+    )
 
 
 def release(

@@ -26,7 +26,7 @@ def print_cluster(kinds: dict[str, list[Row]], at_ms: int) -> None:
     for kind, title in NONE_OF.items():
         rows, (columns, cells, right) = kinds[kind], TABLES[kind]
         if rows:
-            output.table(columns, [cells(row, at_ms) for row in rows], right=right)
+            output.table(columns, [cells(row, at_ms) for row in rows], right=right, drop=DROP[kind])
         else:
             sys.stdout.write(f"{title}\n")
             sys.stdout.flush()
@@ -72,6 +72,14 @@ def _ago(since_ms: int, at_ms: int) -> str:
 
 
 Cells = Callable[[Row, int], tuple[Any, ...]]
+DROP: Final[dict[str, tuple[str, ...]]] = {
+    "nodes": ("pool", "closed", "held by", "devices"),
+    "running": ("team", "pool", "priority", "for", "nodes"),
+    "queue": ("pool", "team", "device", "priority", "waits", "reason"),
+    "policies": ("version", "blocking", "order"),
+    "reservations": ("nodes", "in"),
+    "claims": ("claimed for", "asked to leave", "devices"),
+}
 TABLES: Final[dict[str, tuple[tuple[str, ...], Cells, tuple[str, ...]]]] = {
     "nodes": (("node", "pool", "health", "closed", "devices", "held", "free", "held by"), _node, ("held", "free")),
     "running": (("job", "state", "pool", "team", "priority", "ranks", "for", "nodes"), _gang, ("priority", "ranks")),

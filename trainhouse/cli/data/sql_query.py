@@ -50,7 +50,7 @@ def sql(
 
     found = endpoint.table(text)
     numbers = [c for n, c in enumerate(found.columns) if found.rows and isinstance(found.rows[0][n], int | float)]
-    output.table(found.columns, found.rows, right=numbers)
+    output.table(found.columns, found.rows, right=numbers, drop=())
     output.remark(f"{len(found.rows)} row{'' if len(found.rows) == 1 else 's'}")
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MAX_JOBS = 100_000
 SHOWN_CHARS = 16
+DROP = ("address", "last_heartbeat", "cpus", "memory_gib", "reason", "silent_s", "type", "pool")
 STATES = ("ALIVE", "SUSPECTED", "LOST")
 ISOLATIONS = "SELECT node_id, any(complete) AS complete FROM node_isolation GROUP BY node_id"
 WHOLE, IN_PART, NOT_ISOLATED = "whole", "in part", "none"
@@ -50,15 +51,21 @@ def nodes(
     """
     import time
 
-    from trainhouse.cli.shared import output
-    from trainhouse.client import TrainhouseClient
-
     if node is not None:
         no_filters(node, (pool, state, user, team, project, until))
         one(node, since or "7d", min(limit, 50), json, time.time_ns() // 1_000_000)
         return
     now_ms = time.time_ns() // 1_000_000
     wanted = keeper(now_ms, pool=pool, state=state, since=since, until=until)
+    from trainhouse.client.quick_sql import quick_rows
+    from trainhouse.client.rows import NODES_QUERY
+
+    if not (user or team or project) and (quick := quick_rows(NODES_QUERY)) is not None:
+        known = [row for row in quick if wanted(row)][:limit]
+        _show_all(known, isolations(quick_rows(ISOLATIONS) or ()) if known else None, now_ms, json=json)
+        return
+    from trainhouse.client import TrainhouseClient
+
     client = TrainhouseClient.from_settings()
     known = [row for row in client.way.nodes() if wanted(row)]
     if user or team or project:
@@ -68,7 +75,13 @@ def nodes(
         theirs = {name for job in jobs for name in job["node_ids"]}
         known = [row for row in known if row["node_id"] in theirs]
     known = known[:limit]
-    isolation = _isolations(client) if known else None
+    _show_all(known, _isolations(client) if known else None, now_ms, json=json)
+
+
+def _show_all(known: list[dict[str, Any]], isolation: dict[str, str] | None, now_ms: int, *, json: bool) -> None:
+    """Prints nodes for a program or a person, with a warning on those that do not isolate jobs."""
+    from trainhouse.cli.shared import output
+
     found = [shown(row, now_ms) for row in known]
     if json:
         found = [row | ({"isolation": isolation.get(row["node"], NOT_ISOLATED)} if isolation is not None else {}) for row in found]
@@ -77,10 +90,17 @@ def nodes(
     if not found:
         output.remark("no nodes: is an agent up? `trainhouse ps` shows it")
         return
-    right, narrow = ("devices", "ranks", "cpus", "memory_gib", "silent_s"), ("node", "state", "closed", "pool", "devices", "type", "ranks")
-    output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=right, narrow=narrow)
+    show(found)
     if isolation is not None and (warning := not_isolated(known, isolation)):
         output.remark(warning)
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    """Prints nodes as a table for a person."""
+    from trainhouse.cli.shared import output
+
+    right = ("devices", "ranks", "cpus", "memory_gib", "silent_s")
+    output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=right, drop=DROP)
 
 
 def _isolations(client: "TrainhouseClient") -> dict[str, str] | None:

@@ -8,7 +8,7 @@ import typer
 
 from trainhouse.cli.shared import complete
 from trainhouse.cli.shared.exit_codes import CliError, Exit
-from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Timeout
+from trainhouse.cli.shared.options import DataDir, FollowedRank, JobArgument, Json, Quiet, Timeout, Wait
 
 if TYPE_CHECKING:
     from trainhouse.events import JobStatus
@@ -179,7 +179,9 @@ def limits_asked(restarts: int | None, run_time: str | None, grace: str | None) 
 
 def rerun(
     job: JobArgument,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the new job; exit with its code.")] = False,
+    wait: Wait = None,
+    rank: FollowedRank = 0,
+    quiet: Quiet = False,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -189,7 +191,7 @@ def rerun(
     trainhouse rerun gpt-1k7x3m9qp2f8d --wait
     """
     from trainhouse.cli.jobs.job_status import known_ids, unknown
-    from trainhouse.cli.jobs.submit import print_job
+    from trainhouse.cli.jobs.submit import Following, finish, print_job
     from trainhouse.client import TrainhouseClient, UnknownJobError
 
     client = TrainhouseClient.from_settings()
@@ -198,8 +200,4 @@ def rerun(
     except UnknownJobError:
         raise unknown(job, known_ids(client)) from None
     print_job(again, client.spec(job) if json else None, json=json)
-    submitted = [again]
-    if wait:
-        from trainhouse.cli.jobs.follow import follow_all
-
-        raise typer.Exit(follow_all(client, submitted, None, json=json))
+    finish(client, [again], Following(wait, rank, quiet, json))

@@ -1,53 +1,107 @@
 """Follows jobs to their end: a progress bar on a terminal, else one line for each change.
 
-Holds: what is shown is the status topic's and nothing else; Ctrl-C ends the following, never the job.
+Holds: progress is the status topic's, output the tables'; Ctrl-C ends the following, never the job.
 """
 
+import re
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trainhouse.cli.shared.exit_codes import Exit, exit_of_state
 from trainhouse.cli.shared.output import duration, json_lines, one_line, remark
+from trainhouse.client.backend_protocol import batches
+from trainhouse.client.errors import ClientError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from trainhouse.client import Job, TrainhouseClient
+    from trainhouse.client import Job, Line, LineReader, TrainhouseClient
     from trainhouse.events import JobStatus
 
 PROGRESS_EVERY_S = 5.0
+SETTLE_S, QUIET_S, LOOK_S = 5.0, 1.5, 0.3
+"""After a job's end: the longest wait for its last lines, the longest one without any, and seconds between two looks."""
+OBEYED: Final = re.compile(r"\x1b\[[0-9;]*m|[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 SEVERITY = (Exit.OK, Exit.CANCELLED, Exit.NEEDS_REVIEW, Exit.REJECTED, Exit.FAILED, Exit.TIMEOUT)
 
 
-def follow_all(client: "TrainhouseClient", jobs: list["Job"], timeout_s: float | None, *, json: bool = False) -> Exit:
-    """Follows jobs one after the other; gives the worst of their codes. Blocks."""
+def follow_all(
+    client: "TrainhouseClient", jobs: list["Job"], timeout_s: float | None, *, json: bool = False, rank: int | None = None
+) -> Exit:
+    """Follows jobs one after the other, with the output of `rank` if one is given; gives the worst of their codes. Blocks."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     worst = Exit.OK
     for job in jobs:
         left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-        last = follow(client, job, left_s, json=json)
+        last = follow(client, job, left_s, json=json, rank=rank)
         code = exit_of_state(last.state) if last is not None and last.state.final else Exit.TIMEOUT
         worst = max(worst, code, key=SEVERITY.index)
     return worst
 
 
-def follow(client: "TrainhouseClient", job: "Job", timeout_s: float | None, *, json: bool = False) -> "JobStatus | None":
-    """Follows one job; gives its last status. Blocks."""
+def follow(
+    client: "TrainhouseClient", job: "Job", timeout_s: float | None, *, json: bool = False, rank: int | None = None
+) -> "JobStatus | None":
+    """Follows one job, with the output of `rank` if one is given; gives its last status. Blocks."""
     statuses = client.watch(job, timeout_s=timeout_s)
+    job_id = str(job.job_id)
     try:
         if json:
             return _json(statuses)
+        output = None if rank is None else RankOutput(client, job_id, rank)
         if sys.stdout.isatty():
-            return _bar(statuses, str(job.job_id))
-        return _plain(statuses, str(job.job_id))
+            return _bar(statuses, job_id, output)
+        return _plain(statuses, job_id, output)
     except KeyboardInterrupt:
-        remark(
-            f"{job.job_id} goes on; follow it again with `trainhouse status {job.job_id} --watch`, "
-            f"end it with `trainhouse cancel {job.job_id}`"
-        )
+        remark(f"{job_id} goes on; follow it again with `trainhouse status {job_id} --watch`, end it with `trainhouse cancel {job_id}`")
         raise
+
+
+class RankOutput:
+    """Lines that a rank of a job writes. Where they cannot be read, a remark says so once, and states go on alone."""
+
+    def __init__(self, client: "TrainhouseClient", job_id: str, rank: int) -> None:
+        self._client, self._job_id, self._rank = client, job_id, rank
+        self._reader: LineReader | None = None
+        self._attempt: int | None = None
+        self._is_readable = True
+        self._may_have_more = False
+
+    def more(self, status: "JobStatus | None") -> list[str]:
+        """Returns the lines since the last call, with a line between attempts. `status`: what came meanwhile. Blocks on one answer."""
+        # Before its gang has devices no rank of it has written anything.
+        self._may_have_more = self._may_have_more or (status is not None and status.allocated_at_ms is not None)
+        if not self._is_readable or not self._may_have_more:
+            return []
+        try:
+            self._reader = self._reader or self._client.lines(self._job_id, rank=self._rank)
+            return [text for batch in batches(self._reader) for line in batch for text in self._texts(line)]
+        except ClientError as error:
+            self._is_readable = False
+            remark(f"the output of {self._job_id} is not shown: {error}")
+            return []
+
+    def rest(self) -> "Iterator[list[str]]":
+        """Yields what arrives after the job's end, until nothing does for QUIET_S. Blocks."""
+        end, quiet_until = time.monotonic() + SETTLE_S, time.monotonic() + QUIET_S
+        while self._is_readable and self._may_have_more and time.monotonic() < min(end, quiet_until):
+            if found := self.more(None):
+                quiet_until = time.monotonic() + QUIET_S
+                yield found
+            time.sleep(LOOK_S)
+
+    def _texts(self, line: "Line") -> list[str]:
+        before, self._attempt = self._attempt, line.attempt
+        text = printable_line(line.text)
+        return [text] if before in (None, line.attempt) else [f"--- attempt {line.attempt} ---", text]
+
+
+def printable_line(text: str) -> str:
+    """A line of output without what a terminal would obey, but for tabs and colours."""
+    return OBEYED.sub(lambda found: found[0] if COLOUR.fullmatch(found[0]) else repr(found[0])[1:-1], text)
 
 
 def _json(statuses: "Iterator[JobStatus | None]") -> "JobStatus | None":
@@ -60,18 +114,31 @@ def _json(statuses: "Iterator[JobStatus | None]") -> "JobStatus | None":
     return last
 
 
-def _plain(statuses: "Iterator[JobStatus | None]", job_id: str) -> "JobStatus | None":
+def _plain(statuses: "Iterator[JobStatus | None]", job_id: str, output: RankOutput | None) -> "JobStatus | None":
     last, shown, shown_at = None, None, -PROGRESS_EVERY_S
     for status in statuses:
+        _print(output.more(status) if output else [])
         if status is None:
             continue
         last, now = status, time.monotonic()
+        if status.state.final:
+            break
         change = (status.state, status.reason, status.attempt, status.last_checkpoint)
         # A step is a change, too, but a log of each is of no use to anybody.
         if change != shown or now >= shown_at + PROGRESS_EVERY_S:
             shown, shown_at = change, now
             print(f"{job_id} {line_of(status)}", flush=True)
+    if last is not None and last.state.final:
+        for lines in output.rest() if output else ():
+            _print(lines)
+        print(f"{job_id} {line_of(last)}", flush=True)
     return last
+
+
+def _print(lines: list[str]) -> None:
+    if lines:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
 
 
 def line_of(status: "JobStatus") -> str:
@@ -94,14 +161,26 @@ def line_of(status: "JobStatus") -> str:
     return "  ".join(parts)
 
 
-def _bar(statuses: "Iterator[JobStatus | None]", job_id: str) -> "JobStatus | None":
+def _bar(statuses: "Iterator[JobStatus | None]", job_id: str, output: RankOutput | None) -> "JobStatus | None":
+    from rich.text import Text
+
     last = None
     with _progress() as progress:
         task = progress.add_task(job_id, total=None, state="sent", loss="", rate="", eta="")
+
+        def put(lines: list[str]) -> None:
+            for line in lines:
+                progress.console.print(Text.from_ansi(line), soft_wrap=True)
+
         for status in statuses:
             if status is not None:
                 last = status
                 show(progress, task, status)
+            put(output.more(status) if output else [])
+            if status is not None and status.state.final:
+                for lines in output.rest() if output else ():
+                    put(lines)
+                break
     if last is not None:
         print(f"{job_id} {line_of(last)}")
     return last

@@ -1,13 +1,20 @@
 """`events JOB`: all events of a job, one line an event."""
 
+import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Final, Optional
 
 import typer
 
 from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Since, Until
 
+PREFIX: Final = "trainhouse."
+INDENT: Final = " " * 14
+LEAST_TEXT_CHARS: Final = 24
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainhouse.client import Happening
 
 
@@ -37,20 +44,37 @@ def events(
     import time
 
     from trainhouse.cli.shared.filters import parse_time
-    from trainhouse.client import TrainhouseClient
-    from trainhouse.client.kafka.job_events import happenings
 
     now_ms = time.time_ns() // 1_000_000
     begin = parse_time(since, now_ms) if since else None
     end = parse_time(until, now_ms) if until else None
+    listed = _listed(job, kind, begin, end, log=log)
+    if json:
+        sys.stdout.write("".join(as_json(each, whole=log) + "\n" for each in listed))
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write("".join(f"{line}\n" for line in lines([(each.at_ms, each.type, each.summary) for each in listed], width)))
+
+
+def _listed(job: str, kind: str | None, begin: int | None, end: int | None, *, log: bool) -> "list[Happening]":
+    """The events: straight from the tables where settings name them, else by the client. Blocks. Raises CliError for an unknown job."""
+    from trainhouse.client.backend_protocol import Happening
+    from trainhouse.client.quick_sql import quick_rows
+    from trainhouse.client.rows import events_query
+
+    rows = None if log else quick_rows(events_query(job, kind, begin, end))
+    if rows:
+        return [Happening(**row) for row in rows]
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.kafka.job_events import happenings
+
     client = TrainhouseClient.from_settings()
-    listed = happenings(client.kafka, job, kind, begin, end) if log else client.events(job, kind=kind, since_ms=begin, until_ms=end)
-    if not listed and kind is None and begin is None and end is None:
+    found = happenings(client.kafka, job, kind, begin, end) if log else client.events(job, kind=kind, since_ms=begin, until_ms=end)
+    if not found and kind is None and begin is None and end is None:
         from trainhouse.cli.jobs.job_status import find
 
         find(client, job)
-    for each in listed:
-        sys.stdout.write((as_json(each, whole=log) if json else one_line(each.at_ms, each.type, each.summary)) + "\n")
+    return list(found)
 
 
 def as_json(event: "Happening", *, whole: bool) -> str:
@@ -62,9 +86,28 @@ def as_json(event: "Happening", *, whole: bool) -> str:
     return event.json if whole else orjson.dumps(dataclasses.asdict(event)).decode()
 
 
-def one_line(at_ms: int, kind: str, text: str) -> str:
-    """`10:03:07.123  job.admitted.v1             pool default …`: time in UTC, type, what it says."""
+def lines(listed: "Sequence[tuple[int, str, str]]", width: int | None) -> list[str]:
+    """`10:03:07.123  job.admitted.v1  pool default …`: time in UTC, type, text. Pure.
+
+    `listed`: (milliseconds, type, text). In `width` characters a text goes on below itself, between words; None: as long as it is.
+    """
+    import textwrap
     from datetime import UTC, datetime
 
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
-    return f"{moment}  {kind.removeprefix('trainhouse.'):<28}  {' '.join(text.split())}".rstrip()
+    kinds = max((len(kind.removeprefix(PREFIX)) for _, kind, _ in listed), default=0)
+    found = []
+    for at_ms, kind, text in listed:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+        start, words = f"{moment}  {kind.removeprefix(PREFIX):<{kinds}}  ", " ".join(text.split())
+        room = None if width is None else width - len(start)
+        if room is None or len(words) <= room:
+            found.append((start + words).rstrip())
+        elif room >= LEAST_TEXT_CHARS:
+            parts = textwrap.wrap(words, room, break_long_words=False, break_on_hyphens=False)
+            found += [(start if n == 0 else " " * len(start)) + part for n, part in enumerate(parts)]
+        else:
+            found.append(start.rstrip())
+            found += textwrap.wrap(
+                words, width or 80, initial_indent=INDENT, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
+            )
+    return found

@@ -105,7 +105,7 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
         columns = ("commit", "step", "attempt", "state", "tier", "MiB", "new MiB", "stall", "upload", "completed", "tags", "uri")
         tiers = checkpoint_tiers(rows, _has_ended(client, job))
         shown = [_checkpoint(row, tier, tags_of(row, tags or [])) for row, tier in zip(rows, tiers, strict=True)]
-        output.table(columns, shown, right=right, narrow=(*columns[:2], *columns[3:11]))
+        output.table(columns, shown, right=right, drop=("uri", "attempt", *columns[4:11][::-1]))
         if unknown_tags:
             output.remark(f"tags are not shown: {unknown_tags}")
         if (sentence := upload_pace(rows, time.time_ns() // 1_000_000)) is not None:
@@ -186,16 +186,12 @@ def _checkpoint(row: dict[str, Any], tier: str, tags: list[str]) -> tuple[Any, .
 
 def _listed(keep: "JobFilter", limit: int) -> "list[dict[str, Any]]":
     """Rows of jobs: straight from the tables where settings name them, else by the client, which has more ways. Blocks."""
-    from trainhouse.client.errors import NotReachableError
-    from trainhouse.client.quick_sql import quick_endpoint
+    from trainhouse.client.quick_sql import quick_rows
     from trainhouse.client.rows import jobs_query
 
-    endpoint = quick_endpoint()
-    if endpoint is not None:
-        try:
-            return endpoint.table(jobs_query(keep, limit)).dicts()
-        except NotReachableError:
-            pass  # the client says so, and reads the status topic
+    rows = quick_rows(jobs_query(keep, limit))
+    if rows is not None:
+        return rows
     from trainhouse.client import TrainhouseClient
 
     return TrainhouseClient.from_settings().jobs(keep, limit)

@@ -3,7 +3,9 @@
 Holds: pure but for the printing.
 """
 
-from typing import Any
+from typing import Any, Final
+
+DROP: Final = ("project", "user", "name", "submitted", "ranks", "steps/s", "elapsed", "loss", "reason", "step")
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -13,9 +15,8 @@ def show(rows: list[dict[str, Any]]) -> None:
     if not rows:
         output.remark("no jobs; submit one with `trainhouse submit -- python train.py`")
         return
-    columns = ("job", "state", "user", "project", "ranks", "step", "loss", "steps/s", "elapsed", "submitted", "reason")
-    right, narrow = ("ranks", "step", "loss", "steps/s", "elapsed"), ("job", "state", "step", "reason")
-    output.table(columns, map(_cells, rows), right=right, narrow=narrow)
+    columns = ("job", "name", "state", "user", "project", "ranks", "step", "loss", "steps/s", "elapsed", "submitted", "reason")
+    output.table(columns, map(_cells, rows), right=("ranks", "step", "loss", "steps/s", "elapsed"), drop=DROP)
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -23,6 +24,7 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
 
     return (
         row["job_id"] or row["submission_id"],
+        row["name"],
         row["state"],
         row["user"],
         row["project"],

@@ -1,6 +1,8 @@
 """`logs JOB`: what its ranks wrote, and what they write."""
 
+import itertools
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -8,7 +10,7 @@ import typer
 from trainhouse.cli.shared.options import DataDir, JobArgument, Json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from trainhouse.client import Line, TrainhouseClient
 
@@ -34,28 +36,69 @@ def logs(
     \b
     trainhouse logs gpt-1k7x3m9qp2f8d --rank 0 -f
     trainhouse logs gpt-1k7x3m9qp2f8d --stream stderr --tail 50
+
+    A line on standard error separates attempts.
     """
+    printed = Printed(times, rank is None, json)
+    if not follow and (quick := _quick_reader(job, rank, stream, attempt, tail)) is not None and printed.show(quick):
+        return
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.job import batches, followed
+    from trainhouse.client.backend_protocol import batches
+    from trainhouse.client.job import followed
 
     client = TrainhouseClient.from_settings()
     reader = client.lines(job, rank=rank, stream=stream, attempt=attempt, tail=tail)
-    anything = _show(batches(reader), rank, times=times, json=json)
+    anything = printed.show(batches(reader))
     if follow or not anything:
         _must_exist(client, job)
     if follow:
-        _show(followed(client.watch(job), reader), rank, times=times, json=json)
+        printed.show(followed(client.watch(job), reader))
 
 
-def _show(found: "Iterable[list[Line]]", rank: int | None, *, times: bool, json: bool) -> bool:
-    """Prints lines batch by batch; whether there were any."""
-    anything = False
-    for batch in found:
-        anything = True
-        for line in batch:
-            _print(line, times=times, ranks=rank is None, json=json)
-        sys.stdout.flush()
-    return anything
+def _quick_reader(job: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> "Iterator[list[Line]] | None":
+    """The lines straight from the tables; None where settings do not name them, or they do not answer. Blocks."""
+    from trainhouse.client.backend_protocol import batches
+    from trainhouse.client.errors import NotReachableError
+    from trainhouse.client.kafka.lines import LogReader
+    from trainhouse.client.quick_sql import quick_endpoint
+
+    endpoint = quick_endpoint()
+    if endpoint is None:
+        return None
+    reader = LogReader(endpoint, job, rank, stream, attempt)
+    try:
+        if tail is not None:
+            reader.skip_to_last(tail)
+        found = batches(reader)
+        first = next(found, None)
+    except NotReachableError:
+        return None
+    return itertools.chain([] if first is None else [first], found)
+
+
+@dataclass
+class Printed:
+    """Lines as they are printed, with a line on standard error between two attempts. `attempt`: that of the last line."""
+
+    times: bool
+    ranks: bool
+    json: bool
+    attempt: int | None = None
+
+    def show(self, found: "Iterable[list[Line]]") -> bool:
+        """Prints lines batch by batch; whether there were any."""
+        anything = False
+        for batch in found:
+            anything = True
+            for line in batch:
+                if self.attempt not in (None, line.attempt) and not self.json:
+                    sys.stdout.flush()
+                    sys.stderr.write(f"--- attempt {line.attempt} ---\n")
+                    sys.stderr.flush()
+                self.attempt = line.attempt
+                _print(line, times=self.times, ranks=self.ranks, json=self.json)
+            sys.stdout.flush()
+        return anything
 
 
 def _print(line: "Line", *, times: bool, ranks: bool, json: bool) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from trainhouse.cli.data.dataset_access import explained
 from trainhouse.cli.shared.exit_codes import CliError, Exit
-from trainhouse.cli.shared.options import DataDir, Json
+from trainhouse.cli.shared.options import DataDir, FollowedRank, Json, Quiet, Wait
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
 
 def prepare(
     file: Annotated[Path, typer.Argument(help="Preparation as YAML; its folder is sent with the job.", show_default=False)],
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the job to its end; exit with its code.")] = False,
+    wait: Wait = None,
+    rank: FollowedRank = 0,
+    quiet: Quiet = False,
     job_id: Annotated[Optional[str], typer.Option("--id", help="Your own id: repeating the command is then harmless.")] = None,  # noqa: UP045
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, print the spec as JSON, send nothing.")] = False,
     json: Json = False,
@@ -33,7 +35,7 @@ def prepare(
     Small shards are joined, and big ones cut. A job that is killed goes on with the units of work that are missing.
     """
     from trainhouse.cli.jobs import spec_build, spec_file
-    from trainhouse.cli.jobs.submit import send
+    from trainhouse.cli.jobs.submit import Following, finish, send
     from trainhouse.client import TrainhouseClient
     from trainhouse.workers.data.prepare.preparation import Preparation
 
@@ -60,7 +62,4 @@ def prepare(
         typer.echo(spec.model_dump_json(exclude_defaults=True))
         return
     submitted = send(client, [spec], folder, job_id, json=json)
-    if wait:
-        from trainhouse.cli.jobs.follow import follow_all
-
-        raise typer.Exit(follow_all(client, submitted, None, json=json))
+    finish(client, submitted, Following(wait, rank, quiet, json))

@@ -182,7 +182,7 @@ def kept_stacks(job: str, attempt: int) -> dict[int, str]:
     """The stacks that agents kept of an attempt, by rank. Raises CliError."""
     from trainhouse.cli.jobs.job_status import find
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.job import batches
+    from trainhouse.client.backend_protocol import batches
 
     client = TrainhouseClient.from_settings()
     texts: dict[int, str] = {}

@@ -6,13 +6,14 @@ standard error before it is sent.
 
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
-from trainhouse.cli.shared.options import DataDir, Json
+from trainhouse.cli.shared.options import DataDir, FollowedRank, Json, Quiet, Wait
 
 if TYPE_CHECKING:
     from trainhouse.cli.jobs.spec_build import Typed
@@ -29,8 +30,9 @@ trainhouse submit spec.yaml --priority 10
 trainhouse submit --sweep lr=0.1,0.01 --sweep width=64,128 -- python train.py --lr {lr} --width {width}
 echo -n $TOKEN | trainhouse secrets set TOKEN; trainhouse submit --secret TOKEN -- python train.py
 
-The working folder goes along (what git would see of it, without what .trainhouseignore names), named by its content. With --wait the exit
-code is the job's: 0 only for SUCCEEDED, 1 FAILED, 3 REJECTED, 4 CANCELLED.
+The working folder goes along (what git would see of it, without what .trainhouseignore names), named by its content. A job that can never
+run ends the command with code 3 and the reason, after a moment in which the control plane answers; --no-wait does not wait for that. With
+--wait the exit code is the job's: 0 only for SUCCEEDED, 1 FAILED, 3 REJECTED, 4 CANCELLED.
 """
 SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -42,7 +44,9 @@ def register(app: typer.Typer) -> None:
 
 def submit(
     arguments: Annotated[list[str], typer.Argument(metavar="[SPEC.yaml] [-- COMMAND ...]", show_default=False)],
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the job to its end; exit with its code.")] = False,
+    wait: Wait = None,
+    rank: FollowedRank = 0,
+    quiet: Quiet = False,
     timeout: Annotated[Optional[str], typer.Option(help="With --wait: stop following after 90s, 15m, 2h.")] = None,  # noqa: UP045
     name: Annotated[Optional[str], typer.Option("--name", help="Default: the script's name.")] = None,  # noqa: UP045
     project: Annotated[Optional[str], typer.Option(help="Owner of data rights.")] = None,  # noqa: UP045
@@ -140,11 +144,9 @@ def submit(
     if folder is not None:
         check_script(specs[0], folder)
     submitted = send(client, specs, folder, job_id, json=json)
-    if wait:
-        from trainhouse.cli.jobs.follow import follow_all
-        from trainhouse.cli.shared.filters import parse_duration_s
+    from trainhouse.cli.shared.filters import parse_duration_s
 
-        raise typer.Exit(follow_all(client, submitted, parse_duration_s(timeout) if timeout else None, json=json))
+    finish(client, submitted, Following(wait, rank, quiet, json, parse_duration_s(timeout) if timeout else None))
 
 
 def split(arguments: list[str]) -> tuple[Path | None, tuple[str, ...]]:
@@ -206,6 +208,41 @@ def _upload(client: "TrainhouseClient", folder: Path) -> "CodeArchive":
 
 def _with_code(spec: "JobSpec", archive: "CodeArchive | None") -> "JobSpec":
     return spec if archive is None or spec.code is not None else spec.model_copy(update={"code": archive})
+
+
+@dataclass(frozen=True)
+class Following:
+    """Extent to which a submission is followed. `wait`: to its end; None: until it is admitted; False: not at all."""
+
+    wait: bool | None
+    rank: int = 0
+    quiet: bool = False
+    json: bool = False
+    timeout_s: float | None = None
+
+
+def finish(client: "TrainhouseClient", submitted: list["Job"], asked: Following) -> None:
+    """Follows what was submitted as far as is asked, and prints where to look. Blocks. Raises CliError for a rejected job, and typer.Exit
+    with the worst code of those that were followed to their ends."""
+    from trainhouse.cli.shared import admission
+    from trainhouse.cli.shared.output import remark
+    from trainhouse.client.backend_choice import known
+
+    steps = admission.next_steps([str(job.job_id) for job in submitted], known()[0])
+    if asked.wait:
+        from trainhouse.cli.jobs.follow import follow_all
+
+        if not asked.json:
+            remark("\n".join(line for line in steps if line.startswith("page:")) or steps[0])
+        shown = None if asked.quiet or asked.json else asked.rank
+        raise typer.Exit(follow_all(client, submitted, asked.timeout_s, json=asked.json, rank=shown))
+    found = admission.answers(client, submitted) if asked.wait is None else {}
+    if refused := admission.refusal(found):
+        raise refused
+    if late := admission.unanswered(found):
+        remark(late)
+    if not asked.json:
+        remark("\n".join(steps))
 
 
 def print_job(job: "Job", spec: "JobSpec | None", *, json: bool) -> None:

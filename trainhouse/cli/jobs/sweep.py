@@ -4,12 +4,13 @@ Holds: pure; the jobs of a sweep are the cartesian product, in the order in whic
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 
 Value = bool | int | float | str | None
 MAX_SWEEP_JOBS = 1000
+MAX_NAME_CHARS, MAX_ENDING_CHARS = 128, 96
 WORDS: dict[str, Value] = {"true": True, "false": False, "null": None, "none": None}
 
 
@@ -48,6 +49,17 @@ def parse_values(pairs: Sequence[str], option: str) -> dict[str, Value]:
 
 def points(sweeps: Sequence[str]) -> list[dict[str, Value]]:
     """Every combination of `name=v1,v2` words; one empty combination without any. Raises CliError."""
+    axes = _axes(sweeps)
+    count = 1
+    for values in axes.values():
+        count *= len(values)
+    if count > MAX_SWEEP_JOBS:
+        raise CliError(f"the sweep makes {count} jobs, more than {MAX_SWEEP_JOBS}; send it in parts", Exit.USAGE)
+    return [dict(zip(axes, combination, strict=True)) for combination in itertools.product(*axes.values())]
+
+
+def _axes(sweeps: Sequence[str]) -> dict[str, list[Value]]:
+    """The values of each swept hyperparameter. Raises CliError."""
     axes: dict[str, list[Value]] = {}
     for sweep in sweeps:
         name, listed = parse_pair(sweep, "--sweep")
@@ -57,9 +69,16 @@ def points(sweeps: Sequence[str]) -> list[dict[str, Value]]:
         if any(v == "" for v in values):
             raise CliError(f"--sweep {sweep!r} has an empty value; write --sweep {name}=0.1,0.01", Exit.USAGE)
         axes[name] = values
-    count = 1
-    for values in axes.values():
-        count *= len(values)
-    if count > MAX_SWEEP_JOBS:
-        raise CliError(f"the sweep makes {count} jobs, more than {MAX_SWEEP_JOBS}; send it in parts", Exit.USAGE)
-    return [dict(zip(axes, combination, strict=True)) for combination in itertools.product(*axes.values())]
+    return axes
+
+
+def name_of(name: str, sweeps: Sequence[str], point: Mapping[str, Value]) -> str:
+    """The name of one job of a sweep, with what differs: `lr-sweep lr=0.1`. Pure; values are cut before the name gets too long."""
+    differs = [axis for axis, values in _axes(sweeps).items() if len(values) > 1]
+    ending = " ".join(f"{axis}={point[axis]}" for axis in differs)
+    ending = "".join(char if char.isprintable() else " " for char in ending)
+    if not ending:
+        return name
+    if len(ending) > MAX_ENDING_CHARS:
+        ending = ending[: MAX_ENDING_CHARS - 1] + "…"
+    return f"{name[: MAX_NAME_CHARS - len(ending) - 1]} {ending}"

@@ -45,6 +45,17 @@ KafkaDir = Annotated[
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Job id.", show_default=False, autocompletion=complete.jobs)]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs: one object a line.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for the scheduler's answer.")]
+Wait = Annotated[
+    Optional[bool],  # noqa: UP045
+    typer.Option(
+        "--wait/--no-wait",
+        "-w",
+        help="Follow the job to its end, exit with its code; or not even wait until it is admitted.",
+        show_default="until it is admitted",
+    ),
+]
+FollowedRank = Annotated[int, typer.Option("--rank", min=0, help="With --wait: the rank whose output is shown.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="With --wait: states alone, no output.")]
 FILTERS = "Filters"
 User = Annotated[Optional[str], typer.Option("--user", help="Only of this user.", rich_help_panel=FILTERS)]  # noqa: UP045
 Team = Annotated[Optional[str], typer.Option("--team", help="Only of this team.", rich_help_panel=FILTERS)]  # noqa: UP045

@@ -3,18 +3,19 @@
 Holds: what a program reads goes to standard output alone; remarks for people go to standard error.
 """
 
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from trainhouse.cli.shared.table_layout import Grid
 
-WHOLE: Final = ("job", "state")
-"""Columns that are never folded: people copy them."""
-FOLDED_CHARS: Final = 20
-MARGIN, BETWEEN_COLUMNS = 2, 3
+WHOLE: Final = ("job", "state", "submitted", "completed")
+"""Columns that are on one line: people copy them."""
+STYLES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
 STATE_STYLES = {
     "RUNNING": "cyan",
     "SUCCEEDED": "green",
@@ -44,74 +45,71 @@ def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
     right: Sequence[str] = (),
-    narrow: Sequence[str] = (),
+    drop: Sequence[str] | None = None,
     cut: str = "",
 ) -> None:
-    """A table; wide enough for a pipe to be cut by other tools.
+    """A table; for a pipe as wide as it has to be, so that other tools cut it.
 
-    On a terminal that it does not fit into, long texts are folded, or cut in the column `cut`; then columns that are not in `narrow` are
-    left out; and where that is not enough, or `narrow` is empty, each cell has a line of its own.
+    On a terminal that it does not fit into, long texts go on in a second line between words, or are cut in the column `cut`; then the
+    columns of `drop` are left out one by one, the first one first; None: from the right, but for the first two. Where that is not enough,
+    each cell has a line of its own.
     """
-    from rich.console import Console
+    from trainhouse.cli.shared import table_layout
 
+    shown = tuple(tuple(cell(value) for value in row) for row in rows)
+    grid = table_layout.Grid(tuple(columns), shown, frozenset(right), frozenset(WHOLE) | frozenset(right), cut)
     if not sys.stdout.isatty():
-        Console(width=400, no_color=True).print(_grid(columns, [[cell(v) for v in row] for row in rows], right))
+        _print_grid(grid, None)
         return
-    console, cells = Console(soft_wrap=False), [[cell(value) for value in row] for row in rows]
-    if _least_width(columns, cells) > console.width and narrow:
-        kept = [i for i, column in enumerate(columns) if column in narrow]
-        left_out = ", ".join(column for column in columns if column not in narrow)
-        columns, cells = [columns[i] for i in kept], [[row[i] for i in kept] for row in cells]
-        remark(f"{console.width} columns leave no room for {left_out}: a wider terminal or --json shows them")
-    if _least_width(columns, cells) <= console.width:
-        console.print(_grid(columns, cells, right, cut, console.width - _least_width(columns, cells)))
+    width = shutil.get_terminal_size().columns
+    fitting, dropped = table_layout.fit(grid, width, tuple(columns[:1:-1]) if drop is None else drop)
+    if not table_layout.fits(fitting, width):
+        _print_records(grid)
         return
-    width = max(map(len, columns))
-    for row in cells:
-        console.print("")
-        for column, value in zip(columns, row, strict=True):
-            console.print(f" [bold]{column:<{width}}[/]  {value}", soft_wrap=True)
+    _print_grid(fitting, width)
+    if dropped:
+        left_out = ", ".join(c for c in columns if c in dropped)
+        remark(f"{width} columns leave no room for {left_out}: a wider terminal or --json shows them")
 
 
-def _grid(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequence[str], cut: str = "", spare: int = 0) -> "Table":
-    """The table; of what is beyond the least widths, `spare`, the column `cut` gets all."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def _print_grid(grid: "Grid", width: int | None) -> None:
+    from trainhouse.cli.shared.table_layout import BETWEEN, lines_of, widths
 
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column, least in zip(columns, _least_widths(columns, cells := list(cells)), strict=True):
-        side: Literal["left", "right"] = "right" if column in right else "left"
-        if column == cut:
-            shown.add_column(column, justify=side, overflow="ellipsis", no_wrap=True, max_width=least + spare)
-        else:
-            shown.add_column(column, justify=side, overflow="fold", no_wrap=column in WHOLE, min_width=least)
-    for row in cells:
-        shown.add_row(*row)
-    return shown
+    sizes = widths(grid, width)
+    written = [BETWEEN.join(_styled(lines, "bold")) for lines in lines_of(grid.columns, grid, sizes)]
+    for row in grid.rows:
+        written += [BETWEEN.join(_styled(line)) for line in lines_of(row, grid, sizes)]
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in written))
 
 
-def _least_width(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    return MARGIN + sum(least + BETWEEN_COLUMNS for least in _least_widths(columns, cells))
+def _print_records(grid: "Grid") -> None:
+    width = max(map(len, grid.columns))
+    for row in grid.rows:
+        sys.stdout.write("\n")
+        for column, value in zip(grid.columns, row, strict=True):
+            sys.stdout.write(f" {_styled([f'{column:<{width}}'], 'bold')[0]}  {value}".rstrip() + "\n")
 
 
-def _least_widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
-    """Characters that each column needs: all of a name, a number or a time; FOLDED_CHARS of a longer text."""
-    from rich.text import Text
+def _styled(texts: Sequence[str], style: str = "") -> list[str]:
+    """Texts with the styles of a terminal, if that is one: states have their colour."""
+    if not has_styles():
+        return list(texts)
+    found = [(style or STATE_STYLES.get(text.strip(), ""), text) for text in texts]
+    return [f"\x1b[{STYLES[name]}m{text}\x1b[0m" if name else text for name, text in found]
 
-    widths = [max((Text.from_markup(row[i]).cell_len for row in cells), default=0) for i in range(len(columns))]
-    return [max(len(c), w if c in WHOLE else min(w, FOLDED_CHARS)) for c, w in zip(columns, widths, strict=True)]
+
+def has_styles() -> bool:
+    """Returns whether standard output is a terminal that shows colours, and none of them is unwanted (NO_COLOR)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def cell(value: Any) -> str:
-    """A value as text of a cell, without markup of its own; what is not printable shows as Python's escapes."""
-    from rich.markup import escape
-
+    """A value as text of a cell; what is not printable shows as Python's escapes."""
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = escape(printable(str(value)))
-    return f"[{STATE_STYLES[text]}]{text}[/]" if text in STATE_STYLES else text
+    return printable(str(value))
 
 
 def remark(text: str) -> None:

@@ -40,7 +40,7 @@ def list_(data_dir: Folder = None, json: Json = False) -> None:
         output.json_lines(asdict(each) | {"made_at": each.made_at and each.made_at.isoformat(), "age_s": each.age_s} for each in found)
         return
     shown = ((each.server, each.name, each.kind, each.file, _date(each.made_at), _age(each.age_s), each.note) for each in found)
-    output.table(("server", "name", "kind", "file", "made_at", "age", "valid"), shown)
+    output.table(("server", "name", "kind", "file", "made_at", "age", "valid"), shown, drop=("made_at", "file", "kind", "valid"))
 
 
 def rotate(data_dir: Folder = None, only: Only = None) -> None:

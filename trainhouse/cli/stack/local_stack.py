@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainhouse.deploy.local.layout import StackPorts
+    from trainhouse.deploy.local.stack import PartRow
 
 # Without the check that a stack was ever started there: `up` is what starts one.
 Folder = Annotated[
@@ -100,9 +103,16 @@ def ps(
     if as_json:
         output.json_lines(asdict(row) for row in rows)
         return
+    show_parts(rows)
+
+
+def show_parts(rows: "Sequence[PartRow]") -> None:
+    """Prints the parts of a stack as a table for a person."""
+    from trainhouse.cli.shared import output
+
     columns = ("name", "pid", "state", "restarts", "addresses", "log")
     shown = ((row.name, row.pid or None, row.state, row.restarts, " ".join(row.addresses), _nearest(row.log)) for row in rows)
-    output.table(columns, shown, right=("pid", "restarts"), narrow=("name", "state", "restarts", "log"))
+    output.table(columns, shown, right=("pid", "restarts"), drop=("log", "addresses", "pid"))
 
 
 def _nearest(path: str) -> str:

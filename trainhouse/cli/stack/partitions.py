@@ -23,9 +23,7 @@ NARROW = ("topic", *NUMBERS, "key")
 WIDE = (*NARROW, "carries")
 # Of a pipe, and of a terminal that does not say.
 COLUMNS_OF_TEXT = 80
-BETWEEN_COLUMNS = 3
-# A space on either side: a pipe gets them too.
-MARGIN = 2
+BETWEEN_COLUMNS = 2
 LEAST_KEY_CHARS = 8
 Wide = Annotated[bool, typer.Option("--wide", help="Whole keys, and which events each topic carries.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
@@ -80,7 +78,7 @@ def narrow_rows(rows: Sequence[Mapping[str, Any]], width: int) -> list[list[Any]
     from trainhouse.cli.shared.output import one_line
 
     names = max((len(row["topic"]) for row in rows), default=0)
-    taken = MARGIN + names + sum(len(title) + BETWEEN_COLUMNS for title in NUMBERS) + BETWEEN_COLUMNS
+    taken = names + sum(len(title) + BETWEEN_COLUMNS for title in NUMBERS) + BETWEEN_COLUMNS
     most = max(LEAST_KEY_CHARS, width - taken)
     return [[row["topic"], *(row[c] for c in NUMBERS), one_line(row["key"], most)] for row in rows]
 

@@ -102,7 +102,7 @@ def list_projects(json: Json = False, data_dir: KafkaDir = None) -> None:
         return
     limits = ("highest", "jobs/min", "requests/min", "storage GiB", "running", "queued", "cost/month")
     columns = ("project", "members", "purposes", *limits, "closed", "version", "set by")
-    output.table(columns, map(_cells, found), right=("members", *limits, "version"))
+    output.table(columns, map(_cells, found), right=("members", *limits, "version"), drop=("set by", "version", "purposes", *limits))
 
 
 def add_member(

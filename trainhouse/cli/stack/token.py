@@ -92,7 +92,7 @@ def show(
         json_lines(rows)
         return
     columns = ("token_id", "sub", "roles", "projects", "expires_at", "state")
-    table(columns, ([_cell(row[column]) for column in columns] for row in rows))
+    table(columns, ([_cell(row[column]) for column in columns] for row in rows), drop=("projects", "expires_at", "roles"))
 
 
 def revoke(

@@ -14,7 +14,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Sparkline, Static
 
-from trainhouse.cli.jobs.job_events import one_line
+from trainhouse.cli.jobs import job_events
 from trainhouse.cli.jobs.job_status import details
 from trainhouse.client import ClientError, Happening, TrainhouseClient
 from trainhouse.client.backend_protocol import Row
@@ -116,7 +116,7 @@ class JobScreen(Screen[None]):
             self.query_one("#about", Static).update(about)
         self.query_one("#why", Static).update(_titled("why it waits", [f"{name:<14}{text}" for name, text in page.why]))
         self._show_metrics(page)
-        lines = [one_line(h.at_ms, h.type, h.summary) for h in reversed(page.story)]
+        lines = job_events.lines([(h.at_ms, h.type, h.summary) for h in reversed(page.story)], None)
         self.query_one("#story", Static).update(_titled("its story, newest first (UTC)", lines))
 
     def _show_metrics(self, page: Page) -> None:

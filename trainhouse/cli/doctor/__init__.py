@@ -1,0 +1,1 @@
+"""`trainhouse doctor`: checks of a machine, a deployment and a spec."""

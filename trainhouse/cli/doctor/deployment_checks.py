@@ -1,0 +1,147 @@
+"""Checks of a deployment: Kafka with its topics and versions, ClickHouse, the object store, the gateway; and of a spec beside its fleet.
+
+Holds: each server is asked for itself, so that one that is away hides no other.
+"""
+
+import http.client
+import ssl
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from trainhouse.cli.doctor import findings
+from trainhouse.cli.doctor.findings import Finding, fault, ok
+
+if TYPE_CHECKING:
+    from trainhouse.events.settings import KafkaSettings
+
+ANSWER_S: Final = 5.0
+
+
+def deployment() -> Iterator[Finding]:
+    """Yields the findings on what the settings name. Blocks for some seconds at most where something does not answer."""
+    from trainhouse.client.backend_choice import by_gateway, known
+
+    url, kafka_known = known()
+    if not by_gateway(None, url, kafka_known):
+        from trainhouse.events.settings import KafkaSettings
+
+        kafka = KafkaSettings()
+        yield from _tried("kafka", lambda: _kafka(kafka))
+        yield from _tried("store", _store)
+    yield from _tried("clickhouse", _tables)
+    if url:
+        yield from _tried("gateway", lambda: _gateway(url))
+    else:
+        yield findings.warning("deployment", "gateway", "no gateway is set: pages need one, TRAINHOUSE_GATEWAY_URL names it")
+
+
+def spec(path: Path, user: str) -> Iterator[Finding]:
+    """Yields the findings on a spec's file and whether the fleet can run it. Blocks."""
+    from trainhouse.cli.jobs.spec_build import Typed
+    from trainhouse.cli.jobs.submit import check_script, read_specs
+    from trainhouse.cli.shared.exit_codes import CliError
+    from trainhouse.client import ClientError, TrainhouseClient
+
+    try:
+        [found] = read_specs(Typed(), path, user)
+    except CliError as error:
+        yield fault("spec", "fields", str(error))
+        return
+    yield ok("spec", "fields", f"{path} is valid: {found.name}, {found.gang.ranks} ranks in pool {found.pool}")
+    try:
+        check_script(found, path.resolve().parent)
+    except CliError as error:
+        yield fault("spec", "script", str(error))
+    try:
+        yield findings.room_of(found, TrainhouseClient.from_settings().way.pools_in_full(None))
+    except ClientError as error:
+        yield fault("spec", "fleet", f"whether the fleet can run it is not known: {error}")
+
+
+def _tried(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """The findings of a check, and its expected error as one of them."""
+    from trainhouse.cli.shared.exit_codes import explain
+
+    try:
+        yield from check()
+    except Exception as error:
+        expected = explain(error)
+        if expected is None:
+            raise
+        yield fault("deployment", subject, str(expected))
+
+
+def _kafka(kafka: "KafkaSettings") -> Iterator[Finding]:
+    from trainhouse.events.bus.topology_log import read_topology, setting_of
+    from trainhouse.events.wire.partition_counts import why_refused
+    from trainhouse.events.wire.topics import TOPICS
+
+    topology, counts = read_topology(kafka, timeout_s=ANSWER_S)
+    yield ok("deployment", "kafka", f"Kafka at {kafka.bootstrap} answers")
+    refusal = why_refused(topology, counts, setting_of(kafka))
+    yield from findings.topics([topic.name for topic in TOPICS], counts, refusal, kafka.bootstrap)
+    yield _versions(kafka)
+
+
+def _versions(kafka: "KafkaSettings") -> Finding:
+    from trainhouse.cli.shared.output import logs_aside
+    from trainhouse.scheduler.stream.history.journal_replay import machines
+    from trainhouse.scheduler.stream.history.upgrade_reading import upgrades_of
+
+    logs_aside()
+    releases: dict[str, list[str]] = {}
+    for journal in upgrades_of(kafka, machines(kafka)):
+        for program in journal.programs:
+            releases.setdefault(program.release, []).append(program.process)
+    return findings.versions(releases)
+
+
+def _store() -> Iterator[Finding]:
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+
+    settings = StoreSettings()
+    S3ObjectStore(settings.within(ANSWER_S)).stat("trainhouse-doctor/absent")
+    yield ok("deployment", "store", f"the object store at {settings.endpoint or 'Amazon'} answers, bucket {settings.bucket}")
+
+
+def _tables() -> Iterator[Finding]:
+    from trainhouse.client import TrainhouseClient
+
+    endpoint = TrainhouseClient.from_settings().sql
+    rows = endpoint.table("SELECT count() FROM jobs").rows
+    yield ok("deployment", "clickhouse", f"SQL answers, the tables have {rows[0][0]} jobs")
+
+
+def _gateway(url: str) -> Iterator[Finding]:
+    from trainhouse.client.errors import NotReachableError
+    from trainhouse.client.settings import GatewaySettings
+
+    where, ca = urllib.parse.urlsplit(url), GatewaySettings().ca
+    host, port = where.hostname or "127.0.0.1", where.port
+    connection: http.client.HTTPConnection
+    if where.scheme == "https":
+        context = ssl.create_default_context()
+        if ca is not None:
+            context.load_verify_locations(ca)
+        connection = http.client.HTTPSConnection(host, port, timeout=ANSWER_S, context=context)
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
+    try:
+        connection.request("GET", where.path.rstrip("/") + "/healthz")
+        answer = connection.getresponse()
+        answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise NotReachableError(f"the gateway at {url} does not answer ({error}): is it up? `trainhouse ps` shows it") from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        yield fault("deployment", "gateway", f"{url}/healthz answers {answer.status}: another program may listen there")
+        return
+    yield ok("deployment", "gateway", f"the gateway at {url} answers")
+    if date := answer.getheader("date"):
+        yield findings.clock_difference(time.time() - parsedate_to_datetime(date).timestamp(), url)

@@ -1,0 +1,115 @@
+"""The lines that give an existing training script curves and checkpoints, at the places where they belong.
+
+Holds: pure; a script is changed by added lines, and by the one that says how many steps there are; all else stays byte for byte.
+Never: runs the script.
+"""
+
+import ast
+from dataclasses import dataclass
+from typing import Final
+
+IMPORT: Final = "from trainhouse.workers import Session"
+START: Final = "session = Session.start()  # joins the gang, seeds every generator"
+GENERAL: Final = f"""\
+{IMPORT}
+{START}
+session.track(model=model, optimizer=optimizer)  # 1: what a checkpoint holds; restores the newest one
+for step in session.steps(2000, save_every_steps=500):  # 2: instead of range(2000)
+    ...
+    session.log(loss=loss.item())  # 3: a curve
+"""
+
+
+@dataclass(frozen=True)
+class Script:
+    """Names in a script. `loop`: the innermost one that calls `LOSS.backward()`."""
+
+    model: str
+    optimizer: str
+    loss: str
+    loop: ast.For
+
+
+class NoPlaceError(Exception):
+    """The script has no place for the lines, as far as its text shows; the message says which one is missing."""
+
+
+def with_lines(source: str, name: str) -> str:
+    """The script with the lines in it. Raises NoPlaceError, where a person has to place them."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise NoPlaceError(f"{name}:{error.lineno}: {error.msg}") from error
+    if any(isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trainhouse") for node in ast.walk(tree)):
+        raise NoPlaceError(f"{name} imports Trainhouse already")
+    found = _found(tree, name)
+    lines = source.splitlines(keepends=True)
+    margin = " " * found.loop.col_offset
+    inner = " " * found.loop.body[0].col_offset
+    changes: list[tuple[int, str]] = [
+        (_after_imports(tree), f"{IMPORT}\n\n{START}\n"),
+        (found.loop.lineno - 1, f"{margin}session.track(model={found.model}, optimizer={found.optimizer})\n"),
+        (found.loop.end_lineno or found.loop.lineno, f"{inner}session.log(loss={found.loss}.item())\n"),
+    ]
+    _count_steps(lines, found.loop)
+    for at, text in sorted(changes, key=lambda change: -change[0]):
+        if at and not lines[at - 1].endswith("\n"):
+            lines[at - 1] += "\n"
+        lines[at:at] = [text]
+    return "".join(lines)
+
+
+def _found(tree: ast.Module, name: str) -> Script:
+    optimizers = [(target, model) for target, model in map(_optimizer, ast.walk(tree)) if target and model]
+    if len(optimizers) != 1:
+        count = "no optimizer" if not optimizers else f"{len(optimizers)} optimizers"
+        raise NoPlaceError(f"{name} makes {count} of MODEL.parameters(), not one")
+    loops = [(node, loss) for node in ast.walk(tree) if isinstance(node, ast.For) and (loss := _loss(node))]
+    if not loops:
+        raise NoPlaceError(f"{name} has no loop that calls LOSS.backward()")
+    loop, loss = loops[-1]
+    if len(loops) > 1:
+        raise NoPlaceError(f"{name}:{loop.lineno}: the loop that calls {loss}.backward() is one of {len(loops)}, by epochs as it seems")
+    counter = loop.iter
+    is_range = isinstance(counter, ast.Call) and isinstance(counter.func, ast.Name) and counter.func.id == "range"
+    if not is_range or len(counter.args) != 1 or counter.keywords:  # type: ignore[attr-defined]
+        raise NoPlaceError(f"{name}:{loop.lineno}: the loop that calls {loss}.backward() does not count steps by range(STEPS)")
+    return Script(optimizers[0][1], optimizers[0][0], loss, loop)
+
+
+def _optimizer(node: ast.AST) -> tuple[str, str]:
+    """(optimizer, model) of `optimizer = Class(model.parameters(), …)`; empty for any other node."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or not isinstance(node.targets[0], ast.Name):
+        return "", ""
+    for argument in node.value.args[:1]:
+        called = argument.func if isinstance(argument, ast.Call) else None
+        if isinstance(called, ast.Attribute) and called.attr == "parameters" and isinstance(called.value, ast.Name):
+            return node.targets[0].id, called.value.id
+    return "", ""
+
+
+def _loss(loop: ast.For) -> str:
+    """The name in `NAME.backward()` somewhere in a loop; empty for none."""
+    for node in ast.walk(loop):
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Attribute) and called.attr == "backward" and isinstance(called.value, ast.Name):
+            return called.value.id
+    return ""
+
+
+def _after_imports(tree: ast.Module) -> int:
+    """The line after the imports at the beginning of a module, from 0; after its docstring where it has none."""
+    last = 0
+    for node in tree.body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not is_docstring and not isinstance(node, ast.Import | ast.ImportFrom):
+            break
+        last = node.end_lineno or node.lineno
+    return last
+
+
+def _count_steps(lines: list[str], loop: ast.For) -> None:
+    """Puts `session.steps(STEPS)` in the place of `range(STEPS)`. Offsets of a syntax tree are of UTF-8."""
+    called = loop.iter.func  # type: ignore[attr-defined]
+    line = lines[called.lineno - 1].encode()
+    lines[called.lineno - 1] = (line[: called.col_offset] + b"session.steps" + line[called.end_col_offset :]).decode()
