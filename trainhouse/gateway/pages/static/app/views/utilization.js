@@ -2,7 +2,7 @@
 import { html, useMemo } from "../kit.js";
 import { url } from "../api.js";
 import { Card, Figures, useTitle } from "../parts/bits.js";
-import { Curve } from "../parts/curve.js";
+import { Curve, PERCENT } from "../parts/curve.js";
 import { Empty, Shown } from "../parts/notice.js";
 import { Table } from "../parts/table.js";
 import { kind, TimeSpent } from "../parts/timeline.js";
@@ -52,7 +52,7 @@ function Held({ items }) {
   const series = useMemo(() => plan.names.map((name, i) => ({ label: name, token: SERIES[i % SERIES.length], mean: plan.columns[i] })), [plan]);
   return html`<${Figures} items=${[["Held of what was there", share(sum("held_gpu_seconds"), sum("capacity_gpu_seconds"))], ["Device hours held", number(sum("held_gpu_seconds") / 3600, 4)],
       ["Device hours there", number(sum("capacity_gpu_seconds") / 3600, 4)]]} />
-    ${plan.x.length > 1 ? html`<${Curve} label="Share of devices held" x=${plan.x} series=${series} unit=" %" x_name="hour (UTC)" time />`
+    ${plan.x.length > 1 ? html`<${Curve} label="Share of devices held" x=${plan.x} series=${series} units=${PERCENT} x_name="hour (UTC)" time />`
       : html`<${Table} caption="Share of devices held by pool" rows=${items} columns=${[["Pool", (r) => r.pool], ["Hour", (r) => r.hour], ["Held", (r) => share(r.held_gpu_seconds, r.capacity_gpu_seconds), "num"],
         ["Busy while measured", (r) => percent(r.utilization_pct), "num"]]} />`}`;
 }
