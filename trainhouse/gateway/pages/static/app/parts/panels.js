@@ -4,7 +4,8 @@ import { html, useEffect, useRef, useState } from "../kit.js";
 import { Card } from "./bits.js";
 import { Empty } from "./notice.js";
 import { number, plural } from "../format.js";
-import { ask, go } from "../router.js";
+import { ask } from "../router.js";
+import { Saved } from "./saved.js";
 import { folded, grouped, isLoss } from "../series.js";
 
 export const X_KINDS = [["step", "step"], ["relative", "relative time"], ["time", "time (UTC)"], ["samples", "samples"]];
@@ -41,7 +42,7 @@ export function Panels({ names, query, draw, place, title = "Metrics" }) {
     ask({ fold: [...next] });
   };
   const panel = (name, large) => html`<${Panel} key=${name} name=${name} large=${large} pins=${view.pinned}>${draw(name, view, { height: large ? 340 : 240, zoom })}<//>`;
-  return html`<${Card} title=${title} push=${html`<${Saved} place=${place} query=${query} />`}>
+  return html`<${Card} title=${title} push=${html`<${Saved} place=${place} fields=${FIELDS} query=${query} />`}>
     <${Toolbar} view=${view} names=${names} />
     ${pins.length > 0 && html`<h3>Pinned</h3><div class="grid panels">${pins.map((name) => panel(name, pins.length === 1))}</div>`}
     ${!shown.length && html`<${Empty}>No metric fits “${view.word}”. <button onClick=${() => ask({ m: null })}>Show all</button><//>`}
@@ -89,40 +90,4 @@ function Panel({ name, large, pins, children }) {
       <button class="plain" aria-pressed=${at >= 0 ? "true" : "false"} aria-label=${`Pin ${name}`} title=${at >= 0 ? "Unpin" : "Pin to the top"}
         onClick=${() => ask({ pin: at >= 0 ? pins.filter((one) => one !== name) : [...pins, name] })}>${at >= 0 ? "★" : "☆"}</button></div>
     ${near ? children : html`<h3>${name}</h3><div class="chart"></div>`}</div>`;
-}
-
-const KEY = (place) => `trainhouse:views:${place}`;
-function stored(place) {
-  try { return JSON.parse(localStorage.getItem(KEY(place))) || []; } catch { return []; }
-}
-
-// Views by name, kept by this browser; a link carries one to others.
-function Saved({ place, query }) {
-  const [views, setViews] = useState(() => stored(place));
-  const [copied, setCopied] = useState(false);
-  const keep = (next) => {
-    setViews(next);
-    try { localStorage.setItem(KEY(place), JSON.stringify(next)); } catch { /* storage may be off: the address has the view all the same */ }
-  };
-  const own = () => FIELDS.flatMap((field) => query.getAll(field).map((value) => [field, value]));
-  const show = (fields) => {
-    const next = new URLSearchParams([...query].filter(([field]) => !FIELDS.includes(field)).concat(fields));
-    go(`${location.pathname}${next.size ? `?${next}` : ""}`, { replace: true });
-  };
-  const save = (event) => {
-    event.preventDefault();
-    const name = event.target.elements.name.value.trim();
-    if (name) keep([...views.filter((one) => one.name !== name), { name, fields: own() }].sort((a, b) => (a.name < b.name ? -1 : 1)));
-    event.target.reset();
-  };
-  const copy = async () => {
-    try { await navigator.clipboard.writeText(location.href); setCopied(true); } catch { setCopied(false); }
-  };
-  return html`<details class="menu"><summary class="button">Views</summary><div class="card">
-    ${views.length ? html`<ul class="list">${views.map((one) => html`<li class="row" key=${one.name}><button class="plain" onClick=${() => show(one.fields)}>${one.name}</button>
-      <button class="plain" aria-label=${`Remove the view ${one.name}`} onClick=${() => keep(views.filter((other) => other !== one))}>Remove</button></li>`)}</ul>`
-      : html`<p class="sub">No view is saved in this browser yet.</p>`}
-    <form class="row" onSubmit=${save}><label class="grow"><span class="hidden">Name of the view</span><input name="name" placeholder="Name" maxlength="60" style="width:100%" /></label><button>Save this view</button></form>
-    <div class="row" style="margin-top:8px"><button onClick=${copy}>Copy link</button><button onClick=${() => show([])}>Default view</button>
-      <span class="sub" role="status">${copied ? "Copied." : ""}</span></div></div></details>`;
 }
