@@ -140,7 +140,8 @@ def test_a_page_asks_for_each_curve_once(page: Page) -> None:
 def test_places_in_a_queue_have_no_hole(page: Page, world: World) -> None:
     world.tables.clickhouse.command(
         "INSERT INTO explanations_rows (job_id, at, pool, team, place, waiting, waiting_since, text, score) SELECT job_id, now64(3), pool, "
-        "team, 2 * place + 1, 60, submitted_at, 'waits', 50 FROM why AS w INNER JOIN jobs AS j ON j.job_id = w.job_id WHERE j.state = 'PENDING'"
+        "team, 2 * place + 1, 60, submitted_at, 'waits', 50 FROM why AS w "
+        "INNER JOIN jobs AS j ON j.job_id = w.job_id WHERE j.state = 'PENDING'"
     )
     items = page.request.get("/v1/queue?limit=1000&pool=a100").json()["items"]
     places = [item["place"] for item in items if item["place"]]

@@ -84,7 +84,7 @@ async def curves(
     from_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = 0,
     to_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = FOR_EVER,
 ) -> Json:
-    """The curve of one metric of each run as columns, all over the same buckets of steps; `step` is where a bucket begins, `time_ms` when."""
+    """The curve of one metric of each run as columns, over the same buckets of steps; `step` is where a bucket begins, `time_ms` when."""
     runs = await _visible(here, principal, job)
     values: dict[str, Any] = {"job_ids": [run["job_id"] for run in runs], "metric": metric}
     epochs = await here.reader.rows(_EPOCHS, values)
@@ -92,10 +92,7 @@ async def curves(
     width = max(0, high - from_step) // points + 1
     rows = await here.reader.rows(_CURVES, values | {"width": width, "low": from_step, "high": high} | counted(epochs))
     found = {job_id: list(own) for job_id, own in groupby(rows, key=lambda row: row["job_id"])}
-    items = [
-        {"job_id": run["job_id"], **{c: [row[c] for row in found.get(run["job_id"], [])] for c in _COLUMNS}}
-        for run in runs
-    ]
+    items = [{"job_id": run["job_id"], **{c: [row[c] for row in found.get(run["job_id"], [])] for c in _COLUMNS}} for run in runs]
     return Json({"items": items, "next_cursor": None, "metric": metric, "width": width})
 
 

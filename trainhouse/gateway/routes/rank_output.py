@@ -38,9 +38,8 @@ SETTLED_MS = 60_000
 ARROW = "application/vnd.apache.arrow.stream"
 
 
-
 class Level(StrEnum):
-    """How grave a line is by its own text: programs log in many formats, but name the level or the exception."""
+    """Levels by the text of a line itself: programs log in many formats, but name the level or the exception."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -41,7 +41,7 @@ export function Logs({ job, path, pulse, query }) {
     ${error ? html`<${Failed} error=${error} again=${reload} />` : lines === null ? html`<${Loading} what="logs" />`
       : !lines.length ? html`<p class="notice">${word ? `No line contains “${word}”.` : level || attempt || rank ? "No line fits these filters." : "No line was written yet."}</p>`
       : wrap ? html`<${Wrapped} lines=${lines} word=${word} />`
-      : html`<${Rows} rows=${lines} height_px=${LINE_PX} look="logs" rowLook="line" label="Lines of the logs" end=${!word} draw=${(line) => html`<${Line} line=${line} word=${word} />`} />`}<//>`;
+      : html`<${Rows} rows=${lines} height_px=${LINE_PX} look="logs" rowLook="line" label="Lines of the logs" inner end=${!word} draw=${(line) => html`<${Line} line=${line} word=${word} />`} />`}<//>`;
 }
 
 // Lines of any height: the newest of those that are loaded.
