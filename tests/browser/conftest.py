@@ -17,7 +17,7 @@ from tests.browser.chromium import executable
 from tests.browser.crowd import Size
 from tests.browser.world import World, world_in
 
-WAIT_MS = 25_000
+WAIT_MS = 60_000
 WIDE = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 740}
 

@@ -46,9 +46,9 @@ def test_system_metrics_that_come_later_wait_in_their_folded_group(page: Page, w
     expect(page.get_by_role("heading", name=re.compile("^accuracy 1 point$"))).to_be_visible()
     group = page.get_by_role("group").filter(has_text="system")
     expect(group).to_contain_text("1 metric")
-    expect(page.get_by_role("img", name=re.compile("^system/"))).to_have_count(0)
+    expect(page.get_by_role("img", name=re.compile("^system.memory"))).to_have_count(0)
     group.get_by_text("system", exact=True).click()
-    expect(page.get_by_role("img", name=re.compile("^system/memory_used_bytes: .* last 7.5 GiB"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^system.memory_used_bytes: .* last 7.5 GiB"))).to_be_visible()
 
 
 def test_bytes_on_an_axis_are_in_whole_units_and_not_cut(page: Page) -> None:
@@ -134,13 +134,13 @@ def test_a_page_asks_for_each_curve_once(page: Page) -> None:
     answers = [url for url in asked if f"/v1/training-jobs/{JOB}/" in url and "/stream" not in url]
     assert any("metric=loss" in url for url in answers)
     assert {url: n for url, n in Counter(answers).items() if n > 1} == {}
-    assert [url for url in failed if "/stream" not in url] == []
+    assert [url for url in failed if f"/{JOB}/" in url and "/stream" not in url] == []
 
 
 def test_places_in_a_queue_have_no_hole(page: Page, world: World) -> None:
     world.tables.clickhouse.command(
         "INSERT INTO explanations_rows (job_id, at, pool, team, place, waiting, waiting_since, text, score) SELECT job_id, now64(3), pool, "
-        "team, 2 * place + 1, 60, submitted_at, 'waits', 50 FROM why AS w "
+        "team, 2 * place + 1, 60, submitted_at, text, 50 FROM why AS w "
         "INNER JOIN jobs AS j ON j.job_id = w.job_id WHERE j.state = 'PENDING'"
     )
     items = page.request.get("/v1/queue?limit=1000&pool=a100").json()["items"]

@@ -193,7 +193,7 @@ def test_curves_are_arranged_and_the_address_has_it(page: Page) -> None:
     page.get_by_role("button", name="Pin tokens_per_s").click()
     page.get_by_role("button", name="Pin loss").click()
     page.get_by_role("button", name="Move loss before tokens_per_s").click()
-    page.get_by_label("x", exact=True).select_option("relative")
+    page.get_by_label("x axis").select_option("relative")
     page.get_by_label("Smoothing").fill("0.6")
     expect(page).to_have_url(re.compile(r"pin=loss&pin=tokens_per_s&x=relative&smooth=0.6"))
     expect(page.get_by_role("img", name=re.compile(r"^loss: .*relative time \d+"))).to_be_visible()
@@ -206,7 +206,7 @@ def test_curves_are_arranged_and_the_address_has_it(page: Page) -> None:
     expect(page).to_have_url(re.compile("pin=loss&pin=tokens_per_s"))
     page.reload()
     expect(page.get_by_role("heading", name="Pinned")).to_be_visible()
-    expect(page.get_by_label("x", exact=True)).to_have_value("relative")
+    expect(page.get_by_label("x axis")).to_have_value("relative")
 
 
 def test_smoothing_and_the_x_of_a_curve(page: Page) -> None:
@@ -226,7 +226,7 @@ def test_smoothing_and_the_x_of_a_curve(page: Page) -> None:
 def test_jobs_have_chosen_columns_and_groups(page: Page) -> None:
     page.goto("/jobs?q=sweep-0&group=team&order=name")
     jobs = page.get_by_role("list", name="Jobs")
-    expect(jobs.get_by_role("listitem").first).to_contain_text("language10 jobs")
+    expect(jobs.get_by_role("listitem").first).to_contain_text("language 10 jobs")
     page.get_by_text("Columns", exact=True).click()
     page.get_by_label("Duration").check()
     page.get_by_label("User", exact=True).uncheck()

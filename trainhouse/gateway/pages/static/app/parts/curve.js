@@ -46,7 +46,9 @@ const faint = (token) => {
   return `#${hex}38`;
 };
 
-const spans = (_, ticks) => ticks.map((s) => span(s).replace(/\.0 s| 0 (s|min|h)$/, (end) => (end === ".0 s" ? " s" : "")));
+// Distances between ticks of a time that lasts, in seconds: those that have short names.
+const LASTING = { space: 84, incrs: [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000] };
+const spans = (_, ticks) => ticks.map((s) => (s === 0 ? "0" : span(s).replace(".0 s", " s").replace(/ 0 (s|min|h)$/, "")));
 
 // As wide as its longest text, so that none is cut.
 const fitting = (plot, values) => 18 + Math.ceil(7 * Math.max(3, ...(values || []).map((text) => String(text ?? "").length)));
@@ -66,7 +68,7 @@ function options({ data, spec, bands, width, height, log, units, x_name, time, l
     legend: { show: false },
     scales: { x: { time }, y: { distr: log ? 3 : 1 } },
     tzDate: (at_s) => uPlot.tzDate(new Date(at_s * 1000), "Etc/UTC"),
-    axes: [{ ...axis, size: 34, values: time ? hoursOf : lasting ? spans : (_, ticks) => ticks.map((v) => tick(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
+    axes: [{ ...axis, size: 34, ...(lasting ? LASTING : {}), values: time ? hoursOf : lasting ? spans : (_, ticks) => ticks.map((v) => tick(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
       { ...axis, size: fitting, values: (_, ticks) => ticks.map((v) => (v === null ? "" : units.tick(v))), ...(units.steps && !log ? { incrs: units.steps } : {}) }],
     series: spec.map((one, i) => (i === 0 ? {} : {
       label: one.of.label, stroke: one.edge ? "transparent" : one.raw ? faint(one.of.token) : colour(one.of.token), width: one.edge ? 0 : one.raw ? 1 : 1.6,

@@ -61,7 +61,7 @@ function Toolbar({ view, names }) {
   useEffect(() => { setSmooth(view.smooth); }, [view.smooth]);
   return html`<div class="row" style="margin-bottom:10px">
     <label class="grow"><span class="hidden">Search metrics</span><input type="search" style="width:100%" value=${view.word} placeholder="Search metrics" onInput=${(event) => ask({ m: event.target.value || null })} /></label>
-    <label class="inline">x<select value=${view.x} onChange=${(event) => ask({ x: event.target.value === "step" ? null : event.target.value })}>
+    <label class="inline">x<select aria-label="x axis" value=${view.x} onChange=${(event) => ask({ x: event.target.value === "step" ? null : event.target.value })}>
       ${X_KINDS.filter(([name]) => name !== "samples" || counterOf(names)).map(([name, word]) => html`<option value=${name}>${word}</option>`)}</select></label>
     <label class="inline">Smoothing<input type="range" min="0" max=${MOST_SMOOTH} step="0.01" value=${smooth} onInput=${(event) => setSmooth(Number(event.target.value))}
       onChange=${(event) => ask({ smooth: Number(event.target.value) || null })} /><span class="num" style="width:4ch">${number(smooth, 2)}</span></label>
