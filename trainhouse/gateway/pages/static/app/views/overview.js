@@ -11,7 +11,7 @@ import { useJobs } from "../jobs.js";
 
 const EVERY_MS = 5000;
 // Tables here are for a glance; the list of jobs draws any number.
-const MOST_SHOWN = 50;
+const MOST_SHOWN = 20;
 const MOST_KNOWN = 2000;
 const RUNNING = ["SCHEDULED", "INITIALIZING", "RUNNING", "CHECKPOINTING", "PREEMPTED"];
 const holds = (job) => RUNNING.includes(job.state);
