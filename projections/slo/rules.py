@@ -1,7 +1,8 @@
 """Rules of alerts from the objectives: one for each pair of spans, over all objectives. Run as a program it writes their file.
 
 Holds: `alerts/shipped/slo.yaml` is what this makes (a test holds that); a rule fires where both spans burn faster than the pair's limit
-and the long one has enough events to prove it.
+and the long one has enough events to prove it, on a stack that is as old as the long span: of a younger one, its few minutes would stand
+for days.
 """
 
 from collections.abc import Sequence
@@ -53,7 +54,8 @@ def _of_target(pair: Pair, target: Target) -> str:
     bad_long, bad_short = "1 - sum(e.good) / sum(e.total)", f"1 - sumIf(e.good, {short}) / sumIf(e.total, {short})"
     return (
         f"SELECT '{target.name}' AS slo, least({bad_long}, {bad_short}) / {budget} AS value\n"
-        f"FROM (\n{events}\n) AS e\nHAVING sum(e.total) >= {target.least_events} AND sumIf(e.total, {short}) > 0"
+        f"FROM (\n{events}\n) AS e\nHAVING sum(e.total) >= {target.least_events} AND sumIf(e.total, {short}) > 0\n"
+        f"    AND (SELECT min(at) FROM decisions_rows) <= {{now}} - INTERVAL {pair.long_s} SECOND"
     )
 
 

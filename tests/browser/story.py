@@ -132,7 +132,6 @@ class Story:
 
     def measured(self, epoch: int, step: int, at_s: float) -> None:
         """What rank 0 measured of its steps."""
-        start = self._from(epoch, 0, "metrics", 1)
         values = {
             "step/total_ms": 3500.0,
             "step/data_ms": 350.0,
@@ -141,6 +140,11 @@ class Story:
             "step/rest_ms": 150.0,
         }
         values |= {"mfu": 0.412, "tokens_per_s": 12_345.0, "pipeline/bubble": 0.125}
+        self.logged(epoch, step, at_s, values)
+
+    def logged(self, epoch: int, step: int, at_s: float, values: dict[str, float]) -> None:
+        """One point of rank 0."""
+        start = self._from(epoch, 0, "metrics", 1)
         about = self._rank(epoch, 0) | {
             "start": start,
             "end": start + 1,

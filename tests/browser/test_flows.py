@@ -117,7 +117,7 @@ def test_a_job_tells_its_whole_story(page: Page) -> None:
     expect(page.get_by_role("region", name=re.compile("^Checkpoints"))).to_contain_text("1.9 GiB")
     parts.get_by_role("link", name="Events").click()
     expect(page.get_by_role("region", name=re.compile("^Events"))).to_contain_text("node-0002 was lost")
-    parts.get_by_role("link", name="Explain").click()
+    parts.get_by_role("link", name="Why pending").click()
     expect(page.get_by_text("16 devices are needed at once; 12 are free")).to_be_visible()
     parts.get_by_role("link", name="Config").click()
     page.get_by_label("Filter").fill("hyper")
@@ -141,8 +141,8 @@ def bus(world: World, tmp_path: Path) -> Iterator[KafkaSettings]:
 
 def test_a_new_job_begins_from_a_checkpoint(page: Page, bus: KafkaSettings) -> None:
     page.goto(f"/jobs/{JOB}?tab=checkpoints")
-    page.get_by_role("button", name="Begin a new job from step 60").click()
-    told = page.get_by_role("status").filter(has_text="it begins from step 60")
+    page.get_by_role("button", name="Resume from here: a new job from step 60").click()
+    told = page.get_by_role("status").filter(has_text="it resumes from step 60")
     expect(told).to_contain_text("Submitted as ")
     job_id = told.get_by_role("link").inner_text()
     expect(told.get_by_role("link")).to_have_attribute("href", f"/jobs/{job_id}")
@@ -156,7 +156,7 @@ def test_who_only_reads_is_offered_no_new_job(context: BrowserContext, world: Wo
     page = context.new_page()
     page.goto(f"/jobs/{JOB}?tab=checkpoints")
     expect(page.get_by_role("region", name=re.compile("^Checkpoints"))).to_contain_text("1.9 GiB")
-    expect(page.get_by_role("button", name="Begin a new job")).to_have_count(0)
+    expect(page.get_by_role("button", name="Resume from here")).to_have_count(0)
 
 
 def test_logs_are_searched_and_shown_as_text(page: Page) -> None:
@@ -173,6 +173,69 @@ def test_logs_are_searched_and_shown_as_text(page: Page) -> None:
     expect(page.get_by_text("No line contains “peer RESET”.")).to_be_visible()
 
 
+def test_logs_are_filtered_by_attempt_and_level_wrapped_and_kept(page: Page) -> None:
+    page.goto(f"/jobs/{JOB}?tab=logs")
+    page.get_by_label("Level").select_option("error")
+    lines = page.get_by_role("list", name="Lines of the logs")
+    expect(page.get_by_text("1 line", exact=True)).to_be_visible()
+    page.get_by_label("wrap").check()
+    expect(lines.get_by_role("listitem")).to_have_count(1)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    assert Path(download.value.path()).read_text().endswith("attempt=0 rank=5 stderr ConnectionError: peer reset <b>bold</b>\n")
+    page.get_by_label("Attempt").select_option("1")
+    expect(page.get_by_text("No line fits these filters.")).to_be_visible()
+    expect(page).to_have_url(re.compile("attempt=1&level=error|level=error.*attempt=1"))
+
+
+def test_curves_are_arranged_and_the_address_has_it(page: Page) -> None:
+    page.goto(f"/jobs/{JOB}")
+    page.get_by_role("button", name="Pin tokens_per_s").click()
+    page.get_by_role("button", name="Pin loss").click()
+    page.get_by_role("button", name="Move loss before tokens_per_s").click()
+    page.get_by_label("x axis").select_option("relative")
+    page.get_by_label("Smoothing").fill("0.6")
+    expect(page).to_have_url(re.compile(r"pin=loss&pin=tokens_per_s&x=relative&smooth=0.6"))
+    expect(page.get_by_role("img", name=re.compile(r"^loss: .*relative time \d+"))).to_be_visible()
+    page.get_by_text("Views", exact=True).click()
+    page.get_by_label("Name of the view").fill("mine")
+    page.get_by_role("button", name="Save this view").click()
+    page.get_by_role("button", name="Default view").click()
+    expect(page).to_have_url(re.compile(f"/jobs/{JOB}$"))
+    page.get_by_role("button", name="mine", exact=True).click()
+    expect(page).to_have_url(re.compile("pin=loss&pin=tokens_per_s"))
+    page.reload()
+    expect(page.get_by_role("heading", name="Pinned")).to_be_visible()
+    expect(page.get_by_label("x axis")).to_have_value("relative")
+
+
+def test_smoothing_and_the_x_of_a_curve(page: Page) -> None:
+    page.goto("/jobs")
+    tried = """async () => {
+      const m = await import('/static/app/series.js');
+      const curve = { step: [0, 10, 20], time_ms: [5000, 6000, 8000], mean: [1, 2, 4] };
+      const count = m.samplesFrom({ step: [0, 20], mean: [0, 640] });
+      return [m.smoothed([1, null, 1, 4], 0.5), m.xOf(curve, "relative", { began_ms: 4000 }), m.xOf(curve, "samples", { samplesAt: count }),
+        m.stepsOf([1, 2, 4], curve.step, 1.5, 2.5), m.grouped(["system/cpu", "lr", "loss", "eval/loss"]).map((one) => one.group)];
+    }"""
+    smooth, relative, samples, steps, groups = page.evaluate(tried)
+    assert smooth[:3] == [1, None, 1] and 2 < smooth[3] < 4
+    assert (relative, samples, steps, groups) == ([1, 2, 4], [0, 320, 640], [0, 20], ["", "eval", "system"])
+
+
+def test_jobs_have_chosen_columns_and_groups(page: Page) -> None:
+    page.goto("/jobs?q=sweep-0&group=team&order=name")
+    jobs = page.get_by_role("list", name="Jobs")
+    expect(jobs.get_by_role("listitem").first).to_contain_text("language 10 jobs")
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("Duration").check()
+    page.get_by_label("User", exact=True).uncheck()
+    expect(page.get_by_role("button", name="Order by Duration")).to_be_visible()
+    expect(page.get_by_role("button", name="Order by User")).to_have_count(0)
+    page.reload()
+    expect(page.get_by_role("button", name="Order by Duration")).to_be_visible()
+
+
 def test_fifty_runs_are_compared(page: Page) -> None:
     page.goto("/compare")
     page.get_by_label("Add runs").fill("sweep-")
@@ -180,9 +243,9 @@ def test_fifty_runs_are_compared(page: Page) -> None:
     expect(page.get_by_role("img", name=re.compile("^loss of 50 runs: "))).to_be_visible()
     expect(page.get_by_role("region", name="Fields in which the configs differ")).to_contain_text("hyperparameters.width")
     expect(page.get_by_role("img", name=re.compile("^50 runs over hyperparameters.lr, hyperparameters.width, loss, last"))).to_be_visible()
-    page.get_by_label("Metric").select_option("samples_per_s")
+    page.get_by_label("Search metrics").fill("samples")
     expect(page.get_by_role("img", name=re.compile("^samples_per_s of 50 runs: "))).to_be_visible()
-    page.get_by_role("button", name="Take sweep-49 out").click()
+    page.get_by_role("button", name="Remove sweep-49").click()
     expect(page.get_by_text("49 runs", exact=True)).to_be_visible()
 
 
@@ -280,6 +343,6 @@ def test_a_jobs_performance_shows_the_parts_of_a_step_and_its_traces(page: Page)
     ).to_be_visible()
     for text in ("41 %", "13 %", "12,345"):
         expect(page.get_by_text(text, exact=True).first).to_be_visible()
-    expect(page.get_by_text("The newest figures of rank 0; the view step_figures has means over all ranks.")).to_be_visible()
+    expect(page.get_by_text("The newest values of rank 0; the view step_figures has means over all ranks.")).to_be_visible()
     trace = page.get_by_role("link", name="Fetch the trace r1 of rank 3")
     expect(trace).to_have_attribute("href", f"/v1/training-jobs/{JOB}/profiles/r1/3")

@@ -27,7 +27,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         "status": _of("List jobs and their states, newest first; or show one job in full.", "jobs.job_status"),
         "logs": _of("Print the output of a job's ranks.", "jobs.logs"),
         "why": _of(
-            "Explain why a job waits: its needs, the refusals and by how much, the changes that would unblock it, and its expected start.",
+            "Show why a job is pending: its needs, refusals and by how much, the changes that would unblock it, and its expected start.",
             "jobs.why",
         ),
         "events": _of("List all events of a job, one line an event, oldest first.", "jobs.job_events"),

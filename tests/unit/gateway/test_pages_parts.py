@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 from pathlib import Path
 
 from trainhouse.cli.stack.open import login_address, path_of
@@ -10,6 +13,7 @@ from trainhouse.gateway.pages import router
 from trainhouse.gateway.routes.compare import counted
 from trainhouse.gateway.routes.curves import FOR_EVER, counted_until
 from trainhouse.gateway.routes.fleet import letters
+from trainhouse.workers import Session
 
 
 def test_steps_of_an_attempt_count_until_a_later_one_began_before_them() -> None:
@@ -60,3 +64,15 @@ def test_the_pages_name_no_other_host_and_run_nothing_inline() -> None:
 def test_each_vendored_library_has_its_licence() -> None:
     folders = [folder for folder in (router.STATIC / "vendor").iterdir() if folder.is_dir()]
     assert folders and all((folder / "LICENSE").is_file() for folder in folders)
+
+
+def test_calls_that_the_pages_advise_are_calls_that_work() -> None:
+    advised = [
+        call for path in (router.STATIC / "app").rglob("*.js") for call in re.findall(r"session\.\w+\([^)`]*\)", path.read_text("utf-8"))
+    ]
+    assert len(advised) >= 2
+    for text in advised:
+        call = ast.parse(text.replace("…", "1"), mode="eval").body
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        named = {word.arg: 0 for word in call.keywords if word.arg is not None}
+        inspect.signature(getattr(Session, call.func.attr)).bind(None, *call.args, **named)

@@ -1,1 +1,1 @@
-"""Commands about jobs: submit, follow, change, explain."""
+"""Commands about jobs: submit, follow, change, why pending."""

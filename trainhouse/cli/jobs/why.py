@@ -28,7 +28,7 @@ def why(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Explain why a job waits: its needs, the refusals and by how much, the changes that would unblock it, and its expected start.
+    """Show why a job is pending: its needs, refusals and by how much, the changes that would unblock it, and its expected start.
 
     Worked out from the scheduler's own journal, for now or for any time in the past.
 

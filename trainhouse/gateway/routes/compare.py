@@ -16,10 +16,11 @@ from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries.redacting import redacted
 from trainhouse.gateway.queries.where_clauses import Where
-from trainhouse.gateway.routes.curves import MetricName, counted_until
+from trainhouse.gateway.routes.curves import FOR_EVER, MetricName, counted_until
 from trainhouse.gateway.routes.job_parts import configs
 from trainhouse.gateway.routes.jobs import COLUMNS
 
+_COLUMNS = ("step", "time_ms", "least", "greatest", "mean")
 router = APIRouter(prefix="/v1/compare", tags=["jobs"])
 
 MOST_RUNS = 50
@@ -46,9 +47,10 @@ WHERE job_id IN {job_ids:Array(String)} AND metric = {metric:String} AND rank = 
 # Only jobs with several attempts need the steps that a later one made anew taken out.
 _CURVES = """
 SELECT m.job_id AS job_id, intDiv(m.step, {width:UInt64}) * {width:UInt64} AS step,
-    min(m.value) AS least, max(m.value) AS greatest, avg(m.value) AS mean
+    toUnixTimestamp64Milli(min(m.time)) AS time_ms, min(m.value) AS least, max(m.value) AS greatest, avg(m.value) AS mean
 FROM step_metrics AS m
 WHERE m.job_id IN {job_ids:Array(String)} AND m.metric = {metric:String} AND m.rank = 0 AND isFinite(m.value)
+    AND m.step BETWEEN {low:UInt64} AND {high:UInt64}
     AND (m.job_id NOT IN {several:Array(String)}
         OR m.step < transform(concat(m.job_id, '/', toString(m.epoch)), {keys:Array(String)}, {ends:Array(UInt64)}, toUInt64(0)))
 GROUP BY job_id, step ORDER BY job_id, step
@@ -79,18 +81,18 @@ async def curves(
     job: Chosen,
     metric: MetricName,
     points: Annotated[int, Query(ge=10, le=2000, description="At most so many buckets of steps a run.")] = 400,
+    from_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = 0,
+    to_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = FOR_EVER,
 ) -> Json:
-    """The curve of one metric of each run as columns, all over the same buckets of steps; `step` is where a bucket begins."""
+    """The curve of one metric of each run as columns, over the same buckets of steps; `step` is where a bucket begins, `time_ms` when."""
     runs = await _visible(here, principal, job)
     values: dict[str, Any] = {"job_ids": [run["job_id"] for run in runs], "metric": metric}
     epochs = await here.reader.rows(_EPOCHS, values)
-    width = max((e["last"] for e in epochs), default=0) // points + 1
-    rows = await here.reader.rows(_CURVES, values | {"width": width} | counted(epochs))
+    high = min(to_step, max((e["last"] for e in epochs), default=0))
+    width = max(0, high - from_step) // points + 1
+    rows = await here.reader.rows(_CURVES, values | {"width": width, "low": from_step, "high": high} | counted(epochs))
     found = {job_id: list(own) for job_id, own in groupby(rows, key=lambda row: row["job_id"])}
-    items = [
-        {"job_id": run["job_id"], **{c: [row[c] for row in found.get(run["job_id"], [])] for c in ("step", "least", "greatest", "mean")}}
-        for run in runs
-    ]
+    items = [{"job_id": run["job_id"], **{c: [row[c] for row in found.get(run["job_id"], [])] for c in _COLUMNS}} for run in runs]
     return Json({"items": items, "next_cursor": None, "metric": metric, "width": width})
 
 

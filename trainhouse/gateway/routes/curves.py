@@ -30,7 +30,8 @@ GROUP BY epoch ORDER BY epoch
 
 # `ends` has for each of `epochs` the step from which on a later attempt made it anew.
 _CURVE = """
-SELECT min(m.step) AS step, min(m.value) AS least, max(m.value) AS greatest, avg(m.value) AS mean, count() AS points
+SELECT min(m.step) AS step, toUnixTimestamp64Milli(argMin(m.time, m.step)) AS time_ms, min(m.value) AS least, max(m.value) AS greatest,
+    avg(m.value) AS mean, count() AS points
 FROM step_metrics AS m
 WHERE m.job_id = {job_id:String} AND m.metric = {metric:String} AND m.rank = {rank:UInt32}
     AND m.step BETWEEN {low:UInt64} AND {high:UInt64} AND isFinite(m.value)
@@ -75,7 +76,7 @@ async def curves(
     from_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = 0,
     to_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = FOR_EVER,
 ) -> Json:
-    """Curves as columns: of each bucket of steps the first step, and the least, greatest and mean value."""
+    """Curves as columns: of each bucket of steps the first step and its time, and the least, greatest and mean value."""
     await visible_job(here, principal, job_id)
     items = []
     for name in metric:
@@ -86,7 +87,7 @@ async def curves(
         if epochs and low <= high:
             bounds = {"low": low, "high": high, "width": (high - low) // points + 1}
             rows = await here.reader.rows(_CURVE, values | bounds | {"epochs": [e["epoch"] for e in epochs], "ends": counted_until(epochs)})
-        columns = {column: [row[column] for row in rows] for column in ("step", "least", "greatest", "mean")}
+        columns = {column: [row[column] for row in rows] for column in ("step", "time_ms", "least", "greatest", "mean")}
         items.append({"metric": name, "rank": rank, "points": sum(row["points"] for row in rows), **columns})
     return Json({"items": items, "next_cursor": None})
 

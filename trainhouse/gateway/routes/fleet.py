@@ -35,6 +35,7 @@ WHERE {where}
 ORDER BY pool, node_id
 """
 
+# Explanations are of different moments: jobs before one may have begun since, so places are counted among those that wait now.
 _QUEUE = """
 SELECT j.job_id AS job_id, j.name AS name, j.project AS project, j.team AS team, j.user AS user, j.pool AS pool, j.priority AS priority,
     j.world_size AS world_size, j.attempt AS attempt, coalesce(w.since, j.submitted_at, j.updated_at) AS waiting_since,
@@ -42,7 +43,9 @@ SELECT j.job_id AS job_id, j.name AS name, j.project AS project, j.team AS team,
     w.reserved_start AS reserved_start, w.eta AS eta
 FROM (SELECT * FROM jobs WHERE state = 'PENDING') AS j
 LEFT JOIN (
-    SELECT job_id, place, toNullable(waiting_since) AS since, obstacle, text, unblock, reserved_start, eta FROM why
+    SELECT job_id, if(place = 0, 0, row_number() OVER (PARTITION BY pool ORDER BY place = 0, place, job_id)) AS place,
+        toNullable(waiting_since) AS since, obstacle, text, unblock, reserved_start, eta
+    FROM why WHERE job_id IN (SELECT job_id FROM jobs WHERE state = 'PENDING')
 ) AS w ON w.job_id = j.job_id
 """
 _PLACES = Order((("pool", "String"), ("place", "UInt64"), ("job_id", "String")))

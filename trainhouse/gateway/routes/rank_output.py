@@ -37,6 +37,16 @@ POINTS = 100_000
 SETTLED_MS = 60_000
 ARROW = "application/vnd.apache.arrow.stream"
 
+
+class Level(StrEnum):
+    """Levels by the text of a line itself: programs log in many formats, but name the level or the exception."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+_GRAVE = "error|exception|critical|fatal|traceback"
+LEVELS = {Level.ERROR: rf"(?i)({_GRAVE})\b", Level.WARNING: rf"(?i)({_GRAVE}|warning|warn)\b"}
 _LINES = "time, epoch, attempt, rank, stream, offset, line, node_id"
 _READ = (("source_offset", "UInt64"), ("offset", "UInt64"), ("toUInt64(rank)", "UInt64"))
 _POINTS = """
@@ -76,6 +86,7 @@ async def logs(
     attempt: Annotated[int | None, Query(ge=0, le=2**32 - 1)] = None,
     stream: Stream | None = None,
     search: Annotated[str | None, Query(max_length=256, description="Only lines that contain this, in any case.")] = None,
+    level: Annotated[Level | None, Query(description="Only lines whose text names this level or a graver one.")] = None,
     way: Annotated[Way, Query(alias="from")] = Way.NEWEST,
     limit: Limit = 1000,
     cursor: Cursor = None,
@@ -90,6 +101,8 @@ async def logs(
         where.add("stream != {stacks:String}", stacks=Stream.STACKS.value)
     if search:
         where.add("positionCaseInsensitiveUTF8(line, {search:String}) > 0", search=search)
+    if level:
+        where.add("match(line, {level:String})", level=LEVELS[level])
     found = await page(here.reader, _LINES, "logs", where, Order(_READ, descending=way is Way.NEWEST), limit, cursor)
     if way is Way.NEWEST:
         found.rows.reverse()

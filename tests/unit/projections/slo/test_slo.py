@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from trainhouse.projections.alerts.rule_files import shipped as shipped_rules
+from trainhouse.projections.alerts.rules import SqlRule
 from trainhouse.projections.slo.attainment import SPANS_S, as_row, question, standing_of
 from trainhouse.projections.slo.burn_rate import PAIRS, Counted, in_words
 from trainhouse.projections.slo.targets import load, parse, shipped
@@ -70,3 +72,12 @@ def test_own_objectives_replace_shipped_ones_by_name(tmp_path: Path) -> None:
 def test_what_is_no_objective_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError):
         parse(wrong)
+
+
+def test_a_stack_younger_than_the_long_span_burns_no_budget_of_it() -> None:
+    for name, rule in shipped_rules().rules.items():
+        if name.startswith("slo-burn-"):
+            assert isinstance(rule, SqlRule)
+            long_s = next(pair.long_s for pair in PAIRS if name.endswith(pair.name))
+            guards = rule.sql.count(f"(SELECT min(at) FROM decisions_rows) <= {{now}} - INTERVAL {long_s} SECOND")
+            assert guards == rule.sql.count("HAVING sum(e.total)") > 0

@@ -36,6 +36,8 @@ export function keep(jobs, line) {
 const KEYS = {
   name: (job) => job.name.toLowerCase(), state: (job) => job.state, team: (job) => job.team, user: (job) => job.user, ranks: (job) => job.world_size,
   progress: (job) => (job.total_steps ? job.step / job.total_steps : -1), loss: (job) => job.loss ?? Infinity,
+  project: (job) => job.project, pool: (job) => job.pool, steps_per_s: (job) => job.steps_per_s ?? -1, restarts: (job) => job.restarts || 0,
+  duration: (job) => job.elapsed_s ?? -1, reason: (job) => job.reason || "",
   submitted: (job) => job.submitted_at || job.updated_at,
 };
 
@@ -46,4 +48,16 @@ export function sorted(jobs, order) {
   const keyed = jobs.map((job) => [key(job), job]);
   keyed.sort(([a, x], [b, y]) => (a < b ? -1 : a > b ? 1 : x.job_id < y.job_id ? -1 : 1) * (down ? -1 : 1));
   return keyed.map(([, job]) => job);
+}
+
+// Jobs in their order with a line before each group {group, count}, the groups by their names.
+export function gathered(jobs, field) {
+  if (!field) return jobs;
+  const groups = new Map();
+  for (const job of jobs) {
+    const name = job[field] || "";
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(job);
+  }
+  return [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).flatMap(([group, own]) => [{ group, count: own.length }, ...own]);
 }

@@ -40,6 +40,13 @@ export function ago(when, now_ms) {
   return `${Math.floor(s / 86400)} d ago`;
 }
 
+// When something is expected. A moment that has just passed is no news; one long ago is.
+export function due(when, now_ms) {
+  const late_s = (now_ms - ms(when)) / 1000;
+  if (late_s < 0) return `in ${span(-late_s)}`;
+  return late_s < 60 ? "any moment" : `overdue since ${span(late_s).replace(/ 0 (s|min|h)$/, "")}`;
+}
+
 export function moment(when) {
   const at = ms(when);
   return at === null || Number.isNaN(at) ? "–" : new Date(at).toISOString().replace("T", " ").slice(0, 19);
@@ -57,6 +64,9 @@ export function bytes(value) {
 }
 
 export const hours = (seconds) => (seconds === null || seconds === undefined ? "–" : `${number(Number(seconds) / 3600, 3)} h`);
+
+// A refused job has no spec that could be read, so no name.
+export const titleOf = (job) => job.name || job.job_id;
 
 export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 

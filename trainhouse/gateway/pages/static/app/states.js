@@ -1,7 +1,7 @@
 // States in words and colours (tokens of tokens.css): of jobs, nodes, devices, and where device time went.
 export const JOB_STATES = {
   PENDING: ["waiting", "--s-waiting"], SCHEDULED: ["scheduled", "--s-starting"], INITIALIZING: ["starting", "--s-starting"],
-  RUNNING: ["running", "--s-running"], CHECKPOINTING: ["saving", "--s-saving"], PREEMPTED: ["making way", "--s-doubt"],
+  RUNNING: ["running", "--s-running"], CHECKPOINTING: ["saving", "--s-saving"], PREEMPTED: ["being preempted", "--s-doubt"],
   SUCCEEDED: ["succeeded", "--s-done"], FAILED: ["failed", "--s-failed"], CANCELLED: ["cancelled", "--s-closed"],
   REJECTED: ["rejected", "--s-failed"], NEEDS_REVIEW: ["needs review", "--s-review"],
 };

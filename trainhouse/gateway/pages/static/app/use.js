@@ -9,33 +9,48 @@ const BEHIND_MS = 2000;
 // {data, error, reload}: data stays on screen while it is asked again; path null asks nothing. asks: (path, signal) => a promise of the data.
 export function useAsked(path, asks, { every_ms = 0 } = {}) {
   const [state, setState] = useState({ data: null, error: null, path: null });
-  const [round, setRound] = useState(0);
+  const again = useRef(() => {});
   useEffect(() => {
     if (!path) return undefined;
     const ending = new AbortController();
     let timer = 0;
+    let busy = false;
+    let anew = false;
     const ask = async () => {
+      busy = true;
+      anew = false;
       try {
         if (!document.hidden || !timer) setState({ data: await asks(path, ending.signal), error: null, path });
       } catch (error) {
         if (error.name === "AbortError") return;
         setState((before) => ({ data: before.path === path ? before.data : null, error, path }));
       }
-      if (every_ms && !ending.signal.aborted) timer = setTimeout(ask, every_ms);
+      busy = false;
+      if (ending.signal.aborted) return;
+      if (anew) ask();
+      else if (every_ms) timer = setTimeout(ask, every_ms);
+    };
+    // An answer that is under way is waited for: to cancel it and ask at once would cost the gateway two.
+    again.current = () => {
+      clearTimeout(timer);
+      if (busy) anew = true;
+      else ask();
     };
     ask();
-    return () => { ending.abort(); clearTimeout(timer); };
-  }, [path, every_ms, round]);
-  const reload = useCallback(() => setRound((n) => n + 1), []);
+    return () => { ending.abort(); clearTimeout(timer); again.current = () => {}; };
+  }, [path, every_ms]);
+  const reload = useCallback(() => again.current(), []);
   return { data: state.path === path ? state.data : null, error: state.path === path ? state.error : null, reload };
 }
 
 export const useData = (path, options) => useAsked(path, (at, signal) => call(at, { signal }), options);
 
-// Asks again when a stream told something new (`what` changed): at once, and once more when the tables have had the time to take it in.
+// Asks again when the stream brought something new (`what` changed): at once, and once more when the tables have had the time to take it in.
 export function useAnew(found, what) {
+  const first = useRef(true);
   useEffect(() => {
-    found.reload();
+    if (!first.current) found.reload();
+    first.current = false;
     const timer = setTimeout(found.reload, BEHIND_MS);
     return () => clearTimeout(timer);
   }, what);

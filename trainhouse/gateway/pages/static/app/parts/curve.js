@@ -3,11 +3,13 @@
 import { html, useEffect, useMemo, useRef, useState } from "../kit.js";
 import uPlot from "../../vendor/uplot/uplot.js";
 import { colour } from "../theme.js";
-import { moment, number, tick } from "../format.js";
+import { moment, number, span, tick } from "../format.js";
 import { useTheme, useWidth } from "../use.js";
 import { Pill } from "./bits.js";
 
-// series: [{label, token, mean, least?, greatest?}] over the same `x`. Pure: what uPlot wants of it.
+const MOST_MARKED = 60;
+
+// series: [{label, token, mean, least?, greatest?, raw?}] over the same `x`; raw: what `mean` was before it was smoothed. Pure: what uPlot wants of it.
 export function plotted(x, series) {
   const data = [x];
   const spec = [{}];
@@ -17,6 +19,10 @@ export function plotted(x, series) {
       data.push(one.greatest, one.least);
       spec.push({ edge: true, of: one }, { edge: true, of: one });
       bands.push({ series: [data.length - 2, data.length - 1], of: one });
+    }
+    if (one.raw) {
+      data.push(one.raw);
+      spec.push({ raw: true, of: one });
     }
     data.push(one.mean);
     spec.push({ of: one });
@@ -32,29 +38,47 @@ function hoursOf(_, ticks) {
   });
 }
 
+export const PLAIN = { word: number, tick, steps: null };
+export const PERCENT = { word: (v) => `${number(v, 3)} %`, tick: (v) => `${tick(v)} %`, steps: null };
+
 const faint = (token) => {
   const hex = colour(token).replace("#", "");
   return `#${hex}38`;
 };
 
-function options({ spec, bands, width, height, log, unit, x_name, time, zoomed, pointed }) {
+// Distances between ticks of a time that lasts, in seconds: those that have short names.
+const LASTING = { space: 84, incrs: [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000] };
+const spans = (_, ticks) => ticks.map((s) => (s === 0 ? "0" : span(s).replace(".0 s", " s").replace(/ 0 (s|min|h)$/, "")));
+
+// As wide as its longest text, so that none is cut.
+const fitting = (plot, values) => 18 + Math.ceil(7 * Math.max(3, ...(values || []).map((text) => String(text ?? "").length)));
+
+// A line needs two points: where there are few, each is marked.
+const marks = (data) => (_, index) => {
+  let count = 0;
+  for (const value of data[index]) if (value !== null && value !== undefined && (count += 1) > MOST_MARKED) return false;
+  return true;
+};
+
+function options({ data, spec, bands, width, height, log, units, x_name, time, lasting, sync, zoomed, pointed }) {
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
   return {
     width, height, pxAlign: false,
-    cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
+    cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 }, ...(sync ? { sync: { key: sync, setSeries: false } } : {}) },
     legend: { show: false },
     scales: { x: { time }, y: { distr: log ? 3 : 1 } },
     tzDate: (at_s) => uPlot.tzDate(new Date(at_s * 1000), "Etc/UTC"),
-    axes: [{ ...axis, size: 34, values: time ? hoursOf : (_, ticks) => ticks.map((v) => number(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
-      { ...axis, size: 64, values: (_, ticks) => ticks.map((v) => (v === null ? "" : tick(v) + (unit || ""))) }],
+    axes: [{ ...axis, size: 34, ...(lasting ? LASTING : {}), values: time ? hoursOf : lasting ? spans : (_, ticks) => ticks.map((v) => tick(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
+      { ...axis, size: fitting, values: (_, ticks) => ticks.map((v) => (v === null ? "" : units.tick(v))), ...(units.steps && !log ? { incrs: units.steps } : {}) }],
     series: spec.map((one, i) => (i === 0 ? {} : {
-      label: one.of.label, stroke: one.edge ? "transparent" : colour(one.of.token), width: one.edge ? 0 : 1.5, points: { show: false }, spanGaps: true,
+      label: one.of.label, stroke: one.edge ? "transparent" : one.raw ? faint(one.of.token) : colour(one.of.token), width: one.edge ? 0 : one.raw ? 1 : 1.6,
+      points: { show: one.edge || one.raw ? false : marks(data), size: 6, fill: colour(one.of.token) }, spanGaps: true,
     })),
     bands: bands.map((band) => ({ series: band.series, fill: faint(band.of.token) })),
     hooks: {
       setSelect: [(plot) => {
         const { left, width: w } = plot.select;
-        if (w > 4) zoomed(Math.floor(plot.posToVal(left, "x")), Math.ceil(plot.posToVal(left + w, "x")));
+        if (w > 4) zoomed(plot.posToVal(left, "x"), plot.posToVal(left + w, "x"));
         plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
       }],
       setCursor: [(plot) => pointed(plot.cursor.idx)],
@@ -62,20 +86,21 @@ function options({ spec, bands, width, height, log, unit, x_name, time, zoomed, 
   };
 }
 
-export function Curve({ label, x, series, height = 240, log = false, unit = "", x_name = "step", time = false, zoom, legend = true, empty = "nothing was logged yet" }) {
+export function Curve({ label, x, series, height = 240, log = false, units = PLAIN, x_name = "step", time = false, lasting = false, sync = "", zoom, legend = true,
+  empty = "nothing was logged yet" }) {
   const place = useRef(null);
   const plot = useRef(null);
   const [box, width] = useWidth();
   const [at, setAt] = useState(null);
   const theme = useTheme();
   const plan = useMemo(() => plotted(x, series), [x, series]);
-  const shape = `${width}|${height}|${log}|${time}|${unit}|${theme}|${series.map((one) => `${one.label}/${one.token}/${Boolean(one.least)}`).join()}`;
+  const shape = `${width}|${height}|${log}|${time}|${lasting}|${x_name}|${theme}|${series.map((one) => `${one.label}/${one.token}/${Boolean(one.least)}/${Boolean(one.raw)}`).join()}`;
   const zoomTo = useRef(zoom);
   zoomTo.current = zoom;
   useEffect(() => {
     if (!width || !place.current) return undefined;
     const made = new uPlot(options({
-      ...plan, width, height, log, unit, x_name, time, zoomed: (from, to) => zoomTo.current?.(from, to), pointed: (index) => setAt(index ?? null),
+      ...plan, width, height, log, units, x_name, time, lasting, sync, zoomed: (from, to) => zoomTo.current?.(from, to), pointed: (index) => setAt(index ?? null),
     }), plan.data, place.current);
     plot.current = made;
     return () => { made.destroy(); plot.current = null; };
@@ -84,40 +109,40 @@ export function Curve({ label, x, series, height = 240, log = false, unit = "", 
   const pressed = (event) => {
     if (!zoom || !x.length) return;
     const [low, high] = [x[0], x[x.length - 1]];
-    const quarter = Math.max(1, Math.floor((high - low) / 4));
+    const quarter = (high - low) / 4;
     if (event.key === "+") zoom(low + quarter, high - quarter);
     else if (event.key === "-") zoom(Math.max(0, low - quarter), high + quarter);
     else if (event.key === "0") zoom(null, null);
   };
-  const words = x.length ? `${label}: ${series.slice(0, 12).map((one) => summary(one)).join("; ")}; ${x_name} ${xWord(x[0], time)} to ${xWord(x[x.length - 1], time)}` : `${label}: ${empty}`;
+  const words = x.length ? `${label}: ${series.slice(0, 12).map((one) => summary(one, units)).join("; ")}; ${x_name} ${xWord(x[0], time, lasting)} to ${xWord(x[x.length - 1], time, lasting)}` : `${label}: ${empty}`;
   return html`<div ref=${box}>
     ${x.length === 0 ? html`<p class="notice">${label}: ${empty}.</p>` : html`
       <div class="chart" ref=${place} role="img" aria-label=${words} tabindex=${zoom ? 0 : null} onDblClick=${() => zoom?.(null, null)} onKeyDown=${pressed}></div>
       ${legend && series.length > 1 && html`<ul class="legend">${series.map((one) => html`<li><${Pill} word=${one.label} token=${one.token} square /></li>`)}</ul>`}
-      <p class="tip">${at !== null && x[at] !== undefined ? told(x_name, xWord(x[at], time), series, at) : zoom ? "Drag to zoom, double-click to see all." : ""}</p>`}
+      <p class="tip">${at !== null && x[at] !== undefined ? pointedAt(x_name, xWord(x[at], time, lasting), series, at, units) : zoom ? "Drag to zoom, double-click to see all." : ""}</p>`}
   </div>`;
 }
 
 const known = (values) => values.filter((value) => value !== null && value !== undefined);
 
-function summary(one) {
+function summary(one, units) {
   const values = known(one.mean);
   if (!values.length) return `${one.label} has no values`;
   let least = Infinity;
   let greatest = -Infinity;
   for (const value of known(one.least || one.mean)) least = Math.min(least, value);
   for (const value of known(one.greatest || one.mean)) greatest = Math.max(greatest, value);
-  return `${one.label} last ${number(values[values.length - 1])}, least ${number(least)}, greatest ${number(greatest)}`;
+  return `${one.label} last ${units.word(values[values.length - 1])}, least ${units.word(least)}, greatest ${units.word(greatest)}`;
 }
 
-const xWord = (value, time) => (time ? moment(new Date(value * 1000).toISOString()) : number(value));
+const xWord = (value, time, lasting) => (time ? moment(new Date(value * 1000).toISOString()) : lasting ? span(value) : number(value));
 
-function told(x_name, where, series, at) {
+function pointedAt(x_name, where, series, at, units) {
   const parts = [];
   for (const one of series) {
     if (one.mean[at] === null || one.mean[at] === undefined) continue;
-    const spread = one.least && one.least[at] !== one.greatest[at] ? ` (${number(one.least[at])} to ${number(one.greatest[at])})` : "";
-    parts.push(`${one.label} ${number(one.mean[at])}${spread}`);
+    const spread = one.least && one.least[at] !== one.greatest[at] ? ` (${units.word(one.least[at])} to ${units.word(one.greatest[at])})` : "";
+    parts.push(`${one.label} ${units.word(one.mean[at])}${spread}`);
     if (parts.length === 12) { parts.push("…"); break; }
   }
   return `${x_name} ${where}: ${parts.join(" · ")}`;

@@ -13,6 +13,6 @@ export function Failed({ error, again }) {
 export function Shown({ of, what, empty, nothing, children }) {
   const { data, error, reload } = of;
   if (data === null) return error ? html`<${Failed} error=${error} again=${reload} />` : html`<${Loading} what=${what} />`;
-  return html`${error && html`<p class="notice warn" role="status">This is from before: ${error.message}<button onClick=${reload}>Try again</button></p>`}
+  return html`${error && html`<p class="notice warn" role="status">Not up to date: ${error.message}<button onClick=${reload}>Try again</button></p>`}
     ${empty && empty(data) ? html`<${Empty}>${nothing}<//>` : children(data)}`;
 }

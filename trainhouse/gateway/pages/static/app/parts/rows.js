@@ -1,24 +1,45 @@
 // A list of any length of which only the rows in sight are in the document. Keys: arrows, page, home, end; Enter opens.
+// It scrolls with the page, or (`inner`, as logs that stay at their end) in a box of its own.
 import { html, useEffect, useRef, useState } from "../kit.js";
 
 const SPARE_ROWS = 8;
+// The page's head and the names of columns stay above what scrolls.
+const COVERED_PX = 100;
 
 // rows: what to show; height_px of one row; draw(row, index) its content; open(row). `end`: stays at the end as rows come (until scrolled up).
-export function Rows({ rows, height_px, draw, open, label, look = "", rowLook = "", end = false, keyOf }) {
+export function Rows({ rows, height_px, draw, open, label, look = "", rowLook = "", end = false, inner = false, keyOf }) {
   const box = useRef(null);
   const [top, setTop] = useState(0);
   const [size, setSize] = useState(800);
   const [at, setAt] = useState(-1);
   const follows = useRef(end);
   useEffect(() => {
+    if (inner) return undefined;
+    let frame = 0;
+    const moved = () => {
+      if (!frame) frame = requestAnimationFrame(() => {
+        frame = 0;
+        if (!box.current) return;
+        setTop(Math.max(0, -box.current.getBoundingClientRect().top));
+        setSize(innerHeight);
+      });
+    };
+    moved();
+    addEventListener("scroll", moved, { passive: true });
+    addEventListener("resize", moved);
+    return () => { cancelAnimationFrame(frame); removeEventListener("scroll", moved); removeEventListener("resize", moved); };
+  }, [inner]);
+  useEffect(() => {
+    if (!inner) return undefined;
     const watcher = new ResizeObserver(([entry]) => setSize(entry.contentRect.height));
     watcher.observe(box.current);
     return () => watcher.disconnect();
-  }, []);
+  }, [inner]);
   useEffect(() => {
     if (end && follows.current) box.current.scrollTop = box.current.scrollHeight;
   }, [rows.length, end]);
   const scrolled = () => {
+    if (!inner) return;
     const element = box.current;
     follows.current = element.scrollTop + element.clientHeight >= element.scrollHeight - height_px;
     setTop(element.scrollTop);
@@ -27,6 +48,12 @@ export function Rows({ rows, height_px, draw, open, label, look = "", rowLook = 
     const next = Math.max(0, Math.min(rows.length - 1, to));
     setAt(next);
     const [low, high] = [next * height_px, (next + 1) * height_px];
+    if (!inner) {
+      const begin = box.current.getBoundingClientRect().top;
+      if (begin + low < COVERED_PX) scrollBy(0, begin + low - COVERED_PX);
+      else if (begin + high > innerHeight) scrollBy(0, begin + high - innerHeight);
+      return;
+    }
     if (low < box.current.scrollTop) box.current.scrollTop = low;
     else if (high > box.current.scrollTop + box.current.clientHeight) box.current.scrollTop = high - box.current.clientHeight;
   };

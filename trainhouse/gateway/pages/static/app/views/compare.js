@@ -1,11 +1,11 @@
-// Up to fifty runs beside each other: which, their curves, where their configs differ, and all figures as parallel axes.
+// Up to fifty runs beside each other: which, their curves, where their configs differ, and all results as parallel axes.
 import { html, useMemo, useState } from "../kit.js";
 import { url } from "../api.js";
 import { Card, JobState, useTitle } from "../parts/bits.js";
 import { Empty, Shown } from "../parts/notice.js";
 import { Table } from "../parts/table.js";
 import { ask } from "../router.js";
-import { hours, number, plural } from "../format.js";
+import { hours, number, plural, titleOf } from "../format.js";
 import { SERIES } from "../states.js";
 import { useData } from "../use.js";
 import { Curves } from "./compare/curves.js";
@@ -29,14 +29,13 @@ function Runs({ chosen, query }) {
   const [at, setAt] = useState(null);
   return html`<${Shown} of=${found} what="the runs">${(d) => {
     const names = namesOf(d.items);
-    const metric = d.metrics.some((one) => one.metric === query.get("metric")) ? query.get("metric") : d.metrics[0]?.metric;
+    const metric = d.metrics[0]?.metric;
     return html`<div class="grid">
-      <${Card} title="Curves" push=${metric && html`<label class="inline">Metric<select value=${metric} onChange=${(e) => ask({ metric: e.target.value })}>
-          ${d.metrics.map((one) => html`<option value=${one.metric}>${one.metric} (${plural(one.jobs, "run")})</option>`)}</select></label>`}>
-        ${metric ? html`<${Curves} chosen=${chosen} metric=${metric} names=${names} at=${at} setAt=${setAt} />` : html`<${Empty}>None of these runs has logged a metric.<//>`}<//>
+      ${metric ? html`<${Curves} runs=${d.items} chosen=${chosen} metrics=${d.metrics} names=${names} at=${at} setAt=${setAt} query=${query} />`
+        : html`<${Card} title="Metrics"><${Empty}>None of these runs has logged a metric. Training code logs one by <code>session.log(loss=…)</code>.<//><//>`}
       <${Card} title="Parallel coordinates"><${Parallel} runs=${d.items} config=${d.config} metrics=${d.metrics} names=${names} at=${at} setAt=${setAt} /><//>
       <${Card} title="Where the configs differ"><${Differences} runs=${d.items} config=${d.config} names=${names} /><//>
-      <${Card} title="Figures"><${Table} caption="Figures of the runs" rows=${d.items} keyOf=${(run) => run.job_id} columns=${figures(metric, chosen)} /><//>
+      <${Card} title="Results"><${Table} caption="Results of the runs" rows=${d.items} keyOf=${(run) => run.job_id} columns=${results(metric, chosen, names)} /><//>
     </div>`;
   }}<//>`;
 }
@@ -44,18 +43,18 @@ function Runs({ chosen, query }) {
 // Names, and ids behind those that several runs share.
 export function namesOf(runs) {
   const count = {};
-  for (const run of runs) count[run.name] = (count[run.name] || 0) + 1;
-  return Object.fromEntries(runs.map((run) => [run.job_id, count[run.name] > 1 ? `${run.name} ${run.job_id.slice(-6)}` : run.name]));
+  for (const run of runs) count[titleOf(run)] = (count[titleOf(run)] || 0) + 1;
+  return Object.fromEntries(runs.map((run) => [run.job_id, count[titleOf(run)] > 1 ? `${titleOf(run)} ${run.job_id.slice(-6)}` : titleOf(run)]));
 }
 
-const figures = (metric, chosen) => [
-  ["Run", (run) => html`<a href=${`/jobs/${run.job_id}`}>${run.name}</a>`], ["State", (run) => html`<${JobState} state=${run.state} />`],
+const results = (metric, chosen, names) => [
+  ["Run", (run) => html`<a href=${`/jobs/${run.job_id}`}>${names[run.job_id]}</a>`], ["State", (run) => html`<${JobState} state=${run.state} />`],
   ["Steps", (run) => number(run.step), "num"],
   ...(metric ? [[`${metric}, last`, (run) => number(run.metrics[metric]?.last), "num"], ["least", (run) => number(run.metrics[metric]?.least), "num"],
     ["greatest", (run) => number(run.metrics[metric]?.greatest), "num"]] : []),
   ["Ranks", (run) => number(run.world_size), "num"], ["Restarts", (run) => number(run.restarts), "num"], ["Steps/s", (run) => number(run.steps_per_s, 3), "num"],
   ["Device time", (run) => hours(run.gpu_seconds), "num"], ["In kept steps", (run) => hours(run.stepping_gpu_seconds), "num"],
-  ["Action", (run) => html`<button aria-label=${`Take ${run.name} out`} onClick=${() => ask({ job: chosen.filter((id) => id !== run.job_id) })}>Take out</button>`],
+  ["Action", (run) => html`<button aria-label=${`Remove ${names[run.job_id]}`} onClick=${() => ask({ job: chosen.filter((id) => id !== run.job_id) })}>Remove</button>`],
 ];
 
 function Differences({ runs, config, names }) {

@@ -94,14 +94,14 @@ const missing = (part) => `${number(100 * part, 3)} %`;
 const DRIFT = [
   ["Field", (r) => html`<code>${r.field}</code>`], ["Verdict", (r) => html`<span class="tag">${r.verdict.toLowerCase()}</span>`],
   ["PSI", (r) => limited(r.psi, r.psi_limit), "num"], ["KS", (r) => limited(r.ks, r.ks_limit), "num"],
-  ["Missing", (r) => (r.missing === r.missing_before ? missing(r.missing) : `${missing(r.missing_before)} → ${missing(r.missing)}`), "num"], ["In words", (r) => r.reason || "–", "wide"],
+  ["Missing", (r) => (r.missing === r.missing_before ? missing(r.missing) : `${missing(r.missing_before)} → ${missing(r.missing)}`), "num"], ["Reason", (r) => r.reason || "–", "wide"],
 ];
 
 const shardColumns = (versions) => [
   ["Shard", (s) => html`<code title=${s.shard}>${s.shard.slice(0, SHOWN_CHARS)}…</code>`], ["Version", (s) => nameIn(versions, s.version)], ["Split", (s) => s.split || "–"],
   ["State", (s) => (s.released ? `released by ${s.released_by}${s.released_reason ? `: ${s.released_reason}` : ""}` : html`<span class="tag">in quarantine</span>`)],
   ["Fault", (s) => s.fault.replace("_", " "), "short"], ["Since (UTC)", (s) => moment(s.quarantined_at), "short"],
-  ["Met by", (s) => (s.job_id ? html`<a href=${`/jobs/${s.job_id}`}>${s.job_id}</a>` : "–"), "short"],
+  ["Found by", (s) => (s.job_id ? html`<a href=${`/jobs/${s.job_id}`}>${s.job_id}</a>` : "–"), "short"],
   ["Evidence", (s) => `${s.sample ? `sample ${s.sample}: ` : ""}${s.expected ? `expected ${s.expected}, ` : ""}${s.seen ? `seen ${s.seen}` : ""}` || "–", "wide"],
 ];
 

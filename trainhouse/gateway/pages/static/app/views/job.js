@@ -4,8 +4,8 @@ import { call } from "../api.js";
 import { Figures, JobState, Live, Meter, useTitle } from "../parts/bits.js";
 import { Failed, Loading } from "../parts/notice.js";
 import { ask } from "../router.js";
-import { ago, moment, number, plural, span } from "../format.js";
-import { ENDED } from "../states.js";
+import { ago, moment, number, plural, span, titleOf } from "../format.js";
+import { ENDED, jobWord } from "../states.js";
 import { useClock, useLive } from "../use.js";
 import { Summary } from "./job/summary.js";
 import { Ranks } from "./job/ranks.js";
@@ -20,13 +20,14 @@ import { Lineage } from "./job/lineage.js";
 
 const TABS = [
   ["summary", "Summary", Summary], ["ranks", "Ranks", Ranks], ["performance", "Performance", Performance], ["checkpoints", "Checkpoints", Checkpoints], ["logs", "Logs", Logs],
-  ["events", "Events", Events], ["why", "Explain", Why], ["config", "Config", Config], ["artifacts", "Artifacts", Artifacts], ["lineage", "Lineage", Lineage],
+  ["events", "Events", Events], ["why", "Why pending", Why], ["config", "Config", Config], ["artifacts", "Artifacts", Artifacts], ["lineage", "Lineage", Lineage],
 ];
 
 // The newer one counts, whether the stream or the answer to a question brought it, and whichever came first.
 const newer = (told) => (before) => (before && told.status_seq < before.status_seq ? before : { ...before, ...told });
 
 // What a section wants to hear besides statuses: a wide gang's metrics are not sent to somebody who reads its config.
+const PATIENCE_MS = 1000;
 const NEWS = { summary: "metrics", logs: "log", events: "event" };
 
 export default function Job({ id, query, who }) {
@@ -34,8 +35,14 @@ export default function Job({ id, query, who }) {
   const [job, setJob] = useState(null);
   const [error, setError] = useState(null);
   const [pulse, setPulse] = useState({ metrics: 0, event: 0, log: 0 });
+  // Curves are asked for once the stream brings what comes after them: before, each would be asked for twice.
+  const [ready, setReady] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setReady(true), PATIENCE_MS);
+    return () => clearTimeout(timer);
+  }, []);
   const now_ms = useClock();
-  useTitle(job?.name || id);
+  useTitle(job ? titleOf(job) : id);
   const load = useCallback(() => call(path).then((found) => { setJob(newer(found)); setError(null); }, setError), [path]);
   useEffect(() => { load(); }, [path]);
   const beat = (name) => () => setPulse((before) => ({ ...before, [name]: before[name] + 1 }));
@@ -43,18 +50,29 @@ export default function Job({ id, query, who }) {
   const news = NEWS[tab[0]] ? `&include=${NEWS[tab[0]]}` : "";
   const live = useLive(`${path}/stream?include=status${news}`, {
     status: (told) => setJob(newer(told)),
-    metrics: beat("metrics"), event: beat("event"), log: beat("log"), begins: () => news && beat(NEWS[tab[0]])(),
+    metrics: beat("metrics"), event: beat("event"), log: beat("log"), begins: () => { if (news && (ready || tab[0] !== "summary")) beat(NEWS[tab[0]])(); setReady(true); },
   });
   if (!job) return error ? html`<${Failed} error=${error} again=${load} />` : html`<${Loading} what="the job" />`;
   return html`
-    <div class="title"><h1>${job.name}</h1><${JobState} state=${job.state} />${!ENDED.has(job.state) && html`<${Live} state=${live} />`}
+    <div class="title"><h1>${titleOf(job)}</h1><${JobState} state=${job.state} />${!ENDED.has(job.state) && html`<${Live} state=${live} />`}
       <div class="push"><a class="button" href=${`/compare?job=${encodeURIComponent(job.job_id)}`}>Compare</a><${Review} job=${job} path=${path} who=${who} /><${Cancel} job=${job} path=${path} who=${who} /></div></div>
     <p class="sub"><code>${job.job_id}</code> · team ${job.team} · ${job.user} · project ${job.project} · pool ${job.pool}</p>
-    ${job.reason && html`<p class=${`notice${job.state === "FAILED" || job.state === "REJECTED" ? " bad" : ""}`} style="white-space:pre-wrap;margin-bottom:14px">${job.reason}</p>`}
+    ${job.reason && html`<${Reason} job=${job} />`}
+    ${job.state === "PENDING" && tab[0] === "summary" && html`<div style="margin-bottom:14px"><${Why} job=${job} path=${path} now_ms=${now_ms} /></div>`}
     <${Facts} job=${job} now_ms=${now_ms} />
     <nav class="tabs" aria-label="Parts of the job">${TABS.map(([name, title]) => html`<a href=${`?tab=${name}`} aria-current=${name === tab[0] ? "page" : null}
       onClick=${(event) => { event.preventDefault(); ask({ tab: name === "summary" ? null : name }); }}>${title}</a>`)}</nav>
-    <${tab[2]} job=${job} path=${path} pulse=${pulse} now_ms=${now_ms} who=${who} query=${query} />`;
+    <${tab[2]} job=${job} path=${path} pulse=${pulse} now_ms=${now_ms} who=${who} query=${query} ready=${ready || ENDED.has(job.state)} />`;
+}
+
+// The first line says what happened; the rest (a traceback, other ranks) is there on demand.
+function Reason({ job }) {
+  const bad = job.state === "FAILED" || job.state === "REJECTED";
+  const lines = job.reason.trim().split("\n");
+  const rest = lines.slice(1).join("\n").trim();
+  return html`<div class=${`notice${bad ? " bad" : ""}`} style="margin-bottom:14px"><strong>${bad ? `${jobWord(job.state)}: ` : ""}${lines[0]}</strong>
+    ${rest && html`<details><summary>All of it</summary><pre class="text">${rest}</pre></details>`}
+    ${job.state === "FAILED" && html` <a class="inline" href="?tab=logs&level=error" onClick=${(event) => { event.preventDefault(); ask({ tab: "logs", level: "error" }); }}>Errors in the logs</a>`}</div>`;
 }
 
 function Facts({ job, now_ms }) {
@@ -76,11 +94,11 @@ function Review({ job, path, who }) {
   if (job.state !== "NEEDS_REVIEW" || !who.roles.some((role) => role !== "viewer")) return null;
   const go_on = async () => {
     try {
-      await call(`${path}/review`, { method: "POST", body: { action: "go_on", reason: "let go on by the pages" } });
-      setWord("Asked to go on; the scheduler will say so here.");
+      await call(`${path}/review`, { method: "POST", body: { action: "go_on", reason: "continued on the pages" } });
+      setWord("Asked to continue: its state follows here.");
     } catch (error) { setWord(error.message); }
   };
-  return word ? html`<span class="sub" role="status">${word}</span>` : html`<button onClick=${go_on}>Let it go on</button>`;
+  return word ? html`<span class="sub" role="status">${word}</span>` : html`<button onClick=${go_on}>Continue</button>`;
 }
 
 // Asks twice; the answer is an event that the scheduler obeys, so the state follows by the live stream.
@@ -92,7 +110,7 @@ function Cancel({ job, path, who }) {
     setAsked(false);
     try {
       await call(`${path}/cancel`, { method: "POST", body: { reason: "cancelled on the pages" } });
-      setWord("Asked to stop; the scheduler will say so here.");
+      setWord("Asked to cancel: its state follows here.");
     } catch (error) { setWord(error.message); }
   };
   if (word) return html`<span class="sub" role="status">${word}</span>`;

@@ -1,36 +1,60 @@
-// All jobs: a filter, an order, a list of which only what is in sight is drawn, a choice to compare.
+// All jobs: a filter, an order, groups, chosen columns, a list of which only what is in sight is drawn, a choice to compare.
+// Holds: what is asked for is in the address (q, order, group, col), so it can be saved and shared.
 import { html, useEffect, useMemo, useRef, useState } from "../kit.js";
 import { JobState, Live, Meter, useTitle } from "../parts/bits.js";
 import { Shown } from "../parts/notice.js";
 import { Rows } from "../parts/rows.js";
+import { Saved } from "../parts/saved.js";
 import { ask, go } from "../router.js";
-import { keep, sorted } from "../filter.js";
-import { ago, number, plural } from "../format.js";
+import { gathered, keep, sorted } from "../filter.js";
+import { ago, number, plural, span, titleOf } from "../format.js";
+import { jobWord } from "../states.js";
 import { useClock } from "../use.js";
 import { useJobs } from "../jobs.js";
 
 const MOST = 20000;
 const MOST_COMPARED = 50;
 const EVERYTHING = () => true;
-const COLUMNS = [["name", "Job"], ["state", "State"], ["team", "Team"], ["user", "User"], ["ranks", "Ranks"], ["progress", "Progress"], ["loss", "Loss"], ["submitted", "Submitted"]];
+const FIELDS = ["q", "order", "group", "col"];
+// [key, title, width, what a cell shows, is it a number]; the name is always there.
+const COLUMNS = [
+  ["state", "State", "7.5rem", (job) => html`<${JobState} state=${job.state} />`],
+  ["team", "Team", "minmax(0, 1fr)", (job) => job.team], ["user", "User", "minmax(0, 1fr)", (job) => job.user],
+  ["project", "Project", "minmax(0, 1fr)", (job) => job.project], ["pool", "Pool", "minmax(0, 1fr)", (job) => job.pool],
+  ["ranks", "Ranks", "4.5rem", (job) => number(job.world_size), true],
+  ["progress", "Progress", "minmax(0, 1.3fr)", (job) => html`<${Progress} job=${job} />`],
+  ["loss", "Loss", "5rem", (job) => number(job.loss), true], ["steps_per_s", "Steps/s", "5rem", (job) => number(job.steps_per_s, 3), true],
+  ["restarts", "Restarts", "5.5rem", (job) => number(job.restarts), true],
+  ["duration", "Duration", "7rem", (job) => span(job.elapsed_s), true],
+  ["submitted", "Submitted", "7rem", (job, now_ms) => ago(job.submitted_at || job.updated_at, now_ms)],
+  ["reason", "Reason", "minmax(0, 2fr)", (job) => html`<span title=${job.reason}>${(job.reason || "").split("\n")[0] || "–"}</span>`],
+];
+const FIRST = ["state", "team", "user", "ranks", "progress", "loss", "submitted"];
+const GROUPS = ["state", "team", "user", "project", "pool"];
 const QUICK = [["", "All"], ["state:running", "Running"], ["state:waiting", "Waiting"], ["state:failed", "Failed"], ["state:succeeded", "Succeeded"]];
 
 export default function Jobs({ query }) {
   useTitle("Jobs");
   const found = useJobs({}, EVERYTHING, MOST);
-  const [line, setLine] = useState(query.get("q") || "");
-  const [order, setOrder] = useState(query.get("order") || "-submitted");
+  const line = query.get("q") || "";
+  const setLine = (text) => ask({ q: text });
+  const order = query.get("order") || "-submitted";
+  const setOrder = (next) => ask({ order: next === "-submitted" ? null : next });
+  const group = GROUPS.includes(query.get("group")) ? query.get("group") : "";
+  const asked = query.getAll("col").join();
+  const columns = useMemo(() => COLUMNS.filter(([key]) => (asked ? asked.split(",") : FIRST).includes(key)), [asked]);
   const [chosen, setChosen] = useState(() => new Set());
   const now_ms = useClock(10000);
   const wide = useWide();
   const field = useRef(null);
-  useEffect(() => { ask({ q: line, order: order === "-submitted" ? null : order }); }, [line, order]);
   const rows = useMemo(() => sorted(keep(found.jobs || [], line), order), [found.jobs, line, order]);
+  const lines = useMemo(() => gathered(rows, group), [rows, group]);
   const choose = (job) => setChosen((before) => {
     const next = new Set(before);
     if (!next.delete(job.job_id) && next.size < MOST_COMPARED) next.add(job.job_id);
     return next;
   });
+  const grid = { gridTemplateColumns: ["minmax(0, 2.4fr)", ...columns.map(([, , width]) => width)].join(" ") };
   return html`
     <div class="title"><h1>Jobs</h1><${Live} state=${found.live} />
       <span class="sub" role="status">${found.jobs ? `${number(rows.length)} of ${plural(found.jobs.length, "job")}` : ""}</span>
@@ -41,37 +65,52 @@ export default function Jobs({ query }) {
         placeholder="Filter: words, state:running team:vision user:ada pool:a100  ( / )" onInput=${(event) => setLine(event.target.value)} /></label>
       <div class="row" role="group" aria-label="Often used filters">${QUICK.map(([text, word]) => html`
         <button aria-pressed=${line.trim() === text ? "true" : "false"} onClick=${() => setLine(text)}>${word}</button>`)}</div>
+      <label class="inline">Group by<select value=${group} onChange=${(event) => ask({ group: event.target.value })}><option value="">nothing</option>
+        ${GROUPS.map((name) => html`<option value=${name}>${name}</option>`)}</select></label>
+      <${Columns} columns=${columns} /><${Saved} place="jobs" fields=${FIELDS} query=${query} />
     </div>
     <${Shown} of=${found} what="jobs" empty=${(jobs) => !jobs.length && !found.more}
-      nothing="There is no job yet. Submit one: trainhouse submit SPEC.yaml, or POST /v1/training-jobs.">${() => html`
-      <div class="card" style="padding:0">
-        <${Head} order=${order} setOrder=${setOrder} />
-        ${rows.length ? html`<${Rows} rows=${rows} height_px=${wide ? 44 : 62} look="jobs-body" rowLook="jobs-row" label="Jobs" keyOf=${(job) => job.job_id}
-          open=${(job) => go(`/jobs/${job.job_id}`)} draw=${(job) => row(job, chosen, choose, now_ms)} />`
+      nothing=${html`There is no job yet. Submit one: <code>trainhouse submit SPEC.yaml</code>, or <code>POST /v1/training-jobs</code>.`}>${() => html`
+      <div class="card jobs" style="padding:0">
+        <${Head} order=${order} setOrder=${setOrder} columns=${columns} grid=${grid} />
+        ${rows.length ? html`<${Rows} rows=${lines} height_px=${wide ? 44 : 62} look="jobs-body" rowLook="jobs-row" label="Jobs" keyOf=${(job) => job.job_id || `group ${job.group}`}
+          open=${(job) => job.job_id && go(`/jobs/${job.job_id}`)} draw=${(job) => (job.job_id ? row(job, columns, grid, chosen, choose, now_ms)
+            : html`<div class="jobs-group"><b>${group === "state" ? jobWord(job.group) : job.group || "none"}</b> <span class="sub">${plural(job.count, "job")}</span></div>`)} />`
           : html`<p class="notice" style="margin:12px">No job fits “${line}”. <button onClick=${() => { setLine(""); field.current.focus(); }}>Show all</button></p>`}
       </div>
       ${found.more && html`<p class="notice warn">The newest ${number(MOST)} jobs are listed; older ones are on the <a href="/sql">SQL page</a>.</p>`}`}<//>`;
 }
 
-function Head({ order, setOrder }) {
-  return html`<div class="jobs-head">${COLUMNS.map(([key, title]) => {
+function Columns({ columns }) {
+  const shown = columns.map(([key]) => key);
+  const toggle = (key) => {
+    const next = COLUMNS.map(([one]) => one).filter((one) => (one === key ? !shown.includes(key) : shown.includes(one)));
+    ask({ col: next.join() === FIRST.join() ? null : next });
+  };
+  return html`<details class="menu"><summary class="button">Columns</summary><div class="card" role="group" aria-label="Columns shown">${COLUMNS.map(([key, title]) => html`
+    <div><label class="inline"><input type="checkbox" checked=${shown.includes(key)} onChange=${() => toggle(key)} />${title}</label></div>`)}</div></details>`;
+}
+
+function Head({ order, setOrder, columns, grid }) {
+  return html`<div class="jobs-head" style=${grid}>${[["name", "Job"], ...columns].map(([key, title, , , isNumber]) => {
     const down = order === `-${key}`;
     const on = down || order === key;
-    return html`<button class=${["ranks", "loss"].includes(key) ? "num" : ""} aria-label=${`Order by ${title}${on ? (down ? ", now falling" : ", now rising") : ""}`}
+    return html`<button class=${isNumber ? "num" : ""} aria-label=${`Order by ${title}${on ? (down ? ", now falling" : ", now rising") : ""}`}
       onClick=${() => setOrder(on && !down ? `-${key}` : on ? key : key === "submitted" ? "-submitted" : key)}>${title}${on ? (down ? " ↓" : " ↑") : ""}</button>`;
   })}</div>`;
 }
 
-function row(job, chosen, choose, now_ms) {
+function row(job, columns, grid, chosen, choose, now_ms) {
+  return html`<div class="jobs-cells" style=${grid}>
+    <div class="clip c-name"><input type="checkbox" aria-label=${`Choose ${titleOf(job)} to compare`} checked=${chosen.has(job.job_id)} onChange=${() => choose(job)} />
+      <a class="name" href=${`/jobs/${job.job_id}`} tabindex="-1">${titleOf(job)}</a> ${job.name && html`<span class="id">${job.job_id}</span>`}</div>
+    ${columns.map(([key, , , cell, isNumber]) => html`<div class=${`clip c-${key}${isNumber ? " num" : ""}`} key=${key}>${cell(job, now_ms)}</div>`)}</div>`;
+}
+
+function Progress({ job }) {
   const part = job.total_steps ? job.step / job.total_steps : 0;
-  return html`
-    <div class="clip"><input type="checkbox" aria-label=${`Choose ${job.name} to compare`} checked=${chosen.has(job.job_id)} onChange=${() => choose(job)} />
-      <a class="name" href=${`/jobs/${job.job_id}`} tabindex="-1">${job.name}</a> <span class="id">${job.job_id}</span></div>
-    <${JobState} state=${job.state} />
-    <span class="clip">${job.team}</span><span class="clip">${job.user}</span><span class="num">${number(job.world_size)}</span>
-    <span class="row" style="flex-wrap:nowrap">${job.total_steps ? html`<span style="flex:1"><${Meter} part=${part} label=${`Step ${job.step || 0} of ${job.total_steps}`} /></span>
-      <span class="num" style="width:5ch">${Math.floor(100 * part)} %</span>` : job.step ? `step ${number(job.step)}` : "–"}</span>
-    <span class="num">${number(job.loss)}</span><span class="clip">${ago(job.submitted_at || job.updated_at, now_ms)}</span>`;
+  return html`<span class="row" style="flex-wrap:nowrap">${job.total_steps ? html`<span style="flex:1"><${Meter} part=${part} label=${`Step ${job.step || 0} of ${job.total_steps}`} /></span>
+    <span class="num" style="width:5ch">${Math.floor(100 * part)} %</span>` : job.step ? `step ${number(job.step)}` : "–"}</span>`;
 }
 
 function useWide() {

@@ -1,4 +1,4 @@
-// One node: how it is, its devices, the gangs on it, what was said of it.
+// One node: how it is, its devices, the gangs on it, verdicts on it.
 import { html } from "../kit.js";
 import { Card, Figures, NodeState, useTitle } from "../parts/bits.js";
 import { Shown } from "../parts/notice.js";
@@ -27,7 +27,7 @@ export default function Node({ id }) {
         <${Table} caption="Devices of the node" rows=${d.items} keyOf=${(x) => x.device_id} columns=${DEVICES} />`}<//><//>
       <${Card} title="Gangs on it"><${Shown} of=${gangs} what="gangs" empty=${(d) => !d.items.length} nothing="No gang was ever placed here.">${(d) => html`
         <${Table} caption="Gangs on the node, the newest first" rows=${d.items} keyOf=${(g) => `${g.job_id}/${g.epoch}`} columns=${gangColumns(now_ms)} />`}<//><//>
-      <${Card} title="Verdicts"><${Shown} of=${verdicts} what="verdicts" empty=${(d) => !d.items.length} nothing="The detector never had a word against it.">${(d) => html`
+      <${Card} title="Verdicts"><${Shown} of=${verdicts} what="verdicts" empty=${(d) => !d.items.length} nothing="The detector has published no verdict on it.">${(d) => html`
         <${Table} caption="Verdicts on the node, the newest first" rows=${d.items} keyOf=${(v) => v.event_id} columns=${VERDICTS} />`}<//><//>
     </div>`}<//>`;
 }
@@ -36,7 +36,7 @@ const closed = (n) => `Closed (${n.restriction.toLowerCase()})${n.restricted_by 
 
 const facts = (n, now_ms) => [
   ["Pool", n.pool], ["Devices", `${number(n.devices)} ${n.device_type}`], ["CPUs", number(n.cpus)], ["Memory", bytes(n.memory_bytes)],
-  ["Ranks", number(n.ranks_running || 0)], ["Address", n.address || "–"], ["Registered", ago(n.registered_at, now_ms)], ["Heard", ago(n.last_heartbeat_at, now_ms)],
+  ["Ranks", number(n.ranks_running || 0)], ["Address", n.address || "–"], ["Registered", ago(n.registered_at, now_ms)], ["Last heartbeat", ago(n.last_heartbeat_at, now_ms)],
 ];
 
 const DEVICES = [
@@ -50,10 +50,10 @@ const gangColumns = (now_ms) => [
   ["Job", (g) => html`<a href=${`/jobs/${g.job_id}`}>${g.job_id}</a>`], ["Attempt", (g) => g.attempt, "num"], ["First rank", (g) => g.first_rank, "num"],
   ["Devices", (g) => g.devices, "num"], ["Since", (g) => moment(g.allocated_at)],
   ["For", (g) => span(((g.freed_at ? Date.parse(g.freed_at) : now_ms) - Date.parse(g.allocated_at)) / 1000), "num"],
-  ["Until", (g) => (g.freed_at ? moment(g.freed_at) : "now")], ["Why it left", (g) => g.reason || "–", "wide"],
+  ["Until", (g) => (g.freed_at ? moment(g.freed_at) : "now")], ["Reason", (g) => g.reason || "–", "wide"],
 ];
 
 const VERDICTS = [
   ["When (UTC)", (v) => moment(v.at)], ["Verdict", (v) => html`<span class="tag">${v.type.replace(/^trainhouse\./, "").replace(/\.v\d+$/, "")}</span>`],
-  ["In words", (v) => v.summary || v.evidence || "–", "wide"], ["Job", (v) => (v.job_id ? html`<a href=${`/jobs/${v.job_id}`}>${v.job_id}</a>` : "–")],
+  ["Summary", (v) => v.summary || v.evidence || "–", "wide"], ["Job", (v) => (v.job_id ? html`<a href=${`/jobs/${v.job_id}`}>${v.job_id}</a>` : "–")],
 ];

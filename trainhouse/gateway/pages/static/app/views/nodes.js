@@ -37,4 +37,4 @@ const line = (n, now_ms) => html`
   <span class="clip"><a href=${`/nodes/${encodeURIComponent(n.node_id)}`}><b>${n.node_id}</b></a> <span class="sub">${n.pool}</span></span>
   <${NodeState} state=${n.state} restriction=${n.restriction} />
   <span class="clip">${number(n.devices)} ${n.device_type}</span><span class="clip">${plural(n.ranks_running || 0, "rank")}</span>
-  <span class="clip">${bytes(n.memory_bytes)}</span><span class="clip">heard ${ago(n.last_heartbeat_at, now_ms)}</span>`;
+  <span class="clip">${bytes(n.memory_bytes)}</span><span class="clip">heartbeat ${ago(n.last_heartbeat_at, now_ms)}</span>`;

@@ -4,14 +4,14 @@ import { Card, Figures, JobState, Live, Meter, Pill, useTitle } from "../parts/b
 import { FleetMap } from "../parts/fleetmap.js";
 import { Shown } from "../parts/notice.js";
 import { Table } from "../parts/table.js";
-import { ago, number, plural, span } from "../format.js";
+import { ago, due, number, plural, span, titleOf } from "../format.js";
 import { DEVICE_STATES } from "../states.js";
 import { useClock, useData } from "../use.js";
 import { useJobs } from "../jobs.js";
 
 const EVERY_MS = 5000;
 // Tables here are for a glance; the list of jobs draws any number.
-const MOST_SHOWN = 50;
+const MOST_SHOWN = 20;
 const MOST_KNOWN = 2000;
 const RUNNING = ["SCHEDULED", "INITIALIZING", "RUNNING", "CHECKPOINTING", "PREEMPTED"];
 const holds = (job) => RUNNING.includes(job.state);
@@ -31,7 +31,7 @@ export default function Overview() {
         nothing="No node has registered yet. Start an agent on a machine: trainhouse run agent.">${(d) => html`
           <${FleetMap} nodes=${d.items} /><${Counts} counts=${d.counts} />`}<//><//>
       <${Card} title="Waiting" width="w8"><${Shown} of=${queue} what="the queue" empty=${(d) => !d.items.length}
-        nothing="Nobody waits: every job that was submitted has its devices or has ended.">${(d) => html`<${Queue} data=${d} now_ms=${now_ms} />`}<//><//>
+        nothing="No job waits: each has its devices or has ended.">${(d) => html`<${Queue} data=${d} now_ms=${now_ms} />`}<//><//>
       <${Card} title="Alerts" width="w4"><${Shown} of=${alerts} what="alerts" empty=${(d) => !d.items.length}
         nothing="No alert is open.">${(d) => html`<${Alerts} items=${d.items} now_ms=${now_ms} />`}<//><//>
       <${Card} title="Running"><${Shown} of=${running} what="running jobs" empty=${(d) => !d.length}
@@ -58,20 +58,39 @@ const Counts = ({ counts }) => html`<ul class="legend" aria-label="Devices by st
 function Queue({ data, now_ms }) {
   const columns = [
     ["Place", (job) => job.place || "–", "num"],
-    ["Job", (job) => html`<a href=${`/jobs/${job.job_id}`}>${job.name}</a>`],
+    ["Job", (job) => html`<a href=${`/jobs/${job.job_id}`}>${titleOf(job)}</a>`],
     ["Team", (job) => job.team],
     ["Ranks", (job) => number(job.world_size), "num"],
     ["Waits", (job) => span((now_ms - Date.parse(job.waiting_since)) / 1000), "num"],
-    ["Why", (job) => job.text || "The scheduler has not said yet.", "wide"],
-    ["Start expected", (job) => (job.reserved_start || job.eta ? ago(job.reserved_start || job.eta, now_ms) : "not known")],
+    ["Why", (job) => job.text || "The scheduler has not decided about it yet.", "wide"],
+    ["Start expected", (job) => (job.reserved_start || job.eta ? due(job.reserved_start || job.eta, now_ms) : "not known")],
   ];
   return html`<${Table} caption="Jobs that wait, in order" columns=${columns} rows=${data.items.slice(0, MOST_SHOWN)} keyOf=${(job) => job.job_id} />
     ${data.items.length > MOST_SHOWN && html`<p class="sub">The first ${MOST_SHOWN} are shown; <a href="/jobs?q=state:waiting">all that wait</a>.</p>`}`;
 }
 
-const Alerts = ({ items, now_ms }) => html`<ul class="list">${items.map((alert) => html`<li key=${`${alert.rule}/${alert.key}/${alert.since}`}>
-  <strong>${alert.summary || alert.rule}</strong><br /><span class="sub">${alert.severity} · ${alert.rule} · since ${ago(alert.since, now_ms)}
-  ${alert.owner && ` · ${alert.owner}`}</span></li>`)}</ul>`;
+const SEVERITIES = ["INFO", "WARNING", "CRITICAL"];
+const weight = (alert) => SEVERITIES.indexOf(String(alert.severity).toUpperCase());
+
+// Alerts by cause, the gravest cause first: a rule fires once for each thing that it watches, and error budgets burn over four spans at once. Pure.
+export function byCause(alerts) {
+  const causes = new Map();
+  for (const alert of alerts) {
+    const name = alert.rule.startsWith("slo-burn-") ? "slo-burn" : alert.rule;
+    if (!causes.has(name)) causes.set(name, { name, alerts: [] });
+    causes.get(name).alerts.push(alert);
+  }
+  for (const cause of causes.values()) cause.alerts.sort((a, b) => weight(b) - weight(a) || (a.since < b.since ? -1 : 1));
+  return [...causes.values()].sort((a, b) => weight(b.alerts[0]) - weight(a.alerts[0]));
+}
+
+const Alert = ({ alert, now_ms }) => html`<strong>${alert.summary || alert.rule}</strong><br /><span class="sub">${alert.severity} · ${alert.rule} · since ${ago(alert.since, now_ms)}
+  ${alert.owner && ` · ${alert.owner}`}</span>`;
+
+const Alerts = ({ items, now_ms }) => html`<ul class="list" aria-label="Open alerts by cause">${byCause(items).map(({ name, alerts }) => html`<li key=${name}>
+  <${Alert} alert=${alerts[0]} now_ms=${now_ms} />
+  ${alerts.length > 1 && html`<details><summary>${number(alerts.length)} alerts of this cause</summary><ul class="list">${alerts.slice(1).map((alert) => html`
+    <li key=${`${alert.rule}/${alert.key}/${alert.since}`}><${Alert} alert=${alert} now_ms=${now_ms} /></li>`)}</ul></details>`}</li>`)}</ul>`;
 
 function Running({ jobs }) {
   const rows = useMemo(() => [...jobs].sort((a, b) => b.world_size - a.world_size || (a.job_id < b.job_id ? -1 : 1)).slice(0, MOST_SHOWN), [jobs]);

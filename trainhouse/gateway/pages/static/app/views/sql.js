@@ -64,7 +64,7 @@ const text = (value) => (value === null || value === undefined ? "NULL" : typeof
 function Grid({ answer }) {
   const columns = { gridTemplateColumns: `repeat(${answer.names.length}, minmax(9rem, 1fr))`, minWidth: `${answer.names.length * 9.5}rem` };
   return html`<div class="scroll-x"><div class="sql-row sql-head" style=${columns}>${answer.names.map((name) => html`<span class="clip">${name}</span>`)}</div>
-    <${Rows} rows=${answer.rows} height_px=${28} look="sql-body" rowLook="sql-line" label="Rows of the answer"
+    <${Rows} rows=${answer.rows} height_px=${28} look="sql-body" rowLook="sql-line" inner label="Rows of the answer"
       draw=${(row) => html`<div class="sql-row" style=${columns}>${row.map((value) => html`<span class="clip" title=${text(value)}>${text(value)}</span>`)}</div>`} /></div>`;
 }
 

@@ -2,7 +2,7 @@
 import { html, useMemo } from "../kit.js";
 import { url } from "../api.js";
 import { Card, Figures, useTitle } from "../parts/bits.js";
-import { Curve } from "../parts/curve.js";
+import { Curve, PERCENT } from "../parts/curve.js";
 import { Empty, Shown } from "../parts/notice.js";
 import { Table } from "../parts/table.js";
 import { kind, TimeSpent } from "../parts/timeline.js";
@@ -30,7 +30,7 @@ export default function Utilization({ query }) {
         nothing="No node sent a heartbeat in this period.">${(d) => html`<${Held} items=${d.items} />`}<//><//>
       <${Card} title="By team"><${Shown} of=${teams} what="teams" empty=${(d) => !d.items.length}
         nothing="No team held a device in this period.">${(d) => html`<${Teams} items=${d.items} />`}<//><//>
-      <${Card} title="What it cost, and what it went into" push=${html`<label class="inline">by<select value=${by} onChange=${(e) => ask({ by: e.target.value })}>
+      <${Card} title="Cost, and use of device time" push=${html`<label class="inline">by<select value=${by} onChange=${(e) => ask({ by: e.target.value })}>
           ${["team", "project", "job"].map((name) => html`<option value=${name}>${name}</option>`)}</select></label>`}>
         <${Shown} of=${cost} what="cost" empty=${(d) => !d.items.length} nothing="Nothing was used in this period.">${(d) => html`<${Costs} items=${d.items} by=${by} />`}<//><//>
     </div>`;
@@ -50,9 +50,9 @@ function Held({ items }) {
   const plan = useMemo(() => byHour(items, (row) => row.pool, (row) => (row.held_share === null ? null : 100 * row.held_share)), [items]);
   const sum = (name) => items.reduce((all, row) => all + (row[name] || 0), 0);
   const series = useMemo(() => plan.names.map((name, i) => ({ label: name, token: SERIES[i % SERIES.length], mean: plan.columns[i] })), [plan]);
-  return html`<${Figures} items=${[["Held of what was there", share(sum("held_gpu_seconds"), sum("capacity_gpu_seconds"))], ["Device hours held", number(sum("held_gpu_seconds") / 3600, 4)],
-      ["Device hours there", number(sum("capacity_gpu_seconds") / 3600, 4)]]} />
-    ${plan.x.length > 1 ? html`<${Curve} label="Share of devices held" x=${plan.x} series=${series} unit=" %" x_name="hour (UTC)" time />`
+  return html`<${Figures} items=${[["Share of devices held", share(sum("held_gpu_seconds"), sum("capacity_gpu_seconds"))], ["Device hours held", number(sum("held_gpu_seconds") / 3600, 4)],
+      ["Device hours available", number(sum("capacity_gpu_seconds") / 3600, 4)]]} />
+    ${plan.x.length > 1 ? html`<${Curve} label="Share of devices held" x=${plan.x} series=${series} units=${PERCENT} x_name="hour (UTC)" time />`
       : html`<${Table} caption="Share of devices held by pool" rows=${items} columns=${[["Pool", (r) => r.pool], ["Hour", (r) => r.hour], ["Held", (r) => share(r.held_gpu_seconds, r.capacity_gpu_seconds), "num"],
         ["Busy while measured", (r) => percent(r.utilization_pct), "num"]]} />`}`;
 }
@@ -78,7 +78,7 @@ function Costs({ items, by }) {
   const rows = useMemo(() => {
     const found = new Map();
     for (const row of items) {
-      const name = row.name || "nobody (quarantined)";
+      const name = row.name || "no job (quarantined)";
       const one = found.get(name) || { name, gpu_seconds: 0, unpriced: 0, spot: 0, parts: new Map(), cost: new Map() };
       one.gpu_seconds += row.gpu_seconds;
       one.unpriced += row.unpriced_gpu_seconds;

@@ -1,38 +1,41 @@
-// The curves of one metric of all chosen runs over the same buckets of steps, with a legend that brings one forward.
-import { html, useMemo, useState } from "../../kit.js";
+// The metrics of all chosen runs as panels, a line a run over the same buckets of steps, with a legend that brings one forward.
+import { html, useMemo } from "../../kit.js";
 import { url } from "../../api.js";
 import { Curve } from "../../parts/curve.js";
 import { Shown } from "../../parts/notice.js";
+import { Panels, X_KINDS } from "../../parts/panels.js";
 import { Pill } from "../../parts/bits.js";
-import { number } from "../../format.js";
+import { plural } from "../../format.js";
+import { aligned, smoothed, stepsOf, xOf } from "../../series.js";
+import { unitOf } from "../../units.js";
 import { useData } from "../../use.js";
 import { tokenOf } from "../compare.js";
 
-// Items over buckets of one width to one x and a value a run and bucket; a run has null where it has no bucket. Pure.
-export function aligned(items) {
-  const x = [...new Set(items.flatMap((item) => item.step))].sort((a, b) => a - b);
-  const place = new Map(x.map((step, i) => [step, i]));
-  return { x, columns: items.map((item) => {
-    const mean = new Array(x.length).fill(null);
-    item.step.forEach((step, i) => { mean[place.get(step)] = item.mean[i]; });
-    return mean;
-  }) };
+export function Curves({ runs, chosen, metrics, names, at, setAt, query }) {
+  const known = useMemo(() => metrics.map((one) => one.metric), [metrics]);
+  const counts = useMemo(() => Object.fromEntries(metrics.map((one) => [one.metric, one.jobs])), [metrics]);
+  return html`<div><div class="row legend-runs" role="group" aria-label="Runs; choose one to see it alone">${runs.map((run, i) => html`<button key=${run.job_id} class="plain"
+      aria-pressed=${at === run.job_id ? "true" : "false"} onClick=${() => setAt(at === run.job_id ? null : run.job_id)}><${Pill} word=${names[run.job_id]} token=${tokenOf(i)} square /></button>`)}</div>
+    <${Panels} names=${known} query=${query} place="compare" draw=${(name, view, { height, zoom }) => html`
+      <${One} runs=${runs} chosen=${chosen} metric=${name} jobs=${counts[name]} names=${names} at=${at} view=${view} height=${height} zoom=${zoom} />`} /></div>`;
 }
 
-export function Curves({ chosen, metric, names, at, setAt }) {
-  const found = useData(url("/v1/compare/curves", { job: chosen, metric, points: 400 }));
-  const [log, setLog] = useState(false);
-  const plan = useMemo(() => (found.data ? aligned(found.data.items) : null), [found.data]);
-  const series = useMemo(() => (plan ? found.data.items.map((item, i) => ({ label: names[item.job_id] || item.job_id, token: tokenOf(i), id: item.job_id, mean: plan.columns[i] })) : []), [plan, names]);
-  const forward = useMemo(() => (at ? series.filter((one) => one.id === at) : series), [series, at]);
-  return html`<${Shown} of=${found} what=${metric}>${() => html`
-    <label class="inline"><input type="checkbox" checked=${log} onChange=${() => setLog(!log)} />log scale</label>
-    <${Curve} label=${`${metric} of ${chosen.length} runs`} x=${plan.x} series=${forward} height=${340} log=${log} legend=${false} />
-    <div class="row" role="group" aria-label="Runs; choose one to see it alone">${series.map((one) => html`<button key=${one.id} class="plain" aria-pressed=${at === one.id ? "true" : "false"}
-      onClick=${() => setAt(at === one.id ? null : one.id)}><${Pill} word=${one.label} token=${one.token} square /> <span class="sub">${number(last(one.mean))}</span></button>`)}</div>`}<//>`;
+function One({ runs, chosen, metric, jobs, names, at, view, height, zoom }) {
+  const found = useData(url("/v1/compare/curves", { job: chosen, metric, points: 400, from_step: view.range[0], to_step: view.range[1] }));
+  const plan = useMemo(() => {
+    if (!found.data) return null;
+    const began = Object.fromEntries(runs.map((run) => [run.job_id, Date.parse(run.started_at || run.submitted_at) || null]));
+    const items = found.data.items.map((item) => ({ ...item, x: xOf(item, view.x, { began_ms: began[item.job_id] }), mean: smoothed(item.mean, view.smooth) }));
+    const { x, columns } = aligned(items);
+    return { x, items, series: items.map((item, i) => ({ label: names[item.job_id] || item.job_id, token: tokenOf(i), id: item.job_id, mean: columns[i] })) };
+  }, [found.data, view.x, view.smooth, names]);
+  const forward = useMemo(() => (plan ? plan.series.filter((one) => !at || one.id === at) : []), [plan, at]);
+  const zoomed = (from, to) => {
+    if (from === null) return zoom(null, null);
+    const ranges = plan.items.filter((item) => item.step.length).map((item) => stepsOf(item.x, item.step, from, to));
+    return zoom(Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high)));
+  };
+  return html`<h3>${metric} <span class="sub">${plural(jobs, "run")}</span></h3><${Shown} of=${found} what=${metric}>${() => html`
+    <${Curve} label=${`${metric} of ${plural(chosen.length, "run")}`} x=${plan.x} series=${forward} height=${height} log=${view.log} legend=${false} zoom=${zoomed} units=${unitOf(metric)}
+      x_name=${X_KINDS.find(([name]) => name === view.x)[1]} time=${view.x === "time"} lasting=${view.x === "relative"} sync="compare" />`}<//>`;
 }
-
-const last = (values) => {
-  for (let i = values.length - 1; i >= 0; i -= 1) if (values[i] !== null) return values[i];
-  return null;
-};

@@ -25,6 +25,10 @@ export function axesOf(runs, config, metrics) {
     if (!values.length || (texts.length < 2 && runs.length > 1) || (!numbers && texts.length > MOST_WORDS)) continue;
     const [low, high] = numbers ? [Math.min(...values), Math.max(...values)] : [0, texts.length - 1];
     const part = (value) => (numbers ? (value - low) / (high - low || 1) : texts.indexOf(shown(value)) / (texts.length - 1 || 1));
+    // A field is often a parameter and a metric too: the same values are one axis, others are told apart by their title.
+    const twin = made.find((one) => one.title === axis.title);
+    if (twin && runs.every((run) => shown(twin.of(run)) === shown(axis.of(run)))) continue;
+    if (twin) axis.title = axis.full;
     made.push({ ...axis, numbers, low, high, texts, part });
   }
   return made.slice(0, MOST_AXES);
@@ -33,12 +37,12 @@ export function axesOf(runs, config, metrics) {
 export function Parallel({ runs, config, metrics, names, at, setAt }) {
   const [box, width] = useWidth();
   const axes = useMemo(() => axesOf(runs, config, metrics), [runs, config, metrics]);
-  if (runs.length < 2 || axes.length < 2) return html`<div ref=${box}><${Empty}>Two runs at least that differ in two figures at least make a picture here.<//></div>`;
+  if (runs.length < 2 || axes.length < 2) return html`<div ref=${box}><${Empty}>Choose two runs or more that differ in two values or more: each is a line here.<//></div>`;
   const wide = Math.max(width, axes.length * 96);
   const x = (i) => 54 + i * ((wide - 108) / (axes.length - 1));
   const y = (part) => HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM);
   return html`<div class="parallel scroll-x" ref=${box} tabindex="0" role="region" aria-label="Parallel coordinates">${width > 0 && html`<svg width=${wide} height=${HEIGHT} style="max-width:none" role="img"
-    aria-label=${`${runs.length} runs over ${axes.map((axis) => axis.full).join(", ")}; the table of figures below has the numbers`}>
+    aria-label=${`${runs.length} runs over ${axes.map((axis) => axis.full).join(", ")}; the table of results below has the numbers`}>
     ${runs.map((run, n) => html`<path d=${lineOf(run, axes, x, y)} fill="none" style=${{ stroke: `var(${tokenOf(n)})` }} stroke-width=${at === run.job_id ? 3 : 1.4}
       opacity=${at && at !== run.job_id ? 0.15 : 0.8} onMouseEnter=${() => setAt(run.job_id)} onMouseLeave=${() => setAt(null)}><title>${names[run.job_id]}</title></path>`)}
     ${axes.map((axis, i) => html`<g><line x1=${x(i)} x2=${x(i)} y1=${y(0)} y2=${y(1)} style="stroke:var(--line-strong)" />

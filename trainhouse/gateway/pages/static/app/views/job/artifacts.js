@@ -12,7 +12,7 @@ const SHORT_CHARS = 12;
 export function Artifacts({ job, path, now_ms }) {
   const found = useData(`${path}/artifacts`, { every_ms: ENDED.has(job.state) ? 0 : 15000 });
   return html`<${Card} title="Artifacts"><${Shown} of=${found} what="the artifacts" empty=${(d) => !d.items.length}
-    nothing="The job stored and used no artifact. Training code stores one by session.log_artifact(path, name, kind).">${(d) => html`
+    nothing="The job stored and used no artifact. Training code stores one by session.log_artifact(path, name=…, kind=…).">${(d) => html`
       <${Table} caption="Artifacts that the job stored and used" rows=${d.items} keyOf=${(a) => `${a.action} ${a.name} ${a.sha256} ${a.project}`} columns=${COLUMNS(now_ms)} />`}<//><//>`;
 }
 

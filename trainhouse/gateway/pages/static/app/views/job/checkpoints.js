@@ -21,12 +21,12 @@ export function Checkpoints({ job, path, now_ms, who }) {
   const tags = useData(`${path}/checkpoint-tags`);
   useAnew(found, [job.last_checkpoint_commit]);
   useAnew(tags, [job.last_checkpoint_commit]);
-  const tagsOf = (c) => (tags.data ? tags.data.items.filter((tag) => keeps(tag, c)).map((tag) => tag.name).join(", ") : tags.error ? "not known" : "…");
+  const tagsOf = (c) => (tags.data ? tags.data.items.filter((tag) => keeps(tag, c)).map((tag) => tag.name).join(", ") : tags.error ? "unknown" : "…");
   const restore = async (step) => {
     setBusy(true);
     try {
-      const told = await call(`${path}/checkpoints/${step}/restore`, { method: "POST", body: {} });
-      setWord(html`Submitted as <a href=${`/jobs/${told.job_id}`}>${told.job_id}</a>: it begins from step ${step}.`);
+      const made = await call(`${path}/checkpoints/${step}/restore`, { method: "POST", body: {} });
+      setWord(html`Submitted as <a href=${`/jobs/${made.job_id}`}>${made.job_id}</a>: it resumes from step ${step}.`);
     } catch (error) { setWord(error.message); }
     setBusy(false);
   };
@@ -37,9 +37,9 @@ export function Checkpoints({ job, path, now_ms, who }) {
     ["When", (c) => ago(c.completed_at, now_ms), "short"], ["Size", (c) => bytes(c.bytes_total), "num"], ["New", (c) => bytes(c.bytes_new), "num"],
     ["Training waited", (c) => span(c.stage_s), "num"], ["Upload", (c) => span(c.upload_s), "num"], ["Restored", (c) => `${c.restores} ×`, "num"],
     ["Also in memory", (c) => (c === newest && !job.finished_at ? inMemory(c) : "")], ["Tags", tagsOf], ["Where", (c) => html`<code>${c.uri}</code>`, "wide"],
-    ...(may ? [["Action", (c) => (c.state !== "COMPLETED" ? "" : html`<button disabled=${busy} onClick=${() => restore(c.step)} aria-label=${`Begin a new job from step ${c.step}`}>Begin from here</button>`)]] : []),
+    ...(may ? [["Action", (c) => (c.state !== "COMPLETED" ? "" : html`<button disabled=${busy} onClick=${() => restore(c.step)} aria-label=${`Resume from here: a new job from step ${c.step}`}>Resume from here</button>`)]] : []),
   ];
   return html`<${Card} title="Checkpoints">${word && html`<p class="notice" role="status">${word}</p>`}
-    <${Shown} of=${found} what="checkpoints" empty=${(d) => !d.items.length} nothing="No checkpoint was completed yet.">${(d) => html`
+    <${Shown} of=${found} what="checkpoints" empty=${(d) => !d.items.length} nothing=${html`No checkpoint is complete yet. A job saves by <code>session.save()</code>, or as often as its spec says.`}>${(d) => html`
       <${Table} caption="Checkpoints, the newest first" columns=${columns} rows=${d.items} keyOf=${(c) => c.commit} />`}<//><//>`;
 }

@@ -11,9 +11,9 @@ export function Events({ path, pulse }) {
   useEffect(() => { if (pulse.event) found.reload(); }, [pulse.event]);
   const columns = [
     ["When (UTC)", (e) => html`<span class="mono">${moment(e.time)}</span>`],
-    ["What", (e) => html`<span class="tag">${e.type.replace(/^trainhouse\./, "").replace(/\.v\d+$/, "")}</span>`],
-    ["In words", (e) => e.summary, "wide"], ["Node", (e) => e.node_id || "–"],
+    ["Event", (e) => html`<span class="tag">${e.type.replace(/^trainhouse\./, "").replace(/\.v\d+$/, "")}</span>`],
+    ["Summary", (e) => e.summary, "wide"], ["Node", (e) => e.node_id || "–"],
   ];
-  return html`<${Card} title="Events"><${Shown} of=${found} what="events" empty=${(d) => !d.items.length} nothing="Nothing was told of this job yet.">${(d) => html`
+  return html`<${Card} title="Events"><${Shown} of=${found} what="events" empty=${(d) => !d.items.length} nothing="No event of this job is recorded yet.">${(d) => html`
     <${Table} caption="Events, the oldest first" columns=${columns} rows=${d.items} keyOf=${(e) => e.event_id} />`}<//><//>`;
 }

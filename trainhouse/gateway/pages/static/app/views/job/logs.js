@@ -1,36 +1,64 @@
-// The output of the ranks: the newest lines, a search over all of them by the server, one rank or all; follows while the job runs.
+// The output of the ranks: the newest lines, a search over all of them by the server, by rank, attempt and level; follows while the job runs.
 import { html, useEffect, useMemo, useRef, useState } from "../../kit.js";
 import { call, url } from "../../api.js";
 import { Card } from "../../parts/bits.js";
 import { Failed, Loading } from "../../parts/notice.js";
 import { Rows } from "../../parts/rows.js";
+import { ask } from "../../router.js";
 import { clock, number, plural } from "../../format.js";
 
 const PAGE_LINES = 1000;
 const SEARCH_MS = 350;
 const FRESH_MS = 1000;
 const LINE_PX = 19;
+const MOST_WRAPPED = 500;
 
-export function Logs({ job, path, pulse }) {
-  const [rank, setRank] = useState("");
+export function Logs({ job, path, pulse, query }) {
+  const [rank, level] = [query.get("rank") || "", ["error", "warning"].includes(query.get("level")) ? query.get("level") : ""];
+  const attempt = /^\d+$/.test(query.get("attempt") || "") ? query.get("attempt") : "";
+  const wrap = query.get("wrap") === "1";
   const [search, setSearch] = useState("");
   const [word, setWord] = useState("");
   useEffect(() => {
     const timer = setTimeout(() => setWord(search.trim()), SEARCH_MS);
     return () => clearTimeout(timer);
   }, [search]);
-  const { lines, older, error, more, reload } = useLines(path, { rank, search: word }, pulse.log);
+  const { lines, older, error, more, reload } = useLines(path, { rank, attempt, level, search: word }, pulse.log);
   return html`<${Card} title="Logs" push=${lines && html`<span class="sub" role="status">${plural(lines.length, "line")}${older ? ", more before" : ""}</span>`}>
     <div class="row" style="margin-bottom:10px">
       <label class="grow"><span class="hidden">Search the logs</span><input data-search type="search" style="width:100%" value=${search}
         placeholder="Search all lines ( / )" onInput=${(event) => setSearch(event.target.value)} /></label>
-      <label class="inline">Rank<select value=${rank} onChange=${(event) => setRank(event.target.value)}><option value="">all</option>
+      <label class="inline">Rank<select value=${rank} onChange=${(event) => ask({ rank: event.target.value })}><option value="">all</option>
         ${[...Array(Math.min(job.world_size, 4096)).keys()].map((n) => html`<option value=${n}>${n}</option>`)}</select></label>
+      <label class="inline">Attempt<select value=${attempt} onChange=${(event) => ask({ attempt: event.target.value })}><option value="">all</option>
+        ${[...Array(Math.min((job.attempt || 0) + 1, 1000)).keys()].reverse().map((n) => html`<option value=${n}>${n}</option>`)}</select></label>
+      <label class="inline">Level<select value=${level} onChange=${(event) => ask({ level: event.target.value })}><option value="">all</option>
+        <option value="warning">warnings and errors</option><option value="error">errors</option></select></label>
+      <label class="inline"><input type="checkbox" checked=${wrap} onChange=${() => ask({ wrap: wrap ? null : 1 })} />wrap</label>
+      ${lines?.length > 0 && html`<button onClick=${() => download(lines, job.job_id)}>Download</button>`}
       ${older && html`<button onClick=${more}>Show older lines</button>`}
     </div>
     ${error ? html`<${Failed} error=${error} again=${reload} />` : lines === null ? html`<${Loading} what="logs" />`
-      : !lines.length ? html`<p class="notice">${word ? `No line contains “${word}”.` : "No line was written yet."}</p>`
-      : html`<${Rows} rows=${lines} height_px=${LINE_PX} look="logs" rowLook="line" label="Lines of the logs" end=${!word} draw=${(line) => html`<${Line} line=${line} word=${word} />`} />`}<//>`;
+      : !lines.length ? html`<p class="notice">${word ? `No line contains “${word}”.` : level || attempt || rank ? "No line fits these filters." : "No line was written yet."}</p>`
+      : wrap ? html`<${Wrapped} lines=${lines} word=${word} />`
+      : html`<${Rows} rows=${lines} height_px=${LINE_PX} look="logs" rowLook="line" label="Lines of the logs" inner end=${!word} draw=${(line) => html`<${Line} line=${line} word=${word} />`} />`}<//>`;
+}
+
+// Lines of any height: the newest of those that are loaded.
+function Wrapped({ lines, word }) {
+  return html`${lines.length > MOST_WRAPPED && html`<p class="sub">The newest ${number(MOST_WRAPPED)} of these lines are wrapped; the download has all.</p>`}
+    <div class="logs wrapped" tabindex="0" role="list" aria-label="Lines of the logs">${lines.slice(-MOST_WRAPPED).map((line) => html`
+      <div class="line" role="listitem" key=${keyOf(line)}><${Line} line=${line} word=${word} /></div>`)}</div>`;
+}
+
+// What is loaded, as text: time, rank, stream, line.
+function download(lines, name) {
+  const text = lines.map((line) => `${line.time} attempt=${line.attempt} rank=${line.rank} ${line.stream} ${line.line}`).join("\n");
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([`${text}\n`], { type: "text/plain" }));
+  link.download = `${name}.log`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 // The newest page, older ones on demand, and what came since: asked again when the stream says that there is more.

@@ -19,7 +19,7 @@ export function Performance({ job, path, now_ms }) {
   const metrics = useData(url(`${path}/metrics`, { metric: ASKED }), { every_ms });
   const traces = useData(`${path}/profiles`, { every_ms });
   return html`<div class="grid">
-    <${Card} title="A step"><${Shown} of=${metrics} what="measured figures" empty=${(d) => !d.items.length}
+    <${Card} title="A step"><${Shown} of=${metrics} what="measurements" empty=${(d) => !d.items.length}
       nothing="Nothing was measured yet. A loop over session.steps is measured by itself, from its third second on.">${(d) => html`<${Measured} items=${d.items} />`}<//><//>
     <${Card} title="Traces"><${Shown} of=${traces} what="traces" empty=${(d) => !d.items.length}
       nothing=${ENDED.has(job.state) ? "No rank was profiled." : html`No rank was profiled yet: <code>trainhouse profile ${job.job_id} --steps 20 --ranks 0</code> records the next steps.`}>${(d) => html`
@@ -47,7 +47,7 @@ function Measured({ items }) {
   ];
   const words = parts.map(([part, ms]) => `${STEP_PARTS[part][0]} ${share(ms, whole)}`).join(", ");
   const ranks = [...new Set(items.map((one) => one.rank))].sort((a, b) => a - b);
-  return html`<p class="sub">The newest figures of rank ${ranks.join(", ")}; the view step_figures has means over all ranks.</p>
+  return html`<p class="sub">The newest values of rank ${ranks.join(", ")}; the view step_figures has means over all ranks.</p>
     <${Figures} items=${figures} />
     ${whole && html`<div class="stack" role="img" aria-label=${`Parts of a step: ${words}`}>${parts.map(([part, ms]) => html`
       <span style=${{ width: `${100 * ms / whole}%`, background: `var(${STEP_PARTS[part][1]})` }} title=${`${STEP_PARTS[part][0]} ${number(ms, 3)} ms`}></span>`)}</div>

@@ -26,7 +26,7 @@ const columns = (now_ms) => [
   ["Node", (r) => html`<a href=${`/nodes/${encodeURIComponent(r.node_id)}`}>${r.node_id}</a>`], ["Device", (r) => r.device_id],
   ["Step", (r) => number(r.step), "num"], ["ms a step", (r) => number(r.step_time_ms, 3), "num"],
   ["Waited for data", (r) => span(r.data_wait_s), "num"], ["Waited for saves", (r) => span(r.save_stall_s), "num"],
-  ["Heard", (r) => ago(r.last_heartbeat_at, now_ms)],
+  ["Last heartbeat", (r) => ago(r.last_heartbeat_at, now_ms)],
   ["End", (r) => (r.state === "EXITED" ? (r.signal ? `signal ${r.signal}` : `code ${r.exit_code}`) : "–")],
   ["Reason", (r) => lastLine(r.reason), "wide"],
 ];
