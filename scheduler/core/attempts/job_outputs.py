@@ -2,7 +2,8 @@
 
 Holds: intake is asked by a decision of the journal, again while it does not answer; from then on its answers end the job, so that what is
 published is a succeeded job's. Only where no answer came for GIVES_UP_MS a cancel or the limit of run time ends it, and
-LONGEST_ANSWER_MS after the first request it ends by itself; its reason says that its outputs may be published. A report names no other dataset and no other project than the spec.
+LONGEST_ANSWER_MS after the first request it ends by itself; its reason says that its outputs may be published. A report names no other
+dataset and no other project than the spec.
 """
 
 from typing import Final
