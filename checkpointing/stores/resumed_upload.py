@@ -51,7 +51,7 @@ class ResumedUpload:
     def _send_parts(
         self, key: str, upload_id: str, there: dict[int, tuple[int, str]], file: IO[bytes], part_bytes: int, sha256: str
     ) -> None:
-        target = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
+        target: dict[str, Any] = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
         whole, parts = hashlib.sha256(), list[dict[str, Any]]()
         file.seek(0)
         while content := file.read(part_bytes):
@@ -64,7 +64,7 @@ class ResumedUpload:
         if whole.hexdigest() != sha256:
             self._ask("abort", key, lambda s3: s3.abort_multipart_upload(**target))
             raise ObjectStoreRefusedError(f"{key} is not stored: the file has another SHA-256 than {sha256}; it changed, store it again")
-        self._ask("put", key, lambda s3: s3.complete_multipart_upload(**target, MultipartUpload={"Parts": parts}))  # type: ignore[typeddict-item]
+        self._ask("put", key, lambda s3: s3.complete_multipart_upload(**target, MultipartUpload={"Parts": parts}))
 
     def _under_way(self, key: str) -> tuple[str, dict[int, tuple[int, str]]]:
         """The upload of this key that goes on, with length and ETag of its parts; else a new one."""
