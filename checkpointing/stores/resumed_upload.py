@@ -52,7 +52,7 @@ class ResumedUpload:
         self, key: str, upload_id: str, there: dict[int, tuple[int, str]], file: IO[bytes], part_bytes: int, sha256: str
     ) -> None:
         target: dict[str, Any] = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
-        whole, parts = hashlib.sha256(), list[dict[str, Any]]()
+        whole, parts = hashlib.sha256(), list[Any]()
         file.seek(0)
         while content := file.read(part_bytes):
             whole.update(content)
