@@ -1,4 +1,4 @@
-"""What the loader takes as data and nodes grow: resume at 90 % of 10^4 and of 10^8 samples, local and off a real S3 store; bytes that
+"""Costs of the loader as data and nodes grow: resume at 90 % of 10^4 and of 10^8 samples, local and off a real S3 store; bytes that
 are fetched over those that are needed, of 1 to 64 emulated nodes; memory of a worker process over three passes; memory of a node beside
 indexes of many samples.
 
