@@ -95,7 +95,7 @@ class _Asked(NamedTuple):
 
 
 def _refused_ms(settings: KafkaSettings) -> dict[tuple[str | None, str, str], int]:
-    """Times at which intake refused outputs, by job, dataset and hash, as far back as answers are kept. An answer that cannot be read is none:
+    """Times at which intake refused outputs, by job, dataset and hash, as far back as they are kept. An answer that cannot be read is none:
     what it was about stays. Blocks. Raises NotReachableError."""
     found = dict[tuple[str | None, str, str], int]()
     for message in scan(settings, [CONTROL], OutputAnswered.event_type.encode()):
