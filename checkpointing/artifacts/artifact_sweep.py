@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from trainhouse.checkpointing.artifacts.artifact_store import read_manifest_at
 from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
-from trainhouse.checkpointing.chain.sweeping import Swept, removed
+from trainhouse.checkpointing.chain.sweeping import Swept, held_up, removed
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, RetryableError
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
 from trainhouse.events.model.artifact import BY_JOB, OF_DATASET, PREFIX, is_kept
@@ -71,6 +71,8 @@ def sweep_artifacts(objects: ObjectStore, grace_s: float = GRACE_S) -> Swept:
             unneeded = _unneeded(objects, listed, grace_s)
             for stat in removed(objects, f"{listed.prefix}storing/", unneeded, grace_s):
                 count, freed = count + 1, freed + stat.size_bytes
+            if waits := held_up(objects, listed.prefix, "an artifact is being stored", listed.storing, grace_s):
+                unclear.append(waits)
         except RetryableError:
             raise  # the store is away for all of them
         except CheckpointError as error:

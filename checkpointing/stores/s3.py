@@ -27,6 +27,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from trainhouse.checkpointing.errors import ObjectChangedError, ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
+from trainhouse.checkpointing.stores.resumed_upload import ResumedUpload
 from trainhouse.checkpointing.stores.s3_errors import TRANSPORT, is_absent, is_conflict, is_retryable, is_taken, why
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ CLIENT_ATTEMPTS = 3
 LONGEST_WAIT_S = 3.0
 MOST_HASHED_BYTES = 5 * 10**9
 """Of one request, as S3 has it."""
+PART_BYTES = 64 << 20
+"""Of a file that goes up in parts which outlast an interruption, and more where they were too many."""
 PIECE_BYTES = 2**20
 """Bytes that are received, hashed and copied at a time: as many as a cache holds."""
 
@@ -80,10 +83,11 @@ class S3ObjectStore:
     def put_hashed(self, key: str, file: IO[bytes], sha256: str) -> None:
         """Stores what an open file holds, from its beginning, in one request: the store itself refuses other bytes than have this SHA-256.
 
-        More than MOST_HASHED_BYTES go up in parts, whose hashes the store does not join. Blocks; memory stays bounded.
+        More than MOST_HASHED_BYTES go up in parts, whose hashes the store does not join: they are hashed here as they go, and one that was
+        interrupted goes on from its parts. Blocks; memory stays bounded.
         """
         if file.seek(0, os.SEEK_END) > MOST_HASHED_BYTES:
-            self.put_file(key, file)
+            ResumedUpload(self._until_deadline, self._bucket, PART_BYTES).send(key, file, sha256)
         else:
             self._until_deadline("put", key, lambda s3: self._put_hashed(s3, key, file, sha256))
 

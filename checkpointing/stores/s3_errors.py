@@ -22,8 +22,8 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def is_absent(error: ClientError) -> bool:
-    """There is no such object (a bucket that is missing is another matter)."""
-    return _code(error) in {"NoSuchKey", "404", "NotFound"}
+    """There is no such object, or upload in parts (a bucket that is missing is another matter)."""
+    return _code(error) in {"NoSuchKey", "NoSuchUpload", "404", "NotFound"}
 
 
 def is_taken(error: ClientError) -> bool:

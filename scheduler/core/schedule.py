@@ -108,7 +108,7 @@ class ScheduleMachine(Leveled):
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 12
+    decide_version = 14
     fold_version = SKIPS_SINCE
     lowest_level = 7
     formats = SCHEDULE_FORMATS

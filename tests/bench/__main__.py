@@ -43,6 +43,8 @@ BENCHES = (
     "deterministic",
     "loader",
     "loader_shards",
+    "loader_store",
+    "loader_scale",
     "preparing",
 )
 LONG = ("policies", "directory_growth")

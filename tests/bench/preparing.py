@@ -22,10 +22,10 @@ from trainhouse.workers.data.outputs.sealing import seal
 from trainhouse.workers.data.outputs.staged_shard import MOST_SHARD_BYTES
 from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
 from trainhouse.workers.data.prepare.preparation import Preparation
-from trainhouse.workers.data.prepare.preparation_job import moments_of, open_tokenizer, pieces_of
 from trainhouse.workers.data.prepare.row_runs import WorkStore
 from trainhouse.workers.data.prepare.source_units import UnitReader
-from trainhouse.workers.data.prepare.unit_steps import UnitSteps
+from trainhouse.workers.data.prepare.tokens import open_tokenizer
+from trainhouse.workers.data.prepare.unit_steps import UnitSteps, moments_of, pieces_of
 
 MEGABYTES, PROCESSES = int(os.environ.get("TRAINHOUSE_BENCH_PREPARE_MB", "1000")), 2
 WORDS, CHARS = 8000, 2000

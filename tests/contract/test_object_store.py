@@ -23,6 +23,7 @@ from tests.support.stack.sts_store import STS_ROLE
 from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores import s3
 from trainhouse.checkpointing.stores.object_store import ObjectStore, ReadsInto, exists, get_or_none
 from trainhouse.checkpointing.stores.s3 import PIECE_BYTES, S3ObjectStore
 from trainhouse.deploy.local.free_ports import free_port
@@ -32,6 +33,8 @@ from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.launcher import AttemptPaths
 
 if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
     from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = pytest.mark.stack
@@ -183,6 +186,71 @@ def test_a_store_reads_into_memory_that_it_is_given(under_test: UnderTest, folde
     assert under_test.store.get_into(f"{folder}into", memoryview(larger)) == (size_bytes, sha256(body).hexdigest())
     with pytest.raises(ObjectMissingError, match="none"):
         under_test.store.get_into(f"{folder}none", memoryview(room))
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of more than 5 MiB go up in parts of that size, the smallest that S3 takes."""
+    monkeypatch.setattr(s3, "MOST_HASHED_BYTES", 5 << 20)
+    monkeypatch.setattr(s3, "PART_BYTES", 5 << 20)
+
+
+class _KilledError(Exception):
+    """The process ended here."""
+
+
+class _Sending(S3ObjectStore):
+    """Counts the parts that it sends; ends its process before the one with this number."""
+
+    def __init__(self, settings: StoreSettings, killed_at: int = -1) -> None:
+        super().__init__(settings)
+        self.parts, self._killed_at = 0, killed_at
+
+    def _new_client(self) -> S3Client:
+        client = super()._new_client()
+        client.meta.events.register("before-call.s3.UploadPart", self._before)
+        return client
+
+    def _before(self, **_: Any) -> None:
+        if self.parts == self._killed_at:
+            raise _KilledError
+        self.parts += 1
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_file_in_parts_goes_on_after_a_kill_from_the_parts_that_are_there(object_store_endpoint: StoreServer, tmp_path: Path) -> None:
+    settings, key = settings_of(object_store_endpoint), f"{uuid.uuid4().hex}/big"
+    content = os.urandom(17 << 20)
+    whole = sha256(content).hexdigest()
+    (tmp_path / "big").write_bytes(content)
+    with (tmp_path / "big").open("rb") as file:
+        killed = _Sending(settings, killed_at=2)
+        with pytest.raises(_KilledError):
+            killed.put_hashed(key, file, whole)
+        assert S3ObjectStore(settings).stat(key) is None
+        after = _Sending(settings)
+        after.put_hashed(key, file, whole)
+    assert (killed.parts, after.parts) == (2, 2), "of four, two were there"
+    assert after.get(key) == content
+    uploads = after._client().list_multipart_uploads(Bucket=settings.bucket, Prefix=key)
+    assert not uploads.get("Uploads")
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_parts_of_another_file_are_sent_anew_and_one_that_changed_is_not_stored(object_store_endpoint: StoreServer, tmp_path: Path) -> None:
+    settings, key = settings_of(object_store_endpoint), f"{uuid.uuid4().hex}/big"
+    first, second = os.urandom(12 << 20), os.urandom(12 << 20)
+    for name, content in (("first", first), ("second", second)):
+        (tmp_path / name).write_bytes(content)
+    with (tmp_path / "first").open("rb") as file, pytest.raises(_KilledError):
+        _Sending(settings, killed_at=2).put_hashed(key, file, sha256(first).hexdigest())
+    store = _Sending(settings)
+    with (tmp_path / "second").open("rb") as file:
+        with pytest.raises(ObjectStoreRefusedError, match="has another SHA-256"):
+            store.put_hashed(key, file, sha256(first).hexdigest())
+        assert store.stat(key) is None
+        store.put_hashed(key, file, sha256(second).hexdigest())
+    assert store.get(key) == second
 
 
 def test_a_range_is_a_part(under_test: UnderTest, folder: str) -> None:

@@ -24,6 +24,8 @@ from trainhouse.events import (
     EventId,
     JobState,
     JobStatus,
+    OutputAnswered,
+    PublishDataset,
     encode,
 )
 from trainhouse.events.settings import KafkaSettings
@@ -37,9 +39,9 @@ class Topics:
 
     def __init__(self, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.settings = KafkaSettings(bootstrap=bootstrap)
-        self.names = {name: f"named-{name.lower()}-{secrets.token_hex(4)}" for name in ("STATUS", "JOBS", "DATASETS")}
+        self.names = {name: f"named-{name.lower()}-{secrets.token_hex(4)}" for name in ("STATUS", "JOBS", "DATASETS", "CONTROL")}
         self.names["OF_PROJECT"] = f"{self.names['JOBS']}.audio"
-        for constant in ("STATUS", "JOBS", "DATASETS"):
+        for constant in ("STATUS", "JOBS", "DATASETS", "CONTROL"):
             monkeypatch.setattr(named_versions, constant, self.names[constant])
         admin = AdminClient(self.settings.client_config())
         for made in admin.create_topics([NewTopic(name, 2, 1) for name in self.names.values()]).values():
@@ -95,6 +97,33 @@ def test_versions_that_were_published_or_asked_for(topics: Topics) -> None:
     topics.put("OF_PROJECT", "noise", publish(OTHER))
     topics.put("JOBS", "other", b"what this program does not read")
     assert asked_versions(topics.settings) == {("default", TWO.sha256), ("audio", OTHER.sha256)}
+
+
+def answer(facts: DatasetVersion, job: str, refusal: str) -> OutputAnswered:
+    return OutputAnswered(job_id=job, pool="default", partition=0, dataset=facts.dataset, sha256=facts.sha256, refusal=refusal)
+
+
+def test_an_output_that_was_refused_is_asked_for_no_longer(topics: Topics) -> None:
+    def request(facts: DatasetVersion, job: str | None) -> PublishDataset:
+        return publish(facts).model_copy(update={"job_id": job, "pool": "default" if job else None})
+
+    asked_one, asked_two = ("default", ONE.sha256), ("default", TWO.sha256)
+    for facts in (ONE, TWO):
+        topics.put("JOBS", "a", request(facts, "a"))
+    topics.put("CONTROL", "0", answer(ONE, "b", "of another job"))
+    topics.put("CONTROL", "0", answer(TWO, "a", ""))
+    topics.put("CONTROL", "0", b"what this program does not read: " + OutputAnswered.event_type.encode())
+    assert asked_versions(topics.settings) == {asked_one, asked_two}
+    time.sleep(0.002)  # the brokers' milliseconds tell requests from answers
+    topics.put("CONTROL", "0", answer(ONE, "a", "its schema breaks"))
+    assert asked_versions(topics.settings) == {asked_two}
+    time.sleep(0.002)
+    topics.put("JOBS", "a", request(ONE, "a"))
+    assert asked_versions(topics.settings) == {asked_one, asked_two}, "asked for again"
+    time.sleep(0.002)
+    topics.put("CONTROL", "0", answer(ONE, "a", "its schema breaks"))
+    topics.put("OF_PROJECT", "speech", request(ONE, None))
+    assert asked_versions(topics.settings) == {asked_one, asked_two}, "a person asks for it too"
 
 
 def test_a_list_with_a_record_that_cannot_be_read_is_not_whole(topics: Topics) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
-from trainhouse.checkpointing.chain.sweeping import Swept, removed
+from trainhouse.checkpointing.chain.sweeping import Swept, held_up, removed
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
 from trainhouse.events.model.dataset import Manifest
 from trainhouse.events.model.dataset_names import datasets_prefix
@@ -72,6 +72,8 @@ def sweep_datasets(objects: ObjectStore, named: NamedVersions, grace_s: float = 
             continue
         for stat in removed(objects, f"{prefix}publishing/", unneeded, grace_s):
             count, freed = count + 1, freed + stat.size_bytes
+        if waits := held_up(objects, prefix, "a version is being published", listed.running, grace_s):
+            unclear.append(waits)
     return Swept(count, freed, tuple(unclear))
 
 

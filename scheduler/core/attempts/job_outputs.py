@@ -1,8 +1,9 @@
 """End of a job whose ranks have all exited with code 0: at once, or when intake has published the outputs that its spec names.
 
 Holds: intake is asked by a decision of the journal, again while it does not answer; from then on its answers end the job, so that what is
-published is a succeeded job's. Only where no answer came for GIVES_UP_MS a cancel or the limit of run time ends it, and its reason says
-that its outputs may be published. A report names no other dataset and no other project than the spec.
+published is a succeeded job's. Only where no answer came for GIVES_UP_MS a cancel or the limit of run time ends it, and
+LONGEST_ANSWER_MS after the first request it ends by itself; its reason says that its outputs may be published. A report names no other
+dataset and no other project than the spec.
 """
 
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from trainhouse.events.model.dataset import DatasetVersion
 from trainhouse.events.model.job_outputs import OutputsRequested, OutputsSealed
 from trainhouse.events.model.phases import Allotment, Cancelled, Checkpointing, Failed, StopCause, StopKind, Stopping, Succeeded
-from trainhouse.scheduler.core.state.deadlines import GIVES_UP_MS, ask_again_ms, give_up_ms
+from trainhouse.scheduler.core.state.deadlines import GIVES_UP_MS, ask_again_ms, give_up_ms, run_time_ms
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job, JobOutputs
 from trainhouse.scheduler.core.state.transitions import state_of
@@ -100,7 +101,7 @@ def answers_are_due(job: Job, now_ms: int) -> bool:
 
 
 def on_answers_due(draft: Draft, job: Job) -> None:
-    """Ends a job whose answers do not come, where its end was asked for; else asks intake again when it is time."""
+    """Ends a job whose answers do not come, where its end was asked for or a day has passed; else asks intake again when it is time."""
     outputs, now_ms = job.outputs, draft.now_ms
     assert outputs is not None
     if now_ms >= give_up_ms(job, outputs):
@@ -109,6 +110,8 @@ def on_answers_due(draft: Draft, job: Job) -> None:
         look = f"intake has not answered for {minutes} minutes: {names} may be published or not; look at `trainhouse data list`"
         if isinstance(job.phase, Stopping) and job.phase.cause.kind is StopKind.CANCELLED:
             draft.move(job.job_id, Cancelled(), f"{job.phase.cause.reason}; {_EXITED}, but {look}")
+        elif not isinstance(job.phase, Stopping) and now_ms < run_time_ms(job):
+            draft.move(job.job_id, Failed(), f"{_EXITED}, but {look}")
         else:
             limit_s = job.limits.run_time_s
             limit = "its run time is over" if limit_s is None else f"its run time reached limits.run_time_s = {limit_s:g}"

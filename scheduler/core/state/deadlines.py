@@ -14,6 +14,7 @@ SESSION_START_MS: Final = 30_000  # and one whose session makes no step
 ASK_AGAIN_MS: Final = 60_000  # from the first request to publish outputs to the second; then twice as long each time, up to
 ASK_SELDOM_MS: Final = 900_000
 GIVES_UP_MS: Final = 600_000  # from the first one until a cancel, or the limit of run time, ends a job that waits for an answer
+LONGEST_ANSWER_MS: Final = 86_400_000  # and until it ends though neither asks for it
 NEVER_MS: Final = 2**62
 
 
@@ -29,10 +30,10 @@ def ask_again_ms(outputs: JobOutputs) -> int:
 
 
 def give_up_ms(job: Job, outputs: JobOutputs) -> int:
-    """Returns the time at which a job ends whose answer does not come; NEVER_MS where neither a person nor a limit asks for its end."""
+    """Returns the time at which a job ends whose answer does not come: a day after it was asked for at the latest."""
     if isinstance(job.phase, Stopping) and job.phase.cause.kind in (StopKind.CANCELLED, StopKind.RUN_TIME):
         return outputs.since_ms + GIVES_UP_MS
-    return max(outputs.since_ms + GIVES_UP_MS, _run_time_ms(job))
+    return min(max(outputs.since_ms + GIVES_UP_MS, run_time_ms(job)), outputs.since_ms + LONGEST_ANSWER_MS)
 
 
 def due_ms(job: Job) -> int:
@@ -47,10 +48,10 @@ def due_ms(job: Job) -> int:
         return min([phase.deadline_ms, *times])
     if isinstance(phase, Initializing):
         times.append(quiet_until_ms(phase))
-    return min([_run_time_ms(job), *times])
+    return min([run_time_ms(job), *times])
 
 
-def _run_time_ms(job: Job) -> int:
+def run_time_ms(job: Job) -> int:
     """A little before the limit of run time: the limit itself is compared where it counts."""
     if job.limits.run_time_s is None or job.allotment is None:
         return NEVER_MS

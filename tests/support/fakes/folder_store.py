@@ -72,7 +72,12 @@ class FolderObjectStore:
             raise ObjectMissingError(f"{self.address}: no object {key!r}") from None
 
     def get_range(self, key: str, start: int, length_bytes: int) -> bytes:
-        return self.get(key)[start : start + length_bytes]
+        try:
+            with self._path(key).open("rb") as file:
+                file.seek(start)
+                return file.read(length_bytes)
+        except FileNotFoundError:
+            raise ObjectMissingError(f"{self.address}: no object {key!r}") from None
 
     def stat(self, key: str) -> ObjectStat | None:
         try:

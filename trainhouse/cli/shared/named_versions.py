@@ -9,17 +9,18 @@ Never: takes an empty topic for one that names nothing.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
 from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.scan import scan
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
-from trainhouse.events import DatasetVersionPublished, Event, InvalidEvent, JobStatus, PublishDataset, decode
+from trainhouse.events import DatasetVersionPublished, Event, InvalidEvent, JobStatus, OutputAnswered, PublishDataset, decode
 from trainhouse.events.bus.kafka import consumer, headers_of, read_to_end
 from trainhouse.events.model.errors import BusUnavailableError, RecordsGoneError
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import DATASETS, JOBS, STATUS
+from trainhouse.events.wire.topics import CONTROL, DATASETS, JOBS, STATUS
 
 Versions = frozenset[tuple[str, str]]
 """Project and hash of the manifest of each."""
@@ -56,8 +57,8 @@ def running_jobs(settings: KafkaSettings, over_s: float) -> RunningJobs:
 
 
 def asked_versions(settings: KafkaSettings) -> Versions:
-    """The versions that intake was or will be asked to publish, as far back as requests are kept. Blocks. Raises NotWholeError,
-    NotReachableError."""
+    """The versions that intake was or will be asked to publish, as far back as requests are kept, without outputs of jobs that it has
+    refused since. Blocks. Raises NotWholeError, NotReachableError."""
     reader = consumer(settings, **QUIET)
     try:
         listed = reader.list_topics(timeout=METADATA_TIMEOUT_S).topics
@@ -66,7 +67,8 @@ def asked_versions(settings: KafkaSettings) -> Versions:
     finally:
         reader.close()
     topics = [topic for topic in listed if topic == JOBS or topic.startswith(f"{JOBS}.")]
-    found = set[tuple[str, str]]()
+    # By when each was asked last. Outputs by their jobs too: that of one may be refused, and of another not answered.
+    asked_ms = dict[_Asked, int]()
     for message in scan(settings, topics, PublishDataset.event_type.encode()):
         try:
             event = decode(message.value(), headers_of(message)).event
@@ -75,8 +77,36 @@ def asked_versions(settings: KafkaSettings) -> Versions:
                 f"topic {message.topic()}: record {message.offset()} of partition {message.partition()}: {error}"
             ) from error
         if isinstance(event, PublishDataset):
-            found.add((event.version.project, event.version.sha256))
-    return frozenset(found)
+            asked = _Asked(event.version.project, event.version.dataset, event.version.sha256, event.job_id)
+            asked_ms[asked] = max(asked_ms.get(asked, 0), message.timestamp()[1])
+    # Answers after requests: one that was refused is asked for again only under a later time.
+    refused_ms = _refused_ms(settings) if any(asked.job_id is not None for asked in asked_ms) else {}
+    open_ = (asked for asked, at_ms in asked_ms.items() if refused_ms.get((asked.job_id, asked.dataset, asked.sha256), -1) < at_ms)
+    return frozenset((asked.project, asked.sha256) for asked in open_)
+
+
+class _Asked(NamedTuple):
+    """A request to publish. `job_id`: that of whose output it is."""
+
+    project: str
+    dataset: str
+    sha256: str
+    job_id: str | None
+
+
+def _refused_ms(settings: KafkaSettings) -> dict[tuple[str | None, str, str], int]:
+    """Times at which intake refused outputs, by job, dataset and hash, as far back as they are kept. An answer that cannot be read is none:
+    what it was about stays. Blocks. Raises NotReachableError."""
+    found = dict[tuple[str | None, str, str], int]()
+    for message in scan(settings, [CONTROL], OutputAnswered.event_type.encode()):
+        try:
+            event = decode(message.value(), headers_of(message)).event
+        except InvalidEvent:
+            continue
+        if isinstance(event, OutputAnswered) and event.refusal:
+            asked = (str(event.job_id), str(event.dataset), event.sha256)
+            found[asked] = max(found.get(asked, 0), message.timestamp()[1])
+    return found
 
 
 def published_versions(settings: KafkaSettings) -> Versions:

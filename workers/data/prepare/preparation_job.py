@@ -23,11 +23,11 @@ from trainhouse.events.model.artifact import ArtifactManifest
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.staged_shard import MOST_SHARD_BYTES
 from trainhouse.workers.data.prepare.preparation import Preparation
-from trainhouse.workers.data.prepare.row_runs import UnitRecord, WorkStore
-from trainhouse.workers.data.prepare.row_steps import ColumnMoments
-from trainhouse.workers.data.prepare.shard_plan import PlannedPiece, planned_pieces
+from trainhouse.workers.data.prepare.row_runs import WorkStore
+from trainhouse.workers.data.prepare.shard_plan import PlannedPiece
 from trainhouse.workers.data.prepare.source_units import SourceUnit, UnitReader
-from trainhouse.workers.data.prepare.unit_steps import Encoder, UnitSteps
+from trainhouse.workers.data.prepare.tokens import open_tokenizer
+from trainhouse.workers.data.prepare.unit_steps import UnitSteps, moments_of, pieces_of
 from trainhouse.workers.session import Session
 
 LONGEST_S: Final = 7 * 86_400.0
@@ -97,37 +97,6 @@ def run(
     if session.rank == 0:
         read, written = sum(record.read for record in records), sum(record.written for record in records)
         print(f"{written} of {read} rows written, in {sum(piece.shards for piece in planned)} shards", flush=True)
-
-
-def moments_of(records: list[UnitRecord], rules: Preparation) -> ColumnMoments:
-    """Moments over all units."""
-    found = ColumnMoments(rules.normalise)
-    for record in records:
-        found = found.merged(ColumnMoments(rules.normalise, record.moments_of()))
-    return found
-
-
-def pieces_of(records: list[UnitRecord], steps: UnitSteps) -> list[PlannedPiece]:
-    """Pieces of the output."""
-    return planned_pieces([record.runs for record in records], steps.shard_bytes, shuffled=steps.rules.shuffle is not None)
-
-
-def open_tokenizer(rules: Preparation, folder: Path) -> Encoder | None:
-    """The tokenizer that the preparation names, if it does. Raises InvalidDataError."""
-    if rules.tokenise is None:
-        return None
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise InvalidDataError(
-            "to tokenise needs the package tokenizers: pip install 'trainhouse[data]' in the job's environment"
-        ) from error
-    path = folder / rules.tokenise.tokenizer
-    try:
-        tokenizer: Encoder = Tokenizer.from_file(str(path))
-    except Exception as error:  # of Rust: all it raises is Exception
-        raise InvalidDataError(f"{path}: no tokenizer in Hugging Face's format: {error}") from error
-    return tokenizer
 
 
 def _refuse(output: str, others: frozenset[str]) -> None:

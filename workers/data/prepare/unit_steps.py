@@ -4,13 +4,12 @@ Holds: what becomes of a unit follows from its samples, the preparation and the 
 and the moments of all: it is the same whichever rank and attempt does it.
 """
 
-import io
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from mmap import ACCESS_READ, mmap
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import orjson
@@ -20,20 +19,15 @@ from trainhouse.workers.data.outputs.piece_writer import PieceWriter
 from trainhouse.workers.data.prepare.preparation import Preparation
 from trainhouse.workers.data.prepare.row_runs import Run, RunWriter, StoredRow, UnitRecord, WorkStore, read_row, row_heads
 from trainhouse.workers.data.prepare.row_steps import ColumnMoments, Row, place_in_shuffle, prepared_row, split_of
-from trainhouse.workers.data.prepare.shard_plan import RUNS_PER_SHARD, PlannedPiece, bucket_count, bucket_of
+from trainhouse.workers.data.prepare.shard_plan import RUNS_PER_SHARD, PlannedPiece, bucket_count, bucket_of, planned_pieces
 from trainhouse.workers.data.prepare.source_units import SourceUnit
+from trainhouse.workers.data.prepare.tokens import Encoder, token_fields
 from trainhouse.workers.data.publishing.sample_fields import JSON, Fields, canonical
 from trainhouse.workers.data.publishing.sample_schema import columns_of
 from trainhouse.workers.data.publishing.split_rule import SplitRule
 from trainhouse.workers.data.sharded_dataset import KEY
 
 BATCH = 256
-
-
-class Encoder(Protocol):
-    """Part of a tokenizer that is needed: that of Hugging Face's."""
-
-    def encode_batch(self, input: list[str]) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,8 @@ class UnitSteps:
         step = self.rules.tokenise
         tokens: Sequence[bytes | None] = [None] * len(batch)
         if step is not None:
-            tokens = self._tokens([self._text(row, step.column) for row in batch], step.most_tokens)
+            assert self._encoder is not None, "a preparation that tokenises has a tokenizer"
+            tokens = token_fields(self._encoder, [self._text(row, step.column) for row in batch], step.most_tokens)
         for row, content in zip(batch, tokens, strict=True):
             columns, fields = row.row, dict(row.others)
             if step is not None and content is not None:
@@ -130,14 +125,18 @@ class UnitSteps:
             raise InvalidDataError(f"{row.where} has no text {column} to tokenise; check for it")
         return text
 
-    def _tokens(self, texts: list[str], most: int | None) -> list[bytes]:
-        assert self._encoder is not None, "a preparation that tokenises has a tokenizer"
-        found = []
-        for encoded in self._encoder.encode_batch(texts):
-            file = io.BytesIO()
-            np.save(file, np.array(encoded.ids[:most], dtype="<u4"), allow_pickle=False)
-            found.append(file.getvalue())
-        return found
+
+def moments_of(records: list[UnitRecord], rules: Preparation) -> ColumnMoments:
+    """Moments over all units."""
+    found = ColumnMoments(rules.normalise)
+    for record in records:
+        found = found.merged(ColumnMoments(rules.normalise, record.moments_of()))
+    return found
+
+
+def pieces_of(records: list[UnitRecord], steps: UnitSteps) -> list[PlannedPiece]:
+    """Pieces of the output."""
+    return planned_pieces([record.runs for record in records], steps.shard_bytes, shuffled=steps.rules.shuffle is not None)
 
 
 class _Buckets:

@@ -108,9 +108,14 @@ class _OpenShard:
         self._keys.add(key)
         located: list[Field] = []
         pieces: list[bytes] = []
+        at = self.size_bytes
         for extension, content, head in parts:
-            located.append(Field(extension, self.size_bytes + sum(map(len, pieces)) + len(head), len(content)))
-            pieces += (head, content, members.padding(len(content)))
+            length = len(content)
+            at += len(head)
+            located.append(Field(extension, at, length))
+            padding = members.padding(length)
+            at += length + len(padding)
+            pieces += (head, content, padding)
         whole = b"".join(pieces)
         start, end = located[0].offset - self.size_bytes, located[-1].end - self.size_bytes
         sample = memoryview(whole)[start:end]

@@ -1,5 +1,6 @@
 """Sweep of `datasets/`: what no version needs goes after a day; what one needs, or may yet, never does."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -160,7 +161,10 @@ def test_while_a_publication_runs_nothing_of_its_project_goes(store: Store) -> N
 def test_a_note_of_a_publication_that_was_killed_counts_for_a_day(store: Store) -> None:
     orphan(store)
     store.put(publishing_key("lm", "killed"), b"")
-    assert sweep_datasets(store, NONE).objects == 0
+    found = sweep_datasets(store, NONE)
+    assert found.objects == 0 and len(found.unclear) == 1
+    assert "a version is being published" in found.unclear[0]
+    assert re.search(r"nothing below .*datasets/lm/ is removed yet: .* after 20\d\d-\d\d-\d\d \d\d:\d\d UTC", found.unclear[0])
     store.pass_s(DAY_S + 1)
     assert sweep_datasets(store, NONE).objects == 5 and not store.below()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import statistics
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.profiles import examples
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.prepare.preparation import Preparation
 from trainhouse.workers.data.prepare.row_steps import (
+    CleanStep,
     ColumnMoments,
     Moments,
     cleaned,
@@ -165,3 +167,9 @@ def test_a_shuffle_follows_from_seed_and_key() -> None:
 def test_a_file_that_says_something_else_is_refused(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidDataError, match=why):
         preparation(**fields)
+
+
+@given(st.text(st.sampled_from("ab \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u3000\u200b\ufeff")) | st.text())
+def test_white_space_is_collapsed_as_the_expression_does_it(text: str) -> None:
+    found = cleaned({"text": text}, {"text": (CleanStep.COLLAPSE,)})
+    assert found == {"text": re.sub(r"\s+", " ", text)}

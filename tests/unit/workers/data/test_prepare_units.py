@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import random
@@ -28,15 +29,16 @@ from trainhouse.workers.data.outputs.sealing import seal
 from trainhouse.workers.data.outputs.staged_shard import MOST_SHARD_BYTES
 from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
 from trainhouse.workers.data.prepare.preparation import Preparation
-from trainhouse.workers.data.prepare.preparation_job import moments_of, open_tokenizer, pieces_of, run
+from trainhouse.workers.data.prepare.preparation_job import run
 from trainhouse.workers.data.prepare.row_runs import Run, UnitRecord, WorkStore
 from trainhouse.workers.data.prepare.row_steps import ColumnMoments
 from trainhouse.workers.data.prepare.shard_plan import PlannedPiece, planned_pieces
 from trainhouse.workers.data.prepare.source_units import UnitReader
-from trainhouse.workers.data.prepare.unit_steps import UnitSteps, _own_key
+from trainhouse.workers.data.prepare.tokens import open_tokenizer
+from trainhouse.workers.data.prepare.unit_steps import UnitSteps, _own_key, moments_of, pieces_of
 from trainhouse.workers.data.published_data import open_split
 from trainhouse.workers.data.settings import DataSettings
-from trainhouse.workers.data.stored_versions import read_manifest
+from trainhouse.workers.data.stored_versions import read_manifest, read_profiled
 from trainhouse.workers.session import Session
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.logging.sink import open_sink
@@ -178,6 +180,40 @@ def test_texts_become_tokens(tmp_path: Path) -> None:
     assert np.load(io.BytesIO(sample["tokens.npy"])).tolist() == [5] and "text" not in json.loads(sample["json"])
     with pytest.raises(InvalidDataError, match="no tokenizer"):
         open_tokenizer(rules("a@1.0.0", tokenise=step | {"tokenizer": "none.json"}), tmp_path)
+
+
+def test_the_id_of_a_version_stays_as_it_was(tmp_path: Path) -> None:
+    """All steps at once, over keys and texts of all kinds: a hash that was written down before anything was made faster."""
+    words = Tokenizer(models.BPE(vocab={c: n for n, c in enumerate("abcdefghijklmnopqrstuvwxyz0123456789é")}, merges=[]))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    words.save(str(tmp_path / "letters.json"))
+    store, accented = MemoryObjectStore(), "cafe\u0301"
+    with Output(JobOutputStore(store, "s", "raw", 0, 0), 0, 8192) as out:
+        for n in range(300):
+            text = f"\u2003 row\t\n {n} {accented * (n % 5)}  x\x1c{n * 7919} "
+            row = {"n": n * 1.5 - 20, "text": text, "user": n % 7, "late": None if n % 3 else "2026", "flags": [n % 2 == 0] * (n % 4)}
+            key = f"folder/{'k' * (n % 140)}é{n}" if n % 10 == 0 else f"{n}-{'k' * (n % 120)}"
+            out.add({"json": row, "bin": b"x" * (n % 600), "seg.png": b""}, key=key)
+    raw = f"raw@sha256:{seal(store, 's', 'lm', 'raw', 0).sha256}"
+    fields = {
+        "check": {"n": {"least": -5}},
+        "invalid": "drop",
+        "clean": {"text": ["nfc", "collapse", "lower"]},
+        "split": {"shares": "train=0.7,test=0.3", "by": "user"},
+        "normalise": ["n"],
+        "tokenise": {"column": "text", "tokenizer": "letters.json", "most_tokens": 20, "keep_text": True},
+        "shuffle": 7,
+        "shard_mib": 0.1,
+    }
+    wanted = rules(raw, **fields)
+    version = prepared(store, UnitSteps(wanted, open_tokenizer(wanted, tmp_path)), 2)
+    found = read_profiled(store, "lm", version.sha256)
+    assert found.profiles is not None
+    # Without its source, which has the job's id.
+    manifest = found.manifest.model_copy(update={"sources": ()}).canonical_json()
+    kept = [hashlib.sha256(content).hexdigest()[:16] for content in (manifest, found.profiles.canonical_json())]
+    golden = ("d98e0db99c3e461f", "4bb3465f10740394", "868b3c65bf23ddd0")  # pragma: allowlist secret
+    assert version.row_count == 290 and (raw[-64:-48], *kept) == golden
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.profiles import examples
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
-from trainhouse.workers.data.shards import Sample, Shard, ShardFile, ShardIndex, ShardWriter, read_sample
+from trainhouse.workers.data.shards import Sample, Shard, ShardFile, ShardIndex, ShardWriter, members, read_sample
 
 NAMES = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="./"), min_size=1, max_size=120)
 KEYS = st.lists(NAMES, min_size=1, max_size=3).map("/".join).filter(lambda key: not key.startswith("__"))
@@ -131,3 +131,13 @@ def test_no_bytes_pass_for_an_index_that_they_are_not(tmp_path: Path) -> None:
         except DamagedShardError:
             continue
         assert all(each.start + each.length_bytes <= index.shard_bytes for each in located)
+
+
+@given(
+    NAMES | st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=110),
+    st.integers(0, members.MOST_FIELD_BYTES),
+)
+def test_a_header_is_the_one_of_tarfile(key: str, length_bytes: int) -> None:
+    info = tarfile.TarInfo(f"{key}.txt")
+    info.size = length_bytes
+    assert members.header(f"{key}.txt", length_bytes) == info.tobuf(tarfile.PAX_FORMAT)

@@ -231,6 +231,20 @@ def test_the_limit_of_run_time_ends_a_job_whose_answer_does_not_come(limit_s: fl
     )
 
 
+@pytest.mark.parametrize("fields", [{}, {"limits": {"run_time_s": 30 * 86_400.0}}])
+def test_a_job_whose_answer_never_comes_ends_after_a_day_without_a_limit_too(fields: dict[str, Any]) -> None:
+    driver, _ = waiting_job(**fields)
+    for _ in range(24 * 4 - 1):
+        driver.tick(900_000)
+    assert state(driver).state is JobState.RUNNING
+    driver.tick(900_000)
+    reason = state(driver).reason
+    assert state(driver).state is JobState.FAILED and "has not answered for 1440 minutes" in reason and "may be published" in reason
+    requests = len(requests_to_intake(driver))
+    driver.tick(86_400_000)
+    assert len(requests_to_intake(driver)) == requests
+
+
 def test_a_job_that_waits_for_its_answer_is_none_that_runs_and_takes_no_review() -> None:
     driver = Driver()
     driver.feed(registered("a"), registered("b"), ProjectLimited(project="default", version=1, running=1))
