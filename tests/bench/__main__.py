@@ -37,6 +37,7 @@ BENCHES = (
     "sql_walls",
     "checkpoint_stall",
     "peer_memory",
+    "lost_node",
     "restore",
     "session_step",
     "deterministic",
