@@ -36,6 +36,7 @@ BENCHES = (
     "pages",
     "sql_walls",
     "checkpoint_stall",
+    "upload_steps",
     "peer_memory",
     "lost_node",
     "restore",

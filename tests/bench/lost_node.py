@@ -31,6 +31,9 @@ from trainhouse.workers.launcher.processes import attempt_alive, attempt_process
 
 STATE_MB = int(os.environ.get("TRAINHOUSE_BENCH_STATE_MB", "2000"))
 ROUNDS = int(os.environ.get("TRAINHOUSE_BENCH_ROUNDS", "3"))
+PATIENCE_S = 450.0
+"""Two ranks of this size and two stacks' agents may start and save on a machine that is shared."""
+
 SETTLE_S = 10.0
 """The other agent's warm process imports torch meanwhile, and what an agent does at its start is done."""
 
@@ -73,7 +76,7 @@ def _round(stack: BenchStack, name: str, peer_memory: bool) -> dict[str, float]:
         with _agents(stack, pool, Path(folder), moments.folder) as agents:
             _send(stack, JobSubmitted(job_id=job_id, spec=spec), job_id)
             try:
-                until(lambda: _committed(stack, job_id), "no checkpoint was committed")
+                until(lambda: _committed(stack, job_id), "no checkpoint was committed", PATIENCE_S)
                 time.sleep(SETTLE_S)
                 start = moments.starts()[-1]
                 steps = moments.steps(start)

@@ -1,7 +1,7 @@
 """A sharded program that is saved once and goes on: lost_node.py FOLDER STATE_MB, under Trainhouse.
 
-Each rank appends `MOMENT TIME` lines to FOLDER/START-RANK, START being the number of this start of the gang: began, imported, joined, built,
-restored, then a line for each step; behind them, of the first step, the seconds of processor time that the rank has taken so far.
+Each rank appends `MOMENT TIME` lines to FOLDER/START-RANK, START being the number of this start of the gang: began, imported, joined,
+built, restored, then a line for each step; behind these, of the first step, the seconds of processor time that the rank has taken so far.
 """
 
 import os
