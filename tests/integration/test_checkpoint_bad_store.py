@@ -82,8 +82,8 @@ def step(tracked: Tracked, saver: CommitSaver, number: int) -> bool:
 
 def weight(tracked: Tracked) -> float:
     assert isinstance(tracked.model, torch.nn.Linear)
-    assert torch.equal(tracked.model.weight, torch.full((64, 64), float(tracked.model.weight[0, 0])))
-    return float(tracked.model.weight[0, 0])
+    assert torch.equal(tracked.model.weight, torch.full((64, 64), float(tracked.model.weight.detach()[0, 0])))
+    return float(tracked.model.weight.detach()[0, 0])
 
 
 def of_chunks(method: str, path: str) -> bool:
