@@ -12,6 +12,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from queue import SimpleQueue
@@ -101,10 +102,8 @@ class ChunkStore:
         nothing of them may be relied on."""
         key, found, at = chunk_key(chunk.sha256, prefix), hashlib.sha256(), 0
         while at < chunk.size_bytes:
-            try:
+            with _named(chunk):
                 block = self._objects.get_range(key, at, min(block_bytes, chunk.size_bytes - at))
-            except ObjectMissingError as error:
-                raise DamagedError(f"chunk {chunk.sha256[:12]}… is missing", chunk.sha256) from error
             if not block:
                 raise DamagedError(f"chunk {chunk.sha256[:12]}… ends after {at} of {chunk.size_bytes} bytes", chunk.sha256)
             found.update(block)
@@ -144,10 +143,8 @@ class ChunkStore:
 
     def _fetch_once(self, chunk: Chunk, prefix: str) -> bytes:
         key = chunk_key(chunk.sha256, prefix)
-        try:
+        with _named(chunk):
             body = self._objects.get(key)
-        except ObjectMissingError as error:
-            raise DamagedError(f"chunk {chunk.sha256[:12]}… is missing", chunk.sha256) from error
         found = hashlib.sha256(body).hexdigest()
         if found != chunk.sha256:
             raise DamagedError(f"chunk {chunk.sha256[:12]}… has {len(body)} bytes that hash to {found[:12]}…", chunk.sha256)
@@ -155,10 +152,8 @@ class ChunkStore:
 
     def _fetch_into_once(self, chunk: Chunk, prefix: str, room: memoryview) -> None:
         if self._reads_into is not None:
-            try:
+            with _named(chunk):
                 size_bytes, found = self._reads_into.get_into(chunk_key(chunk.sha256, prefix), room)
-            except ObjectMissingError as error:
-                raise DamagedError(f"chunk {chunk.sha256[:12]}… is missing", chunk.sha256) from error
         else:
             body = self._fetch_once(chunk, prefix)
             size_bytes, found = len(body), chunk.sha256
@@ -168,6 +163,17 @@ class ChunkStore:
             raise DamagedError(f"chunk {chunk.sha256[:12]}… has {size_bytes} bytes, its manifest says {chunk.size_bytes}", chunk.sha256)
         if found != chunk.sha256:
             raise DamagedError(f"chunk {chunk.sha256[:12]}… has {size_bytes} bytes that hash to {found[:12]}…", chunk.sha256)
+
+
+@contextmanager
+def _named(chunk: Chunk) -> Iterator[None]:
+    """Names the chunk in what a read of it shows: that it is missing, or that the store itself found it damaged."""
+    try:
+        yield
+    except ObjectMissingError as error:
+        raise DamagedError(f"chunk {chunk.sha256[:12]}… is missing", chunk.sha256) from error
+    except DamagedError as error:
+        raise DamagedError(f"chunk {chunk.sha256[:12]}… is damaged: {error}", chunk.sha256) from error
 
 
 def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:

@@ -31,7 +31,10 @@ class ObjectStat:
 
 
 class ObjectStore(Protocol):
-    """All methods block; all raise ObjectStoreUnavailableError (retryable) or ObjectStoreRefusedError. Safe to share by threads."""
+    """All methods block; all raise ObjectStoreUnavailableError (retryable) or ObjectStoreRefusedError. Safe to share by threads.
+
+    Reads raise DamagedError where the store's own checksum shows that what came is not what was written.
+    """
 
     @property
     def address(self) -> str:

@@ -21,10 +21,16 @@ import botocore.session
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.credentials import Credentials
-from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.exceptions import ClientError, FlexibleChecksumError, NoCredentialsError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from trainhouse.checkpointing.errors import ObjectChangedError, ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
+from trainhouse.checkpointing.errors import (
+    DamagedError,
+    ObjectChangedError,
+    ObjectMissingError,
+    ObjectStoreRefusedError,
+    ObjectStoreUnavailableError,
+)
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 from trainhouse.checkpointing.stores.resumed_upload import ResumedUpload
@@ -228,6 +234,8 @@ class S3ObjectStore:
             raise ObjectStoreRefusedError(
                 f"{self.address}: {what} of {key!r} needs keys, and none are set (TRAINHOUSE_S3_ACCESS_KEY, TRAINHOUSE_S3_SECRET_KEY)"
             ) from error
+        except FlexibleChecksumError as error:
+            raise DamagedError(f"{self.uri(key)}: what came is not what the store has a checksum of ({error})") from error
         except LOST as error:
             raise self._unavailable(what, key, error) from error
 

@@ -93,8 +93,8 @@ def _kill_tree(pid: int) -> None:
             pass
 
 
-def until(condition: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def until(condition: Callable[[], bool], otherwise: str, patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(otherwise)

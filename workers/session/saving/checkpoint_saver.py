@@ -1,7 +1,7 @@
 """Destination of a session's checkpoints: the job's commit chain in the object store, or none when the script runs on its own.
 
 Holds: all ranks call `restore`, `save` and `settle` at the same steps. A newer attempt ends this one: StaleEpochError passes through. A
-store that is away for long costs a save, not the training: the older checkpoints stand, and the next due one is tried again.
+store that is away for long, or refuses, costs a save, not the training: the older checkpoints stand, and the next due one is tried again.
 """
 
 import sys
@@ -16,7 +16,7 @@ from trainhouse.checkpointing.chain.best_checkpoint import Score
 from trainhouse.checkpointing.chain.manifest import LOSS
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings, PendingSave
-from trainhouse.checkpointing.errors import CheckpointError, RetryableError
+from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreRefusedError, RetryableError
 from trainhouse.checkpointing.lease.agent_peers import peers_of
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.results import RestoreReport, SavedCheckpoint
@@ -33,6 +33,8 @@ from trainhouse.workers.session.saving.tracked_state import Tracked
 LATE_STEPS = 5
 """An optimizer that has no moments by then makes none, or later than memory should wait for."""
 WORTH_BYTES = 16 * 2**20
+COSTS_A_SAVE = (RetryableError, ObjectStoreRefusedError)
+"""A refusal passes, too: a key is put right, or a right is given, while training goes on. A restore raises it: it must not begin anew."""
 
 
 class Saver(Protocol):
@@ -185,7 +187,7 @@ class CommitSaver:
             self._pending = self._checkpointer.begin_save(
                 tracked.shared(), tracked.of_this_rank(), step, time.time(), metrics=metrics, then=partial(self._tidy_up, score)
             )
-        except RetryableError as error:
+        except COSTS_A_SAVE as error:
             self._report_failed(step, error)
         return self._pending is not None
 
@@ -193,7 +195,7 @@ class CommitSaver:
         """False, and a sentence, while the store does not answer."""
         try:
             return self._best.is_best(score)
-        except RetryableError as error:
+        except COSTS_A_SAVE as error:
             print(f"{score.metric} {score.value:g} was not saved as the best: {error}", file=sys.stderr, flush=True)
             return False
 
@@ -209,7 +211,7 @@ class CommitSaver:
             return None
         try:
             return pending.result()
-        except RetryableError as error:
+        except COSTS_A_SAVE as error:
             self._report_failed(pending.step, error)
             return None
 
@@ -224,7 +226,7 @@ class CommitSaver:
         except CheckpointError as error:
             print(f"the checkpoint of step {pending.step} was not saved: {error}", file=sys.stderr, flush=True)
 
-    def _report_failed(self, step: int, error: RetryableError) -> None:
+    def _report_failed(self, step: int, error: CheckpointError) -> None:
         self._best.begin(None)
         print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)
 
