@@ -51,11 +51,15 @@ def main() -> None:
         pending = at.begin_save(tracked.shared(), tracked.of_this_rank(), step, float(step))
         return lambda: pending.done, pending.result
 
+    of_saves = dist.new_group()  # torch's saves use collectives in a thread, which must not meet those of training
+
     def by_torch(kind: AsyncCheckpointerType) -> Callable[[int], tuple[Done, Callable[[], object]]]:
         def save(step: int) -> tuple[Done, Callable[[], object]]:
             shared, moments = get_state_dict(model, optimizer)
             state = {"model": shared, "optimizer": moments}
-            future: Any = dcp.async_save(state, checkpoint_id=folder / f"{kind.name}-{step}", async_checkpointer_type=kind)
+            future: Any = dcp.async_save(
+                state, checkpoint_id=folder / f"{kind.name}-{step}", async_checkpointer_type=kind, process_group=of_saves
+            )
             return future.done, future.result
 
         return save
