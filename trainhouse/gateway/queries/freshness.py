@@ -23,6 +23,8 @@ from trainhouse.gateway.context import gateway_of
 from trainhouse.gateway.queries.sql_reader import SqlReader
 
 ANSWER_S = 10.0
+LATE_S = 2.0
+"""Beyond that, for a client that does not keep to it."""
 LOOK_S = 0.03
 REMEMBERED_S = 1.0
 Place = tuple[str, int]
@@ -80,21 +82,24 @@ class Freshness:
             return await self._ends_now(topics)
 
     async def _ends_now(self, topics: Iterable[str]) -> dict[Place, int]:
+        # A client that is let go of never answers what it was asked: it is held until then, whatever other reads do meanwhile.
+        admin = self._admin
         try:
             newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            asked = {TopicPartition(t, p): newest for t in topics for p in await self._partitions_of(t)}
-            answers = self._admin.list_offsets(asked, request_timeout=ANSWER_S)
-            found = await asyncio.gather(*(asyncio.wrap_future(f) for f in answers.values()))
-        except (KafkaException, BusUnavailableError) as error:
-            self._admin = AdminClient(
-                self._settings.client_config()
-            )  # the old one may have lost all brokers for good (events/bus/outage.py)
-            raise BusUnavailableError(f"the brokers did not answer: {error.args[0]}") from error
+            asked = {TopicPartition(t, p): newest for t in topics for p in await self._partitions_of(t, admin)}
+            answers = admin.list_offsets(asked, request_timeout=ANSWER_S)
+            whole = asyncio.gather(*(asyncio.wrap_future(f) for f in answers.values()))
+            found = await asyncio.wait_for(whole, ANSWER_S + LATE_S)
+        except (KafkaException, BusUnavailableError, TimeoutError) as error:
+            if self._admin is admin:  # it may have lost all brokers for good (events/bus/outage.py)
+                self._admin = AdminClient(self._settings.client_config())
+            why = error.args[0] if error.args else f"nothing within {ANSWER_S + LATE_S:.0f} s"
+            raise BusUnavailableError(f"the brokers did not answer: {why}") from error
         return {(at.topic, at.partition): one.offset for at, one in zip(answers, found, strict=True) if one.offset > 0}
 
-    async def _partitions_of(self, topic: str) -> list[int]:
+    async def _partitions_of(self, topic: str, admin: AdminClient) -> list[int]:
         if topic not in self._partitions:
-            self._partitions[topic] = await asyncio.to_thread(partitions_of, self._admin, topic, ANSWER_S)
+            self._partitions[topic] = await asyncio.to_thread(partitions_of, admin, topic, ANSWER_S)
         return self._partitions[topic]
 
 
