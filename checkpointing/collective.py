@@ -12,6 +12,7 @@ import torch.distributed as dist
 from trainhouse.checkpointing.errors import (
     CheckpointError,
     InvalidStateError,
+    KeysEndedError,
     ObjectStoreUnavailableError,
     RankFailedError,
     StaleEpochError,
@@ -19,7 +20,7 @@ from trainhouse.checkpointing.errors import (
 
 T = TypeVar("T")
 # The most telling first: what one rank knows of the fence outweighs what went wrong elsewhere.
-_PRECEDENCE = (StaleEpochError, InvalidStateError, ObjectStoreUnavailableError, CheckpointError)
+_PRECEDENCE = (StaleEpochError, InvalidStateError, KeysEndedError, ObjectStoreUnavailableError, CheckpointError)
 
 
 class Ranks:

@@ -20,6 +20,10 @@ class ObjectStoreRefusedError(CheckpointError):
     """The store answered that it will not: wrong key, no such bucket, no right to it."""
 
 
+class KeysEndedError(ObjectStoreRefusedError):
+    """The node's agent gives no keys for the store any more: only the job's next attempt has leave again."""
+
+
 class ObjectMissingError(CheckpointError):
     """There is no object under this key."""
 

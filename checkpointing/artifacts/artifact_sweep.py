@@ -4,18 +4,19 @@ Holds: `is_kept` is the one rule of what stays. Nothing goes that is younger tha
 of a project in which something is being stored, or of which a manifest that stays cannot be read; other projects are swept all the same. A
 job's name of a manifest that is missing keeps nothing. A name by a deleted run counts until
 the deletion is older than the grace. Interrupted, the next one goes on; two at once do no harm.
+Uploads in parts that began before the grace are ended.
 Never: reads anything but the store, so that what it decides does not hang on topics that have forgotten.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from trainhouse.checkpointing.artifacts.artifact_store import read_manifest_at
 from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
 from trainhouse.checkpointing.chain.sweeping import Swept, held_up, removed
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, RetryableError
-from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
+from trainhouse.checkpointing.stores.object_store import ListsUploads, ObjectStat, ObjectStore
 from trainhouse.events.model.artifact import BY_JOB, OF_DATASET, PREFIX, is_kept
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -77,7 +78,23 @@ def sweep_artifacts(objects: ObjectStore, grace_s: float = GRACE_S) -> Swept:
             raise  # the store is away for all of them
         except CheckpointError as error:
             unclear.append(f"nothing below {objects.uri(listed.prefix)} is removed: {error}")
+    try:
+        for stat in _ended(objects, grace_s):
+            count, freed = count + 1, freed + stat.size_bytes
+    except CheckpointError as error:
+        unclear.append(f"uploads below {objects.uri(PREFIX)} that do not go on are left as they are: {error}")
     return Swept(count, freed, tuple(unclear))
+
+
+def _ended(objects: ObjectStore, grace_s: float) -> Iterator[ObjectStat]:
+    """Ends uploads in parts that began before the grace, but of projects in which something is being stored, as it may go on with one."""
+    if not isinstance(objects, ListsUploads):
+        return
+    for upload_id, stat in objects.unfinished_uploads(PREFIX, grace_s):
+        word = stat.key.removeprefix(PREFIX).partition("/")[0]
+        if all(note.age_s > grace_s for note in objects.list(f"{PREFIX}{word}/storing/")):
+            objects.end_upload(stat.key, upload_id)
+            yield stat
 
 
 def _unneeded(objects: ObjectStore, listed: _Listed, grace_s: float) -> list[ObjectStat]:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from botocore import UNSIGNED
 from botocore.credentials import RefreshableCredentials
 
-from trainhouse.checkpointing.errors import ObjectStoreRefusedError
+from trainhouse.checkpointing.errors import KeysEndedError, ObjectStoreRefusedError
 from trainhouse.checkpointing.lease.access_rule import Ask, Operation, is_of_dataset, shared_chunk
 from trainhouse.checkpointing.lease.lease_client import LeaseClient
 from trainhouse.checkpointing.lease.signing import base_url
@@ -130,9 +130,7 @@ def _signed_by(leave: LeaseClient, settings: StoreSettings) -> "S3Client":
 def _renewed(leave: LeaseClient, first: SessionKeys) -> RefreshableCredentials:
     def metadata(keys: SessionKeys | None) -> dict[str, str]:
         if keys is None:
-            raise ObjectStoreRefusedError(
-                "this node's agent gives no keys for the store any more; the job's next attempt asks it for each request"
-            )
+            raise KeysEndedError("this node's agent gives no keys for the store any more; the job's next attempt asks it for each request")
         found = {"access_key": keys["access_key"], "secret_key": keys["secret_key"], "token": keys["token"]}
         return found | {"expiry_time": keys["expires"]}
 

@@ -86,6 +86,20 @@ class ReadsInto(Protocol):
         ...
 
 
+@runtime_checkable
+class ListsUploads(Protocol):
+    """Store that takes large files in parts, which stay until their upload is ended."""
+
+    def unfinished_uploads(self, prefix: str, older_than_s: float) -> Iterator[tuple[str, ObjectStat]]:
+        """Uploads of keys that begin with `prefix` and which began longer ago: id, and the key with the bytes of all parts so far and
+        when it began. Blocks."""
+        ...
+
+    def end_upload(self, key: str, upload_id: str) -> None:
+        """Ends one, and removes its parts; one that has ended is fine. Blocks."""
+        ...
+
+
 def exists(objects: ObjectStore, key: str) -> bool:
     """Returns whether there is an object under the key."""
     return objects.stat(key) is not None

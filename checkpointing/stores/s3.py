@@ -10,9 +10,7 @@ import hashlib
 import io
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
-from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -34,6 +32,7 @@ from trainhouse.checkpointing.errors import (
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 from trainhouse.checkpointing.stores.resumed_upload import ResumedUpload
+from trainhouse.checkpointing.stores.s3_clock import asked_s
 from trainhouse.checkpointing.stores.s3_errors import TRANSPORT, is_absent, is_conflict, is_retryable, is_taken, why
 
 if TYPE_CHECKING:
@@ -90,10 +89,10 @@ class S3ObjectStore:
         """Stores what an open file holds, from its beginning, in one request: the store itself refuses other bytes than have this SHA-256.
 
         More than MOST_HASHED_BYTES go up in parts, whose hashes the store does not join: they are hashed here as they go, and one that was
-        interrupted goes on from its parts. Blocks; memory stays bounded.
+        interrupted goes on from its parts, where uploads may be listed. Blocks; memory stays bounded.
         """
         if file.seek(0, os.SEEK_END) > MOST_HASHED_BYTES:
-            ResumedUpload(self._until_deadline, self._bucket, PART_BYTES).send(key, file, sha256)
+            self._uploads.send(key, file, sha256)
         else:
             self._until_deadline("put", key, lambda s3: self._put_hashed(s3, key, file, sha256))
 
@@ -126,7 +125,7 @@ class S3ObjectStore:
             found = self._until_deadline("head", key, lambda s3: s3.head_object(Bucket=self._bucket, Key=key))
         except ObjectMissingError:
             return None
-        return ObjectStat(key, found["ContentLength"], found["LastModified"].timestamp(), _asked_s(found), found.get("ETag", ""))
+        return ObjectStat(key, found["ContentLength"], found["LastModified"].timestamp(), asked_s(found), found.get("ETag", ""))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectStat]:
         # A page a time, each with the deadline of its own: the last key seen is where the next page begins. A page may have no keys
@@ -134,10 +133,10 @@ class S3ObjectStore:
         place = {"StartAfter": start_after} if start_after else {}
         while True:
             page = self._until_deadline("list", prefix, partial(_list_page, {"Bucket": self._bucket, "Prefix": prefix} | place))
-            asked_s = _asked_s(page)
+            listed_s = asked_s(page)
             keys = page.get("Contents", [])
             for found in keys:
-                yield ObjectStat(found["Key"], found["Size"], found["LastModified"].timestamp(), asked_s, found.get("ETag", ""))
+                yield ObjectStat(found["Key"], found["Size"], found["LastModified"].timestamp(), listed_s, found.get("ETag", ""))
             if not page.get("IsTruncated"):
                 return
             before, token = place, page.get("NextContinuationToken", "")
@@ -147,6 +146,16 @@ class S3ObjectStore:
 
     def delete(self, key: str) -> None:
         self._until_deadline("delete", key, lambda s3: s3.delete_object(Bucket=self._bucket, Key=key))
+
+    def unfinished_uploads(self, prefix: str, older_than_s: float) -> Iterator[tuple[str, ObjectStat]]:
+        return self._uploads.unfinished(prefix, older_than_s)
+
+    def end_upload(self, key: str, upload_id: str) -> None:
+        self._uploads.end(key, upload_id)
+
+    @property
+    def _uploads(self) -> ResumedUpload:
+        return ResumedUpload(self._until_deadline, self._bucket, PART_BYTES)
 
     @property
     def _bucket(self) -> str:
@@ -311,9 +320,3 @@ class _Kept(io.BufferedIOBase):
 
 def _list_page(request: dict[str, Any], s3: "S3Client") -> Any:
     return s3.list_objects_v2(**request)
-
-
-def _asked_s(answer: Any) -> float:
-    """The store's clock when it answered."""
-    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    return parsedate_to_datetime(date).timestamp() if date else time.time()

@@ -20,6 +20,8 @@ import pytest
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.stack.sts_store import STS_ROLE
+from tests.support.waiting import until
+from trainhouse.checkpointing.artifacts.artifact_sweep import sweep_artifacts
 from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
@@ -28,6 +30,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore, ReadsInto,
 from trainhouse.checkpointing.stores.s3 import PIECE_BYTES, S3ObjectStore
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.events import GangAllocated
+from trainhouse.events.model.artifact import object_key, storing_key
 from trainhouse.workers.agent.launch import lease_grants
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.launcher import AttemptPaths
@@ -251,6 +254,72 @@ def test_parts_of_another_file_are_sent_anew_and_one_that_changed_is_not_stored(
         assert store.stat(key) is None
         store.put_hashed(key, file, sha256(second).hexdigest())
     assert store.get(key) == second
+
+
+class _WithoutListing(_Sending):
+    """As `_Sending`, without the right to one of the operations that find an upload again."""
+
+    def __init__(self, settings: StoreSettings, refused: str, killed_at: int) -> None:
+        super().__init__(settings, killed_at)
+        self._refused = refused
+
+    def _new_client(self) -> S3Client:
+        client = super()._new_client()
+        client.meta.events.register(f"before-call.s3.{self._refused}", self._refuse)
+        return client
+
+    def _refuse(self, **_: Any) -> None:
+        raise ObjectStoreRefusedError(f"no right to {self._refused}")
+
+
+def unfinished(settings: StoreSettings, prefix: str) -> list[str]:
+    """Keys of the uploads in parts that are under way."""
+    page = S3ObjectStore(settings)._client().list_multipart_uploads(Bucket=settings.bucket, Prefix=prefix)
+    return [each["Key"] for each in page.get("Uploads", [])]
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("refused", ["ListMultipartUploads", "ListParts"])
+def test_an_upload_that_could_not_go_on_leaves_no_parts(object_store_endpoint: StoreServer, tmp_path: Path, refused: str) -> None:
+    settings, key = settings_of(object_store_endpoint), f"{uuid.uuid4().hex}/big"
+    content = os.urandom(17 << 20)
+    (tmp_path / "big").write_bytes(content)
+    with (tmp_path / "big").open("rb") as file:
+        for killed_at in (0, 2):
+            with pytest.raises(_KilledError):
+                _WithoutListing(settings, refused, killed_at).put_hashed(key, file, sha256(content).hexdigest())
+            assert unfinished(settings, key) == []
+        with pytest.raises(ObjectStoreRefusedError, match="has another SHA-256"):
+            _WithoutListing(settings, refused, -1).put_hashed(key, file, sha256(b"").hexdigest())
+        assert unfinished(settings, key) == []
+        _WithoutListing(settings, refused, -1).put_hashed(key, file, sha256(content).hexdigest())
+    assert S3ObjectStore(settings).get(key) == content and unfinished(settings, key) == []
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_sweep_of_artifacts_ends_uploads_that_are_older_than_the_grace(object_store_endpoint: StoreServer, tmp_path: Path) -> None:
+    settings = settings_of(object_store_endpoint)
+    content = os.urandom(12 << 20)
+    whole, projects = sha256(content).hexdigest(), [uuid.uuid4().hex for _ in range(2)]
+    (tmp_path / "big").write_bytes(content)
+    keys = [*(object_key(project, whole) for project in projects), f"elsewhere/{projects[0]}/big"]
+    with (tmp_path / "big").open("rb") as file:
+        for key in keys:
+            with pytest.raises(_KilledError):
+                _Sending(settings, killed_at=2).put_hashed(key, file, whole)
+    store = S3ObjectStore(settings)
+    store.put(storing_key(projects[1], "now"), b"")
+    found = sweep_artifacts(store)
+    assert [unfinished(settings, key) for key in keys] == [[key] for key in keys], "all are young"
+    assert found.objects == 0
+    refused = sweep_artifacts(_WithoutListing(settings, "ListMultipartUploads", -1), grace_s=-10.0)
+    assert any("no right to ListMultipartUploads" in reason for reason in refused.unclear)
+    # Grace that a note which is being renewed is within, and an upload that began before it is not.
+    until(lambda: (store.put(storing_key(projects[1], "now"), b""), sweep_artifacts(store, grace_s=2.0))[1].objects)
+    assert [unfinished(settings, key) for key in keys] == [[], [keys[1]], [keys[2]]], "where an artifact is being stored, it may go on"
+    store.delete(storing_key(projects[1], "now"))
+    until(lambda: sweep_artifacts(store, grace_s=2.0).objects and not unfinished(settings, keys[1]))
+    assert unfinished(settings, keys[2]) == [keys[2]], "none of artifacts"
 
 
 def test_a_range_is_a_part(under_test: UnderTest, folder: str) -> None:

@@ -12,8 +12,9 @@ import torch
 from tests.support.faulty_store import Faults, door_to
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
-from trainhouse.checkpointing.errors import InvalidStateError, ObjectStoreRefusedError, ObjectStoreUnavailableError
+from trainhouse.checkpointing.errors import InvalidStateError, KeysEndedError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.object_store import Body
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.deploy.local.servers.seaweedfs import StoreServer
@@ -109,6 +110,29 @@ def test_a_store_that_refuses_costs_saves_until_it_does_not(
     training.faults.refuses = lambda method, path: False
     saver, fresh = training.attempt(3)
     assert saver.restore(fresh) == 3 and weight(fresh) == 3.0, "a refusal does not make an older one the choice"
+
+
+def test_a_save_that_was_refused_says_so_until_the_next_one(training: Training, helper: UploadHelper) -> None:
+    saver, tracked = training.attempt(1, helper)
+    assert saver.restore(tracked) == 0 and step(tracked, saver, 1) and saver.refusal is None
+    training.faults.refuses = lambda method, path: method == "PUT"
+    assert not step(tracked, saver, 2) and "check the bucket and the keys" in str(saver.refusal)
+    training.faults.refuses = lambda method, path: False
+    assert step(tracked, saver, 3) and saver.refusal is None
+
+
+def test_keys_that_ended_end_the_attempt(training: Training) -> None:
+    """As the agent's answer does where it gives none any more: the next attempt asks it for each request."""
+
+    class Ended(S3ObjectStore):
+        def put(self, key: str, body: Body) -> None:
+            raise KeysEndedError("this node's agent gives no keys")
+
+    checkpointer = Checkpointer(CheckpointerSettings(training.job_id, 1, 0, "spec"), Ended(training.settings))
+    saver, tracked = CommitSaver(checkpointer, RetentionPolicy(10, 0, "loss", "min"), None), Tracked(torch.nn.Linear(64, 64))
+    assert saver.restore(tracked) == 0
+    with pytest.raises(KeysEndedError, match="gives no keys"):
+        step(tracked, saver, 1)
 
 
 def test_a_store_that_is_too_slow_costs_saves_and_says_for_how_long_it_was_tried(

@@ -2,6 +2,7 @@
 
 Holds: all ranks call `restore`, `save` and `settle` at the same steps. A newer attempt ends this one: StaleEpochError passes through. A
 store that is away for long, or refuses, costs a save, not the training: the older checkpoints stand, and the next due one is tried again.
+Keys that the agent gives no more end the attempt: the next one alone has leave again.
 """
 
 import sys
@@ -16,7 +17,7 @@ from trainhouse.checkpointing.chain.best_checkpoint import Score
 from trainhouse.checkpointing.chain.manifest import LOSS
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings, PendingSave
-from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreRefusedError, RetryableError
+from trainhouse.checkpointing.errors import CheckpointError, KeysEndedError, ObjectStoreRefusedError, RetryableError
 from trainhouse.checkpointing.lease.agent_peers import peers_of
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.results import RestoreReport, SavedCheckpoint
@@ -63,6 +64,10 @@ class Saver(Protocol):
 
     def settle(self) -> SavedCheckpoint | None:
         """Wait until all ranks know how the save under way ended; None if there is no checkpoint of it. Collective; blocks."""
+
+    @property
+    def refusal(self) -> ObjectStoreRefusedError | None:
+        """Why the store refused the newest save, alike on all ranks; None where it did not, or that is not settled."""
 
     def close(self, wait_s: float) -> None:
         """Wait so long for the save under way, then give it up. Not collective; blocks."""
@@ -112,6 +117,11 @@ class Unsaved:
         """Nothing is on its way."""
         return None
 
+    @property
+    def refusal(self) -> ObjectStoreRefusedError | None:
+        """None."""
+        return None
+
     def close(self, wait_s: float) -> None:
         """Nothing to end."""
 
@@ -156,6 +166,7 @@ class CommitSaver:
         self._retention = retention
         self._warned = False
         self._pending: PendingSave | None = None
+        self._refusal: ObjectStoreRefusedError | None = None
         self._resume_from = resume_from
         self._restored: int | None = None
         self._proved: int | None = None
@@ -179,7 +190,7 @@ class CommitSaver:
 
     def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float], score: Score | None = None) -> bool:
         """Stage; what retention gives up is removed after the commit."""
-        self._pending = None
+        self._pending = self._refusal = None
         if score is not None:
             metrics = {**metrics, score.metric: score.value}
         self._best.begin(score)
@@ -195,6 +206,8 @@ class CommitSaver:
         """False, and a sentence, while the store does not answer."""
         try:
             return self._best.is_best(score)
+        except KeysEndedError:
+            raise
         except COSTS_A_SAVE as error:
             print(f"{score.metric} {score.value:g} was not saved as the best: {error}", file=sys.stderr, flush=True)
             return False
@@ -226,8 +239,17 @@ class CommitSaver:
         except CheckpointError as error:
             print(f"the checkpoint of step {pending.step} was not saved: {error}", file=sys.stderr, flush=True)
 
+    @property
+    def refusal(self) -> ObjectStoreRefusedError | None:
+        """Of the newest save."""
+        return self._refusal
+
     def _report_failed(self, step: int, error: CheckpointError) -> None:
+        """Reports that it was not saved. Raises KeysEndedError: no later save of this attempt could be."""
         self._best.begin(None)
+        if isinstance(error, KeysEndedError):
+            raise error
+        self._refusal = error if isinstance(error, ObjectStoreRefusedError) else None
         print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)
 
     def _tidy_up(self, score: Score | None, saved: SavedCheckpoint) -> None:

@@ -210,10 +210,15 @@ class Boundary:
         self.end(step)
 
     def _save_last(self, step: int) -> None:
-        """Saves this step once more, if staging or uploading it failed: no later step will. All ranks call it at the same step."""
+        """Saves this step once more, if staging or uploading it failed: no later step will. All ranks call it at the same step.
+
+        Raises ObjectStoreRefusedError where the store refused: the job would end as if its result were kept.
+        """
         if self._saved_step != step:
             self._save(step)
             self._settle()
+        if self._saved_step != step and (refusal := self._saver.refusal) is not None:
+            raise refusal
 
     def left(self) -> None:
         """The program is out of the steps, however it came there."""

@@ -14,6 +14,7 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.best_checkpoint import Score
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.errors import ObjectStoreRefusedError
 from trainhouse.checkpointing.results import SavedCheckpoint
 from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.workers import Session
@@ -35,6 +36,7 @@ class SavedInMemory:
         self.steps: list[int] = []
         self.good_commit: int | None = None
         self.fails = False
+        self.refusal: ObjectStoreRefusedError | None = None
 
     def restore(self, tracked: Tracked) -> int:
         return self.restored
@@ -151,6 +153,18 @@ def test_a_failed_save_does_not_end_training_and_is_tried_again(tmp_path: Path) 
     session.track(model=torch.nn.Linear(1, 1))
     assert len(list(session.steps(4))) == 4
     assert saver.steps == [2, 4, 4, 4]  # the last step's save is due by its number, then as the last one, and that is tried once more
+
+
+def test_a_last_save_that_is_refused_ends_the_attempt_with_the_sentence(tmp_path: Path) -> None:
+    saver = SavedInMemory()
+    saver.fails, saver.refusal = True, ObjectStoreRefusedError("check the bucket and the keys")
+    session = session_of(tmp_path, saver, every_steps=2)
+    session.track(model=torch.nn.Linear(1, 1))
+    steps = iter(session.steps(4))
+    assert [next(steps) for _ in range(4)] == [0, 1, 2, 3], "a save before the last one costs no more than itself"
+    with pytest.raises(ObjectStoreRefusedError, match="check the bucket and the keys"):
+        next(steps)
+    assert saver.steps == [2, 4, 4, 4]
 
 
 def test_points_carry_the_step_and_progress_the_count(tmp_path: Path) -> None:
