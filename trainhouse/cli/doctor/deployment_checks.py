@@ -129,6 +129,8 @@ def _versions(kafka: "KafkaSettings") -> Finding:
 
 
 def _store() -> Iterator[Finding]:
+    from botocore.exceptions import BotoCoreError
+
     from trainhouse.checkpointing.settings import StoreSettings
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
     from trainhouse.client.errors import InvalidSettingsError
@@ -136,8 +138,8 @@ def _store() -> Iterator[Finding]:
     settings = StoreSettings()
     try:
         S3ObjectStore(settings.within(ANSWER_S)).stat("trainhouse-doctor/absent")
-    except ValueError as error:
-        # Of botocore, for an address that it cannot use.
+    except (ValueError, BotoCoreError) as error:
+        # For an address that botocore cannot use.
         raise InvalidSettingsError(f"the object store's settings are wrong, see TRAINHOUSE_S3_ENDPOINT: {error}") from error
     yield ok("deployment", "store", f"the object store at {settings.endpoint or 'Amazon'} answers, bucket {settings.bucket}")
 
