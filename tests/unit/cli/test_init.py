@@ -159,3 +159,27 @@ def test_no_spec_is_left_where_the_script_cannot_be_written(folder: Path, out: s
 def test_no_script_is_left_where_the_spec_cannot_be_written(folder: Path) -> None:
     assert "none/a.yaml cannot be written" in str(run("train.py", "--spec", "none/a.yaml", "--out", "tracked.py").exception)
     assert [path.name for path in folder.iterdir()] == ["train.py"]
+
+
+def test_a_script_that_joins_the_ranks_itself_does_so_only_without_a_session() -> None:
+    old = "net = nn.Linear(4, 1)\n"
+    assert old in SCRIPT, "the script makes its model so"
+    script = SCRIPT.replace(old, f'torch.distributed.init_process_group("gloo", rank=0, world_size=1)\n{old}')
+    text = with_lines(script, "train.py")
+    assert (
+        "if not torch.distributed.is_initialized():  # Session.start() joins the ranks\n"
+        '    torch.distributed.init_process_group("gloo", rank=0, world_size=1)\n'
+    ) in text
+    for other in (
+        "init_process_group()\n",
+        "handle = torch.distributed.init_process_group()\n",
+        "torch.distributed.init_process_group(\n)\n",
+    ):
+        with pytest.raises(NoPlaceError, match="joins the ranks"):
+            with_lines(SCRIPT.replace(old, other + old), "train.py")
+
+
+def test_line_ends_stay_as_they_are(folder: Path) -> None:
+    (folder / "train.py").write_bytes(SCRIPT.replace("\n", "\r\n").encode())
+    text = with_lines(SCRIPT.replace("\n", "\r\n"), "train.py")
+    assert text == TRACKED.replace("\n", "\r\n")

@@ -89,7 +89,8 @@ def spec_of(script: Path, file: Path, gang: int) -> str:
 
 def _read(script: Path) -> str:
     try:
-        return script.read_text(encoding="utf-8")
+        with script.open(encoding="utf-8", newline="") as file:
+            return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(
             f"{script} cannot be read ({error}): name the training script, as `trainhouse init train.py`", Exit.NOT_FOUND
@@ -115,7 +116,7 @@ def _check(targets: list[Path]) -> None:
 def _write(path: Path, text: str) -> None:
     """Writes a new file, or leaves none. Raises CliError."""
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with path.open("x", encoding="utf-8", newline="") as file:
             try:
                 file.write(text)
                 file.flush()

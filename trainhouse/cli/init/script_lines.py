@@ -43,6 +43,8 @@ def lines_of(source: str) -> list[str]:
 def with_lines(source: str, name: str) -> str:
     """The script with the lines in it. Raises NoPlaceError, where a person has to place them."""
     tree = _tree(source, name)
+    if "\r" in source.replace("\r\n", ""):
+        raise NoPlaceError(f"{name} has lines that end with a carriage return alone")
     if any(isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trainhouse") for node in ast.walk(tree)):
         raise NoPlaceError(f"{name} imports Trainhouse already")
     found = _found(tree, name)
@@ -54,10 +56,11 @@ def with_lines(source: str, name: str) -> str:
         (last.end_lineno or last.lineno, f"{_indent(lines, found.loop.body[0])}session.log(loss={found.loss}.item())\n"),
     ]
     _count_steps(lines, found.loop)
+    changes += _unless_joined(tree, lines, name)
     for at, text in sorted(changes, key=lambda change: -change[0]):
         if at and not lines[at - 1].endswith("\n"):
             lines[at - 1] += "\n"
-        lines[at:at] = [text]
+        lines[at:at] = [text.replace("\n", "\r\n") if "\r\n" in source else text]
     changed = "".join(lines)
     try:
         ast.parse(changed)
@@ -101,6 +104,29 @@ def _found(tree: ast.Module, name: str) -> Script:
 def _indent(lines: list[str], node: ast.stmt) -> str:
     """The characters before a statement that is the first one on its line, tabs as they are. Offsets of a syntax tree are of UTF-8."""
     return lines[node.lineno - 1].encode()[: node.col_offset].decode()
+
+
+def _unless_joined(tree: ast.Module, lines: list[str], name: str) -> list[tuple[int, str]]:
+    """Additions that let the script's own `init_process_group` be, where a session has joined the ranks already."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_join(node)]
+    alone = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    changes = []
+    for call in calls:
+        statement = alone.get(id(call))
+        before = lines[call.lineno - 1].encode()[: call.col_offset]
+        if statement is None or not isinstance(call.func, ast.Attribute) or before.strip() or statement.lineno != statement.end_lineno:
+            raise NoPlaceError(f"{name}:{call.lineno}: Session.start() joins the ranks: leave out the script's own init_process_group")
+        indent, text = before.decode(), lines[call.lineno - 1][len(before.decode()) :]
+        lines[call.lineno - 1] = f"{indent}    {text}"
+        changes.append(
+            (call.lineno - 1, f"{indent}if not {ast.unparse(call.func.value)}.is_initialized():  # Session.start() joins the ranks\n")
+        )
+    return changes
+
+
+def _is_join(call: ast.Call) -> bool:
+    named = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return named == "init_process_group"
 
 
 def _optimizer(node: ast.AST) -> tuple[str, str]:
