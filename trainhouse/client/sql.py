@@ -13,7 +13,8 @@ from typing import Any
 
 import orjson
 
-from trainhouse.client.errors import NotReachableError, QueryError
+from trainhouse.client.errors import InvalidSettingsError, NotReachableError, QueryError
+from trainhouse.url_accounts import without_account
 
 MAX_ERROR_CHARS = 2000
 
@@ -41,7 +42,8 @@ class SqlEndpoint:
     timeout_s: float = 60.0
 
     def table(self, query: str, values: Mapping[str, str | int] | None = None) -> Table:
-        """The whole answer of one query; `values` are bound to its `{name:Type}`. Blocks. Raises QueryError or NotReachableError."""
+        """The whole answer of one query; `values` are bound to its `{name:Type}`. Blocks. Raises QueryError, NotReachableError or
+        InvalidSettingsError."""
         return table_of(self.raw(query, "JSONCompact", values))
 
     def raw(self, query: str, format: str = "TabSeparated", values: Mapping[str, str | int] | None = None) -> bytes:
@@ -56,16 +58,22 @@ class SqlEndpoint:
         return body
 
     def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        where = urllib.parse.urlsplit(self.url)
+        try:
+            where = urllib.parse.urlsplit(self.url)
+            port = where.port
+        except ValueError as error:
+            raise InvalidSettingsError(
+                f"TRAINHOUSE_CLICKHOUSE_URL is {without_account(self.url)!r}: it must be of the form http://host:port"
+            ) from error
         kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
-        connection = kind(where.hostname or "127.0.0.1", where.port, timeout=self.timeout_s)
+        connection = kind(where.hostname or "127.0.0.1", port, timeout=self.timeout_s)
         try:
             connection.request("POST", where.path.rstrip("/") + path, body, dict(self._headers()))
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
             raise NotReachableError(
-                f"ClickHouse at {self.url} does not answer: {error}; is the projector up? See `trainhouse ps`"
+                f"ClickHouse at {without_account(self.url)} does not answer: {error}; is the projector up? See `trainhouse ps`"
             ) from error
         finally:
             connection.close()

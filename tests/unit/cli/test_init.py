@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -70,6 +71,7 @@ def test_a_loop_that_ends_the_script_gets_its_line(ending: str) -> None:
         ("net.parameters()", "weights", "makes no optimizer of MODEL.parameters()"),
         ("import torch\n", "import torch\nfrom trainhouse.workers import Session\n", "imports Trainhouse already"),
         ("for step", "for step in", "train.py:9:"),
+        ("Fits a line.", "Fits\0 a line.", "null bytes"),
     ],
 )
 def test_a_script_without_the_places_says_which(old: str, new: str, problem: str) -> None:
@@ -110,3 +112,74 @@ def test_a_script_with_the_lines_runs_alone(folder: Path) -> None:
     assert run("train.py", "--out", "tracked.py").exit_code == 0
     done = subprocess.run([sys.executable, "tracked.py"], cwd=folder, capture_output=True, text=True, timeout=300)
     assert "error True" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("grüße = 3\n", "\x0c\ngrüße = 3\n"),
+        ("grüße = 3\n", 'grüße = 3\nSEPARATOR = "a\u2028b"\n'),
+        ("    ", "\t"),
+        ("    opt.step()\n", "    opt.step()\nelse:\n    print(1)\n"),
+        ("from torch import nn\n", 'from torch import nn; TEXT = """\nof two lines"""\n'),
+    ],
+    ids=["form feed", "U+2028", "tabs", "else", "a text that begins on the line of an import"],
+)
+def test_lines_are_where_the_syntax_tree_has_them(old: str, new: str) -> None:
+    script, expected = SCRIPT.replace(old, new), TRACKED.replace(old, new)
+    if old.startswith("from torch"):
+        expected = TRACKED.replace(f"{old}{START}", f"{new}{START}")
+    if "else:" in new:
+        log = "    session.log(loss=error.item())\n"
+        expected = TRACKED.replace(log, f"{log}else:\n    print(1)\n")
+    text = with_lines(script, "train.py")
+    assert text == expected
+    ast.parse(text)
+
+
+def test_a_loop_on_one_line_is_for_a_person() -> None:
+    body = SCRIPT[SCRIPT.index("    x =") : SCRIPT.index("print(")]
+    joined = "; ".join(line.strip() for line in body.splitlines())
+    with pytest.raises(NoPlaceError, match=r"train.py:9: the loop that calls error.backward\(\) has its body on the line of `for`"):
+        with_lines(SCRIPT.replace(f":\n{body}", f": {joined}\n"), "train.py")
+
+
+def test_the_difference_has_whole_lines(folder: Path) -> None:
+    (folder / "train.py").write_text(SCRIPT.replace("grüße = 3\n", 'grüße = 3\nSEPARATOR = "a\u2028b"\n'), encoding="utf-8")
+    difference = json.loads(run("--json").stdout)["diff"]
+    assert ' SEPARATOR = "a\u2028b"\n' in difference
+
+
+@pytest.mark.parametrize("out", ["none/tracked.py", "trainhouse.yaml"])
+def test_no_spec_is_left_where_the_script_cannot_be_written(folder: Path, out: str) -> None:
+    assert run("train.py", "--out", out).exit_code != 0
+    assert [path.name for path in folder.iterdir()] == ["train.py"]
+
+
+def test_no_script_is_left_where_the_spec_cannot_be_written(folder: Path) -> None:
+    assert "none/a.yaml cannot be written" in str(run("train.py", "--spec", "none/a.yaml", "--out", "tracked.py").exception)
+    assert [path.name for path in folder.iterdir()] == ["train.py"]
+
+
+def test_a_script_that_joins_the_ranks_itself_does_so_only_without_a_session() -> None:
+    old = "net = nn.Linear(4, 1)\n"
+    assert old in SCRIPT, "the script makes its model so"
+    script = SCRIPT.replace(old, f'torch.distributed.init_process_group("gloo", rank=0, world_size=1)\n{old}')
+    text = with_lines(script, "train.py")
+    assert (
+        "if not torch.distributed.is_initialized():  # Session.start() joins the ranks\n"
+        '    torch.distributed.init_process_group("gloo", rank=0, world_size=1)\n'
+    ) in text
+    for other in (
+        "init_process_group()\n",
+        "handle = torch.distributed.init_process_group()\n",
+        "torch.distributed.init_process_group(\n)\n",
+    ):
+        with pytest.raises(NoPlaceError, match="joins the ranks"):
+            with_lines(SCRIPT.replace(old, other + old), "train.py")
+
+
+def test_line_ends_stay_as_they_are(folder: Path) -> None:
+    (folder / "train.py").write_bytes(SCRIPT.replace("\n", "\r\n").encode())
+    text = with_lines(SCRIPT.replace("\n", "\r\n"), "train.py")
+    assert text == TRACKED.replace("\n", "\r\n")

@@ -6,7 +6,6 @@ Holds: each server is asked for itself, so that one that is away hides no other.
 import http.client
 import ssl
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from trainhouse.cli.doctor import findings
 from trainhouse.cli.doctor.findings import Finding, fault, ok
+from trainhouse.cli.shared.exit_codes import Exit
 
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
@@ -26,17 +26,45 @@ def deployment() -> Iterator[Finding]:
     from trainhouse.client.backend_choice import by_gateway, known
 
     url, kafka_known = known()
-    if not by_gateway(None, url, kafka_known):
+    if by_gateway(None, url, kafka_known):
+        yield from _by_gateway_alone(url)
+    else:
         from trainhouse.events.settings import KafkaSettings
 
         kafka = KafkaSettings()
         yield from _tried("kafka", lambda: _kafka(kafka))
         yield from _tried("store", _store)
-    yield from _tried("clickhouse", _tables)
-    if url:
-        yield from _tried("gateway", lambda: _gateway(url))
-    else:
-        yield findings.warning("deployment", "gateway", "no gateway is set: pages need one, TRAINHOUSE_GATEWAY_URL names it")
+        yield from _tried("clickhouse", _tables)
+        if url:
+            yield from _tried("gateway", lambda: _gateway(url))
+        else:
+            yield findings.warning("deployment", "gateway", "no gateway is set: pages need one, TRAINHOUSE_GATEWAY_URL names it")
+
+
+def _by_gateway_alone(url: str) -> Iterator[Finding]:
+    """The gateway with its settings; ClickHouse behind it only if nothing is wrong with the gateway itself."""
+    # Wrong settings are found by both checks, in the same words.
+    found = list(dict.fromkeys([*_tried("gateway", _access), *_tried("gateway", lambda: _gateway(url))]))
+    yield from found
+    if findings.exit_of(found) is Exit.OK:
+        yield from _tried("clickhouse", _tables_by_gateway)
+
+
+def _access() -> Iterator[Finding]:
+    """Nothing, or the error of an address or a token that cannot be right."""
+    from trainhouse.client import TrainhouseClient
+
+    TrainhouseClient.from_settings()
+    return iter(())
+
+
+def _tables_by_gateway() -> Iterator[Finding]:
+    from trainhouse.client.errors import AccessDeniedError
+
+    try:
+        yield from _tables()
+    except AccessDeniedError as error:
+        yield fault("deployment", "gateway", str(error))
 
 
 def spec(path: Path, user: str) -> Iterator[Finding]:
@@ -101,11 +129,18 @@ def _versions(kafka: "KafkaSettings") -> Finding:
 
 
 def _store() -> Iterator[Finding]:
+    from botocore.exceptions import BotoCoreError
+
     from trainhouse.checkpointing.settings import StoreSettings
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+    from trainhouse.client.errors import InvalidSettingsError
 
     settings = StoreSettings()
-    S3ObjectStore(settings.within(ANSWER_S)).stat("trainhouse-doctor/absent")
+    try:
+        S3ObjectStore(settings.within(ANSWER_S)).stat("trainhouse-doctor/absent")
+    except (ValueError, BotoCoreError) as error:
+        # For an address that botocore cannot use.
+        raise InvalidSettingsError(f"the object store's settings are wrong, see TRAINHOUSE_S3_ENDPOINT: {error}") from error
     yield ok("deployment", "store", f"the object store at {settings.endpoint or 'Amazon'} answers, bucket {settings.bucket}")
 
 
@@ -119,15 +154,14 @@ def _tables() -> Iterator[Finding]:
 
 def _gateway(url: str) -> Iterator[Finding]:
     from trainhouse.client.errors import NotReachableError
-    from trainhouse.client.settings import GatewaySettings
+    from trainhouse.client.gateway import transport
 
-    where, ca = urllib.parse.urlsplit(url), GatewaySettings().ca
+    where = transport.parts_of(url)
     host, port = where.hostname or "127.0.0.1", where.port
     connection: http.client.HTTPConnection
     if where.scheme == "https":
-        context = ssl.create_default_context()
-        if ca is not None:
-            context.load_verify_locations(ca)
+        found = transport.trusted(where.scheme)
+        context = found if isinstance(found, ssl.SSLContext) else None
         connection = http.client.HTTPSConnection(host, port, timeout=ANSWER_S, context=context)
     else:
         connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
@@ -144,4 +178,14 @@ def _gateway(url: str) -> Iterator[Finding]:
         return
     yield ok("deployment", "gateway", f"the gateway at {url} answers")
     if date := answer.getheader("date"):
-        yield findings.clock_difference(time.time() - parsedate_to_datetime(date).timestamp(), url)
+        yield _clock(date, url)
+
+
+def _clock(date: str, url: str) -> Finding:
+    """The difference of clocks by the header `Date`."""
+    try:
+        there_s = parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        text = f"{url} answers with the date {date[:60]!r}, which is none: clocks are not compared; another program may listen there"
+        return findings.warning("deployment", "clock", text)
+    return findings.clock_difference(time.time() - there_s, url)

@@ -1,6 +1,6 @@
 """Findings of `trainhouse doctor`, each a sentence: what, where, and for a fault what to do.
 
-Holds: pure; the exit code follows from the findings alone.
+Holds: pure; no URL in a text has an account in it; the exit code follows from the findings alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from trainhouse.cli.shared.exit_codes import Exit
+from trainhouse.url_accounts import without_account
 
 GIB: Final = 2**30
 LEAST_DISK_BYTES, LEAST_MEMORY_BYTES = 5 * GIB, 2 * GIB
@@ -41,17 +42,17 @@ def exit_of(found: Sequence[Finding]) -> Exit:
 
 def ok(part: str, subject: str, text: str) -> Finding:
     """A finding of something that is as it should be."""
-    return Finding(part, subject, Verdict.OK, text)
+    return Finding(part, subject, Verdict.OK, without_account(text))
 
 
 def warning(part: str, subject: str, text: str) -> Finding:
     """A finding that hinders nothing yet."""
-    return Finding(part, subject, Verdict.WARNING, text)
+    return Finding(part, subject, Verdict.WARNING, without_account(text))
 
 
 def fault(part: str, subject: str, text: str) -> Finding:
     """A finding that keeps jobs from running."""
-    return Finding(part, subject, Verdict.FAULT, text)
+    return Finding(part, subject, Verdict.FAULT, without_account(text))
 
 
 def python_version(version: tuple[int, int, int], executable: str) -> Finding:

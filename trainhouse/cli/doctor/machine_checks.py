@@ -45,8 +45,10 @@ def machine(root: Path, *, stack_is_up: bool) -> Iterator[Finding]:
 
 def torch_report() -> tuple[dict[str, Any] | None, str]:
     """Version, CUDA's version and number of devices of torch, in a process of its own; or None and the reason. Blocks."""
+    # -P: a file of the current folder is no module.
+    command = [sys.executable, "-P", "-c", TORCH]
     try:
-        done = subprocess.run([sys.executable, "-c", TORCH], capture_output=True, text=True, timeout=TORCH_S, check=False)  # nosec B603
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_S, check=False)  # nosec B603
     except subprocess.TimeoutExpired:
         return None, f"its import takes more than {TORCH_S:.0f} s"
     if done.returncode:

@@ -1,6 +1,6 @@
 """`trainhouse init`: a spec for a script, and the lines that give it curves and checkpoints.
 
-Holds: nothing is asked, and no file that exists is changed.
+Holds: nothing is asked, no file that exists is changed, and both files are written or none.
 """
 
 import difflib
@@ -49,13 +49,11 @@ def init(
     trainhouse init train.py --gang 2 --out train_tracked.py
     trainhouse submit trainhouse.yaml --wait
     """
-    from trainhouse.cli.init.script_lines import GENERAL, NoPlaceError, with_lines
+    from trainhouse.cli.init.script_lines import GENERAL, NoPlaceError, lines_of, with_lines
     from trainhouse.cli.shared.output import json_lines, remark
 
     source = _read(script)
-    for path in (spec, out):
-        if path is not None and path.exists():
-            raise CliError(f"{path} exists, and is left as it is: name another file, or remove it", Exit.USAGE)
+    _check([spec] if out is None else [spec, out])
     problem = ""
     try:
         changed = with_lines(source, str(script))
@@ -63,12 +61,15 @@ def init(
         problem, changed = str(error), source
         if out is not None:
             raise CliError(f"{error}: the lines are yours to place:\n{GENERAL}", Exit.USAGE) from error
-    _write(spec, spec_of(script, spec, gang))
     if out is not None:
         _write(out, changed)
-    difference = "".join(
-        difflib.unified_diff(source.splitlines(keepends=True), changed.splitlines(keepends=True), str(script), str(out or script))
-    )
+    try:
+        _write(spec, spec_of(script, spec, gang))
+    except CliError:
+        if out is not None:
+            out.unlink(missing_ok=True)
+        raise
+    difference = "".join(difflib.unified_diff(lines_of(source), lines_of(changed), str(script), str(out or script)))
     if json:
         json_lines(
             [{"spec": str(spec), "script": str(script), "out": None if out is None else str(out), "diff": difference, "problem": problem}]
@@ -88,16 +89,39 @@ def spec_of(script: Path, file: Path, gang: int) -> str:
 
 def _read(script: Path) -> str:
     try:
-        return script.read_text(encoding="utf-8")
+        with script.open(encoding="utf-8", newline="") as file:
+            return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(
             f"{script} cannot be read ({error}): name the training script, as `trainhouse init train.py`", Exit.NOT_FOUND
         ) from error
 
 
+def _check(targets: list[Path]) -> None:
+    """Raises CliError where a file exists, has no folder, or is named twice."""
+    if len({path.resolve() for path in targets}) < len(targets):
+        raise CliError(f"{targets[0]} is named for the spec and for the script: name another file by --out", Exit.USAGE)
+    for path in targets:
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise CliError(f"{path} cannot be written: there is no folder {path.parent}; make it first", Exit.USAGE) from None
+        except OSError as error:
+            raise CliError(f"{path} cannot be written: {error}", Exit.USAGE) from error
+        else:
+            raise CliError(f"{path} exists, and is left as it is: name another file, or remove it", Exit.USAGE)
+
+
 def _write(path: Path, text: str) -> None:
+    """Writes a new file, or leaves none. Raises CliError."""
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with path.open("x", encoding="utf-8", newline="") as file:
+            try:
+                file.write(text)
+                file.flush()
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
     except OSError as error:
         raise CliError(f"{path} cannot be written: {error}", Exit.USAGE) from error

@@ -5,6 +5,7 @@ Never: runs the script.
 """
 
 import ast
+import io
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,29 +35,48 @@ class NoPlaceError(Exception):
     """The script has no place for the lines, as far as its text shows; the message says which one is missing."""
 
 
+def lines_of(source: str) -> list[str]:
+    """The lines of a text as a syntax tree counts them: a line feed alone ends one, unlike in `str.splitlines`."""
+    return list(io.StringIO(source, newline="\n"))
+
+
 def with_lines(source: str, name: str) -> str:
     """The script with the lines in it. Raises NoPlaceError, where a person has to place them."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError as error:
-        raise NoPlaceError(f"{name}:{error.lineno}: {error.msg}") from error
+    tree = _tree(source, name)
+    if "\r" in source.replace("\r\n", ""):
+        raise NoPlaceError(f"{name} has lines that end with a carriage return alone")
     if any(isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trainhouse") for node in ast.walk(tree)):
         raise NoPlaceError(f"{name} imports Trainhouse already")
     found = _found(tree, name)
-    lines = source.splitlines(keepends=True)
-    margin = " " * found.loop.col_offset
-    inner = " " * found.loop.body[0].col_offset
+    lines = lines_of(source)
+    last = found.loop.body[-1]
     changes: list[tuple[int, str]] = [
         (_after_imports(tree), f"{IMPORT}\n\n{START}\n"),
-        (found.loop.lineno - 1, f"{margin}session.track(model={found.model}, optimizer={found.optimizer})\n"),
-        (found.loop.end_lineno or found.loop.lineno, f"{inner}session.log(loss={found.loss}.item())\n"),
+        (found.loop.lineno - 1, f"{_indent(lines, found.loop)}session.track(model={found.model}, optimizer={found.optimizer})\n"),
+        (last.end_lineno or last.lineno, f"{_indent(lines, found.loop.body[0])}session.log(loss={found.loss}.item())\n"),
     ]
     _count_steps(lines, found.loop)
+    changes += _unless_joined(tree, lines, name)
     for at, text in sorted(changes, key=lambda change: -change[0]):
         if at and not lines[at - 1].endswith("\n"):
             lines[at - 1] += "\n"
-        lines[at:at] = [text]
-    return "".join(lines)
+        lines[at:at] = [text.replace("\n", "\r\n") if "\r\n" in source else text]
+    changed = "".join(lines)
+    try:
+        ast.parse(changed)
+    except SyntaxError as error:
+        raise NoPlaceError(f"{name}: with the lines in it the script does not parse ({error.msg})") from error
+    return changed
+
+
+def _tree(source: str, name: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        raise NoPlaceError(f"{name}:{error.lineno}: {error.msg}") from error
+    except ValueError as error:
+        # Python 3.11 says so of null bytes.
+        raise NoPlaceError(f"{name}: {error}") from error
 
 
 def _found(tree: ast.Module, name: str) -> Script:
@@ -74,7 +94,39 @@ def _found(tree: ast.Module, name: str) -> Script:
     is_range = isinstance(counter, ast.Call) and isinstance(counter.func, ast.Name) and counter.func.id == "range"
     if not is_range or len(counter.args) != 1 or counter.keywords:  # type: ignore[attr-defined]
         raise NoPlaceError(f"{name}:{loop.lineno}: the loop that calls {loss}.backward() does not count steps by range(STEPS)")
+    if loop.body[0].lineno == (loop.iter.end_lineno or loop.lineno):
+        raise NoPlaceError(
+            f"{name}:{loop.lineno}: the loop that calls {loss}.backward() has its body on the line of `for`: put it on lines of its own"
+        )
     return Script(optimizers[0][1], optimizers[0][0], loss, loop)
+
+
+def _indent(lines: list[str], node: ast.stmt) -> str:
+    """The characters before a statement that is the first one on its line, tabs as they are. Offsets of a syntax tree are of UTF-8."""
+    return lines[node.lineno - 1].encode()[: node.col_offset].decode()
+
+
+def _unless_joined(tree: ast.Module, lines: list[str], name: str) -> list[tuple[int, str]]:
+    """Additions that let the script's own `init_process_group` be, where a session has joined the ranks already."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_join(node)]
+    alone = {id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    changes = []
+    for call in calls:
+        statement = alone.get(id(call))
+        before = lines[call.lineno - 1].encode()[: call.col_offset]
+        if statement is None or not isinstance(call.func, ast.Attribute) or before.strip() or statement.lineno != statement.end_lineno:
+            raise NoPlaceError(f"{name}:{call.lineno}: Session.start() joins the ranks: leave out the script's own init_process_group")
+        indent, text = before.decode(), lines[call.lineno - 1][len(before.decode()) :]
+        lines[call.lineno - 1] = f"{indent}    {text}"
+        changes.append(
+            (call.lineno - 1, f"{indent}if not {ast.unparse(call.func.value)}.is_initialized():  # Session.start() joins the ranks\n")
+        )
+    return changes
+
+
+def _is_join(call: ast.Call) -> bool:
+    named = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return named == "init_process_group"
 
 
 def _optimizer(node: ast.AST) -> tuple[str, str]:
@@ -99,10 +151,12 @@ def _loss(loop: ast.For) -> str:
 
 def _after_imports(tree: ast.Module) -> int:
     """The line after the imports at the beginning of a module, from 0; after its docstring where it has none."""
-    last = 0
+    last, is_head = 0, True
     for node in tree.body:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not is_docstring and not isinstance(node, ast.Import | ast.ImportFrom):
+        is_head = is_head and (is_docstring or isinstance(node, ast.Import | ast.ImportFrom))
+        # After a semicolon a statement can go on over lines, between which nothing has a place.
+        if not is_head and node.lineno > last:
             break
         last = node.end_lineno or node.lineno
     return last

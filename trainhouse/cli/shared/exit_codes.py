@@ -55,7 +55,14 @@ def exit_of_state(state: str) -> Exit:
 
 
 def explain(error: BaseException) -> CliError | None:
-    """The sentence and code of an expected error; None for a bug."""
+    """The sentence, in which no URL has an account, and code of an expected error; None for a bug."""
+    from trainhouse.url_accounts import without_account
+
+    known = _known(error)
+    return None if known is None else CliError(without_account(str(known)), known.code)
+
+
+def _known(error: BaseException) -> CliError | None:
     if isinstance(error, CliError):
         return error
     # Only now: the classes come with packages that a quick command never loads.

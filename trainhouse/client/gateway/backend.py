@@ -27,6 +27,7 @@ from trainhouse.client.sql import Table
 from trainhouse.client.sql import table_of as sql_table
 from trainhouse.events import CodeArchive, JobId, JobSpec, JobState, JobStatus, ReviewAction
 from trainhouse.events.model.explanation import JobExplained
+from trainhouse.url_accounts import without_account
 
 if TYPE_CHECKING:
     import pyarrow
@@ -69,7 +70,7 @@ class ByGateway:
     @property
     def place(self) -> str:
         """For people."""
-        return f"the gateway at {self.url}"
+        return f"the gateway at {without_account(self.url)}"
 
     @property
     def sql(self) -> GatewaySql:

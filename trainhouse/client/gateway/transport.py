@@ -14,6 +14,7 @@ import httpx
 from trainhouse.client.errors import InvalidSettingsError, NotReachableError
 from trainhouse.client.gateway.exchange import GatewayAnswer, Request
 from trainhouse.client.settings import GatewaySettings
+from trainhouse.url_accounts import without_account
 
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 LIMITS = httpx.Limits(max_connections=16, max_keepalive_connections=4)
@@ -21,20 +22,31 @@ LIMITS = httpx.Limits(max_connections=16, max_keepalive_connections=4)
 
 def settings(url: str, token: str) -> dict[str, Any]:
     """Arguments of an httpx client. Raises InvalidSettingsError."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidSettingsError(f"TRAINHOUSE_GATEWAY_URL is {url!r}: it must be of the form https://host[:port]")
+    parts = parts_of(url)
     if not token:
         raise InvalidSettingsError(
-            f"the gateway at {url} needs a token: set TRAINHOUSE_GATEWAY_TOKEN (`trainhouse token create` makes one)"
+            f"the gateway at {without_account(url)} needs a token: set TRAINHOUSE_GATEWAY_TOKEN (`trainhouse token create` makes one)"
         )
     if not token.isascii() or not token.isprintable() or " " in token:
         raise InvalidSettingsError("TRAINHOUSE_GATEWAY_TOKEN is no token: it has characters that none has; copy it again")
     headers = {"Authorization": f"Bearer {token}", "User-Agent": "trainhouse-client"}
-    return {"base_url": url.rstrip("/"), "headers": headers, "timeout": TIMEOUT, "limits": LIMITS, "verify": _trusted(parts.scheme)}
+    return {"base_url": url.rstrip("/"), "headers": headers, "timeout": TIMEOUT, "limits": LIMITS, "verify": trusted(parts.scheme)}
 
 
-def _trusted(scheme: str) -> ssl.SSLContext | bool:
+def parts_of(url: str) -> urllib.parse.SplitResult:
+    """The parts of a gateway's address; its port is a number. Raises InvalidSettingsError."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise InvalidSettingsError(f"TRAINHOUSE_GATEWAY_URL is {without_account(url)!r}: it must be of the form https://host[:port]")
+    return parts
+
+
+def trusted(scheme: str) -> ssl.SSLContext | bool:
     """Returns the trusted certificates. Raises InvalidSettingsError."""
     ca = GatewaySettings().ca
     if scheme != "https" or ca is None:
@@ -66,4 +78,6 @@ def answered(response: httpx.Response) -> GatewayAnswer:
 def away(url: str, error: Exception) -> NotReachableError:
     """One sentence for a gateway that does not answer."""
     cause = str(error) or type(error).__name__
-    return NotReachableError(f"the gateway at {url} does not answer ({cause}); is it up, and TRAINHOUSE_GATEWAY_URL right?")
+    return NotReachableError(
+        f"the gateway at {without_account(url)} does not answer ({cause}); is it up, and TRAINHOUSE_GATEWAY_URL right?"
+    )
