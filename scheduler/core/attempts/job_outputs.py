@@ -1,9 +1,10 @@
 """End of a job whose ranks have all exited with code 0: at once, or when intake has published the outputs that its spec names.
 
 Holds: intake is asked by a decision of the journal, again while it does not answer; from then on its answers end the job, so that what is
-published is a succeeded job's. Only where no answer came for GIVES_UP_MS a cancel or the limit of run time ends it, and
-LONGEST_ANSWER_MS after the first request it ends by itself; its reason says that its outputs may be published. A report names no other
-dataset and no other project than the spec.
+published is a succeeded job's. Only where REQUESTS_AT_LEAST requests have no answer a cancel or the limit of run time ends it, and where
+REQUESTS_AT_MOST have none it ends by itself; its reason says that its outputs may be published. When intake is to be asked again, it is
+asked first, so that a job that nothing looked at for long does not end at the first look. A report names no other dataset and no other
+project than the spec.
 """
 
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 from trainhouse.events.model.dataset import DatasetVersion
 from trainhouse.events.model.job_outputs import OutputsRequested, OutputsSealed
 from trainhouse.events.model.phases import Allotment, Cancelled, Checkpointing, Failed, StopCause, StopKind, Stopping, Succeeded
-from trainhouse.scheduler.core.state.deadlines import GIVES_UP_MS, ask_again_ms, give_up_ms, run_time_ms
+from trainhouse.scheduler.core.state.deadlines import REQUESTS_AT_LEAST, ask_again_ms, give_up_ms, run_time_ms
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job, JobOutputs
 from trainhouse.scheduler.core.state.transitions import state_of
@@ -90,7 +91,7 @@ def end_while_waiting(draft: Draft, job: Job, cause: StopCause) -> None:
     draft.move(
         job.job_id,
         phase,
-        f"{cause.reason}; it ends when intake answers about its outputs, or {GIVES_UP_MS // 60_000} minutes after it was asked",
+        f"{cause.reason}; it ends when intake answers about its outputs, or leaves {REQUESTS_AT_LEAST} requests (10 minutes) unanswered",
     )
     on_answers_due(draft, draft.state.job(job.job_id))
 
@@ -101,23 +102,25 @@ def answers_are_due(job: Job, now_ms: int) -> bool:
 
 
 def on_answers_due(draft: Draft, job: Job) -> None:
-    """Ends a job whose answers do not come, where its end was asked for or a day has passed; else asks intake again when it is time."""
+    """Asks intake again when it is time; else ends a job whose answers do not come, where it has asked often enough for that."""
     outputs, now_ms = job.outputs, draft.now_ms
     assert outputs is not None
-    if now_ms >= give_up_ms(job, outputs):
+    if now_ms >= ask_again_ms(outputs):
+        _ask(draft, job, outputs)
+    elif now_ms >= give_up_ms(job, outputs):
         minutes = (now_ms - outputs.since_ms) // 60_000
         names = ", ".join(version.dataset for version in _unanswered(outputs))
-        look = f"intake has not answered for {minutes} minutes: {names} may be published or not; look at `trainhouse data list`"
-        if isinstance(job.phase, Stopping) and job.phase.cause.kind is StopKind.CANCELLED:
-            draft.move(job.job_id, Cancelled(), f"{job.phase.cause.reason}; {_EXITED}, but {look}")
-        elif not isinstance(job.phase, Stopping) and now_ms < run_time_ms(job):
-            draft.move(job.job_id, Failed(), f"{_EXITED}, but {look}")
+        asked = f"{outputs.requests} requests in {minutes} minutes"
+        why = f"{_EXITED}, but intake has not answered {asked}: {names} may be published or not; look at `trainhouse data list`"
+        cause = job.phase.cause if isinstance(job.phase, Stopping) else None
+        if cause is not None and cause.kind is StopKind.CANCELLED:
+            draft.move(job.job_id, Cancelled(), f"{cause.reason}; {why}")
+        elif cause is not None and cause.kind is StopKind.RUN_TIME:
+            draft.move(job.job_id, Failed(), f"{cause.reason}; {why}")
+        elif job.limits.run_time_s is not None and now_ms >= run_time_ms(job):
+            draft.move(job.job_id, Failed(), f"its run time reached limits.run_time_s = {job.limits.run_time_s:g}; {why}")
         else:
-            limit_s = job.limits.run_time_s
-            limit = "its run time is over" if limit_s is None else f"its run time reached limits.run_time_s = {limit_s:g}"
-            draft.move(job.job_id, Failed(), f"{limit}; {_EXITED}, but {look}")
-    elif now_ms >= ask_again_ms(outputs):
-        _ask(draft, job, outputs)
+            draft.move(job.job_id, Failed(), why)
 
 
 def _ask(draft: Draft, job: Job, outputs: JobOutputs) -> None:

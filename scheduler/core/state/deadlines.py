@@ -13,8 +13,9 @@ QUIET_START_MS: Final = 10_000  # from the last rank's start until a job without
 SESSION_START_MS: Final = 30_000  # and one whose session makes no step
 ASK_AGAIN_MS: Final = 60_000  # from the first request to publish outputs to the second; then twice as long each time, up to
 ASK_SELDOM_MS: Final = 900_000
-GIVES_UP_MS: Final = 600_000  # from the first one until a cancel, or the limit of run time, ends a job that waits for an answer
-LONGEST_ANSWER_MS: Final = 86_400_000  # and until it ends though neither asks for it
+REQUESTS_AT_LEAST: Final = 4  # unanswered ones (10 minutes with ANSWER_MS) before a cancel or the limit of run time ends a job that waits
+REQUESTS_AT_MOST: Final = 100  # and before it ends though neither asks for it: those of a day
+ANSWER_MS: Final = 180_000  # and so long the last of them has no answer
 NEVER_MS: Final = 2**62
 
 
@@ -30,10 +31,18 @@ def ask_again_ms(outputs: JobOutputs) -> int:
 
 
 def give_up_ms(job: Job, outputs: JobOutputs) -> int:
-    """Returns the time at which a job ends whose answer does not come: a day after it was asked for at the latest."""
+    """Returns the time at which a job ends whose answer does not come, if intake is not to be asked again by then; NEVER_MS: not yet.
+
+    Requests are counted, and no time since the first: while the stack sleeps or is down, intake is not asked and cannot answer.
+    """
+    answer_by_ms = outputs.asked_at_ms + ANSWER_MS
+    if outputs.requests >= REQUESTS_AT_MOST:
+        return answer_by_ms
+    if outputs.requests < REQUESTS_AT_LEAST:
+        return NEVER_MS
     if isinstance(job.phase, Stopping) and job.phase.cause.kind in (StopKind.CANCELLED, StopKind.RUN_TIME):
-        return outputs.since_ms + GIVES_UP_MS
-    return min(max(outputs.since_ms + GIVES_UP_MS, run_time_ms(job)), outputs.since_ms + LONGEST_ANSWER_MS)
+        return answer_by_ms
+    return max(answer_by_ms, run_time_ms(job))
 
 
 def due_ms(job: Job) -> int:

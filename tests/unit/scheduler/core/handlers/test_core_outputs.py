@@ -32,7 +32,6 @@ from trainhouse.events.model.decisions import JobRequeued
 from trainhouse.events.wire.topics import JOBS
 from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE, SEALING_MS
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state.deadlines import GIVES_UP_MS
 
 
 def version(name: str = "tokens", project: str = "default", sha256: str = "a" * 64) -> DatasetVersion:
@@ -200,16 +199,22 @@ def test_a_job_that_waits_for_its_answer_repeats_no_order_and_no_status() -> Non
     assert not driver.all(GangReleased, job_id="j")
 
 
+def waits(driver: Driver, time_s: int) -> None:
+    """Time goes by, with a tick every 10 s."""
+    for _ in range(time_s // 10):
+        driver.tick(10_000)
+
+
 @pytest.mark.parametrize("early", [True, False])
 def test_a_cancel_ends_a_job_whose_answer_does_not_come(early: bool) -> None:
     driver, gang = waiting_job()
     if early:
         driver.feed(CancelJob(job_id=gang.job_id))
-        driver.tick(GIVES_UP_MS - 10_000)
+        waits(driver, 590)
         assert state(driver).state is JobState.RUNNING and "cancelled" in state(driver).reason
-        driver.tick(20_000)
+        waits(driver, 20)
     else:
-        driver.tick(GIVES_UP_MS + 10_000)
+        waits(driver, 610)
         assert state(driver).state is JobState.RUNNING
         driver.feed(CancelJob(job_id=gang.job_id))
     reason = state(driver).reason
@@ -219,11 +224,11 @@ def test_a_cancel_ends_a_job_whose_answer_does_not_come(early: bool) -> None:
 @pytest.mark.parametrize("limit_s", [30.0, 7200.0])
 def test_the_limit_of_run_time_ends_a_job_whose_answer_does_not_come(limit_s: float) -> None:
     driver, _ = waiting_job(limits={"run_time_s": limit_s})
-    driver.tick(60_000)
+    waits(driver, 60)
     assert state(driver).state is JobState.RUNNING
-    driver.tick(GIVES_UP_MS)
+    waits(driver, 600)
     assert (state(driver).state is JobState.FAILED) == (limit_s < 7200)
-    driver.tick(7200_000)
+    waits(driver, 7200)
     assert (
         state(driver).state is JobState.FAILED
         and "limits.run_time_s" in state(driver).reason
@@ -231,18 +236,61 @@ def test_the_limit_of_run_time_ends_a_job_whose_answer_does_not_come(limit_s: fl
     )
 
 
-@pytest.mark.parametrize("fields", [{}, {"limits": {"run_time_s": 30 * 86_400.0}}])
+DAY_S = 86_400
+
+
+@pytest.mark.parametrize("fields", [{}, {"limits": {"run_time_s": 30.0 * DAY_S}}])
 def test_a_job_whose_answer_never_comes_ends_after_a_day_without_a_limit_too(fields: dict[str, Any]) -> None:
     driver, _ = waiting_job(**fields)
-    for _ in range(24 * 4 - 1):
-        driver.tick(900_000)
+    waits(driver, DAY_S - 60)
     assert state(driver).state is JobState.RUNNING
-    driver.tick(900_000)
-    reason = state(driver).reason
-    assert state(driver).state is JobState.FAILED and "has not answered for 1440 minutes" in reason and "may be published" in reason
-    requests = len(requests_to_intake(driver))
-    driver.tick(86_400_000)
+    waits(driver, 300)
+    reason, requests = state(driver).reason, len(requests_to_intake(driver))
+    assert state(driver).state is JobState.FAILED and "may be published" in reason and "run time" not in reason
+    assert f"has not answered {requests} requests" in reason
+    waits(driver, 3600)
     assert len(requests_to_intake(driver)) == requests
+
+
+@pytest.mark.parametrize("asleep_s", [3600, 3 * DAY_S, 400 * DAY_S])
+@pytest.mark.parametrize("asked_for", ["nothing", "cancel", "run time"])
+@pytest.mark.parametrize("awake_s", [0, 590])
+def test_a_job_that_nothing_looked_at_for_days_asks_once_more_and_waits_for_the_answer(asleep_s: int, asked_for: str, awake_s: int) -> None:
+    driver, gang = waiting_job(limits={"run_time_s": 60.0} if asked_for == "run time" else {})
+    if asked_for == "cancel":
+        driver.feed(CancelJob(job_id=gang.job_id))
+    waits(driver, awake_s)
+    requests = len(requests_to_intake(driver))
+    driver.tick(asleep_s * 1000)
+    assert len(requests_to_intake(driver)) == requests + 1
+    waits(driver, 120)
+    assert state(driver).state is JobState.RUNNING
+    driver.feed(answered(version()))
+    assert state(driver).state is JobState.SUCCEEDED
+
+
+def test_only_time_in_which_it_asks_makes_a_job_end() -> None:
+    driver, _ = waiting_job()
+    for _ in range(5):
+        waits(driver, 3600)
+        driver.tick(3 * DAY_S * 1000)
+        assert state(driver).state is JobState.RUNNING
+    waits(driver, DAY_S)
+    assert state(driver).state is JobState.FAILED
+
+
+def test_an_attempt_that_made_way_and_finished_ends_without_an_answer_for_that_alone() -> None:
+    driver, gang = started_job()
+    driver.feed(progress(gang, 3))
+    driver.feed(DrainNode(pool=PoolName("default"), node_id=gang.placements[0].node_id, deadline_s=1))
+    while not driver.all(GangReleased, job_id="j"):
+        driver.tick(10_000)
+    driver.feed(*clean(gang), sealed(gang, version()), *gone(gang))
+    assert len(requests_to_intake(driver)) == 1
+    waits(driver, DAY_S + 300)
+    reason = state(driver).reason
+    assert state(driver).state is JobState.FAILED and "run time" not in reason
+    assert reason.startswith("every rank exited with code 0, but intake has not answered")
 
 
 def test_a_job_that_waits_for_its_answer_is_none_that_runs_and_takes_no_review() -> None:
