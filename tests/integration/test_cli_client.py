@@ -132,6 +132,16 @@ def test_a_rejected_resubmission_is_told_to_its_sender_alone(client: TrainhouseC
     until(lambda: "RUNNING" in waited_for(), "what it is now, once its topic was read in that time")
 
 
+def test_many_first_statuses_come_out_of_one_reading(client: TrainhouseClient, publisher: Publisher) -> None:
+    jobs = [client.submit(SPEC) for _ in range(30)]
+    silent, refused = jobs[-1], jobs[0]
+    publisher.publish(a_status("", 0, JobState.REJECTED, job_id=None, reason="no pool"), key=refused.submitted.event_id)
+    publisher.publish(*(a_status(str(job.job_id), 1, JobState.PENDING) for job in jobs[1:-1]))
+    found = client.first_statuses(jobs[:-1], timeout_s=150)
+    assert [status.state for status in found.values() if status] == ["REJECTED", *["PENDING"] * 28]
+    assert client.first_statuses([silent], timeout_s=1) == {str(silent.job_id): None}
+
+
 def test_an_unknown_job_is_an_error(client: TrainhouseClient) -> None:
     with pytest.raises(UnknownJobError):
         client.status("nothing-like-that")

@@ -157,6 +157,10 @@ class WayIn(Protocol):
         """Each new status until a final one, and None about twice a second between. Ends early after `timeout_s`."""
         ...
 
+    def first_statuses(self, jobs: Sequence[Submitted], timeout_s: float) -> dict[str, JobStatus | None]:
+        """The first status of each submission by job id. None: there was none in time; left out: time was up before it was asked for."""
+        ...
+
     def watch_all(self) -> Iterator[JobStatus | None]:
         """New statuses of all jobs from now on, without end, and None about twice a second between."""
         ...

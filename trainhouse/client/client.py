@@ -126,6 +126,13 @@ class TrainhouseClient:
         """Yields each new status until a final one, and None about twice a second between. Ends early after `timeout_s`."""
         return self.way.watch(submitted_of(job), timeout_s)
 
+    def first_statuses(self, jobs: "Sequence[Job | Submitted | str]", timeout_s: float) -> dict[str, JobStatus | None]:
+        """The first status of each job by its id, all asked for together. Blocks for about `timeout_s` at most.
+
+        None: there was none in time. A job that is left out was not asked for: time was up.
+        """
+        return self.way.first_statuses([submitted_of(job) for job in jobs], timeout_s)
+
     def watch_all(self) -> Iterator[JobStatus | None]:
         """New statuses of all jobs from now on, without end, and None about twice a second between. Blocks."""
         return self.way.watch_all()

@@ -93,6 +93,11 @@ def test_log_queries_read_on_from_what_was_read() -> None:
     assert "NOT IN ((1, 0, 'stdout'))" in query
 
 
+def test_log_lines_are_in_the_order_of_the_topic() -> None:
+    """Times of a rank's two streams are no order: each is read in turn."""
+    assert "ORDER BY epoch, source_partition, source_offset, offset," in lines_query("j", None, None, None, {})
+
+
 def test_clickhouse_errors_are_cut_to_their_words() -> None:
     text = "Code: 60. DB::Exception: Unknown table expression identifier 'jbs' in scope SELECT 1. (UNKNOWN_TABLE) (version 26.9.1 (x))"
     assert clean_error(text) == "Unknown table expression identifier 'jbs' in scope SELECT 1. (UNKNOWN_TABLE)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,7 +118,7 @@ def _at(kind: str) -> Callable[[], None]:
 TABLES: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
     "status": (lambda: job_table.show([JOB]), ("job", "state", "train-1m8a3sg4r7yy7", "INITIALIZING", "200000/200000", "devices;")),
     "nodes": (lambda: node_list.show([node_list.shown(NODE, NOW_MS)]), ("node", "gpu-rack12-node0417", "SUSPECTED", "CORDONED", "devices")),
-    "ps": (lambda: local_stack.show_parts([PART]), ("name", "projector", "state", "RUNNING", "restarts")),
+    "ps": (lambda: local_stack.show_parts([PART]), ("name", "projector", "state", "RUNNING", "log", PART.log)),
     "alerts": (lambda: alerts.show([ALERT], NOW_MS, False), ("CRITICAL", "checkpoint-uploads-slow", "summary", "uploads")),
     "alerts --all": (lambda: alerts.show([ALERT], NOW_MS, True), ("FIRING", "CRITICAL", "checkpoint-uploads-slow", "uploads")),
     "nodes then": (_at("nodes"), ("gpu-rack12-node0417", "ALIVE", "held", "free")),
@@ -164,6 +165,12 @@ def test_an_event_has_its_type_and_text_apart_in_whole_words(width: int) -> None
 
 def test_an_event_for_a_pipe_is_one_line() -> None:
     assert [line.split(maxsplit=2)[2] for line in job_events.lines(EVENTS, None)] == [REASON, "by ada"]
+
+
+def test_the_log_file_of_a_part_is_there_where_its_path_is_longer_than_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    deep = replace(PART, log=f"/{'deep/' * 20}projector.log")
+    lines = on_terminal(capsys, 80, lambda: local_stack.show_parts([deep]))
+    assert any(deep.log in line for line in lines), lines
 
 
 TEXT = st.text(st.sampled_from("ab é漢 "), max_size=60)

@@ -191,11 +191,13 @@ def rerun(
     trainhouse rerun gpt-1k7x3m9qp2f8d --wait
     """
     from trainhouse.cli.jobs.job_status import known_ids, unknown
-    from trainhouse.cli.jobs.submit import Following, finish, print_job
+    from trainhouse.cli.jobs.submit import Following, check_rank, finish, print_job
     from trainhouse.client import TrainhouseClient, UnknownJobError
 
     client = TrainhouseClient.from_settings()
     try:
+        if wait and rank and (before := client.spec(job)) is not None:
+            check_rank(rank, wait, [before])
         again = client.rerun(job)
     except UnknownJobError:
         raise unknown(job, known_ids(client)) from None

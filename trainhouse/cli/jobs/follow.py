@@ -3,14 +3,13 @@
 Holds: progress is the status topic's, output the tables'; Ctrl-C ends the following, never the job.
 """
 
-import re
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from trainhouse.cli.shared.exit_codes import Exit, exit_of_state
-from trainhouse.cli.shared.output import duration, json_lines, one_line, remark
+from trainhouse.cli.shared.output import duration, json_lines, one_line, printable_line, remark
 from trainhouse.client.backend_protocol import batches
 from trainhouse.client.errors import ClientError
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 PROGRESS_EVERY_S = 5.0
 SETTLE_S, QUIET_S, LOOK_S = 5.0, 1.5, 0.3
 """After a job's end: the longest wait for its last lines, the longest one without any, and seconds between two looks."""
-OBEYED: Final = re.compile(r"\x1b\[[0-9;]*m|[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 SEVERITY = (Exit.OK, Exit.CANCELLED, Exit.NEEDS_REVIEW, Exit.REJECTED, Exit.FAILED, Exit.TIMEOUT)
 
 
@@ -97,11 +94,6 @@ class RankOutput:
         before, self._attempt = self._attempt, line.attempt
         text = printable_line(line.text)
         return [text] if before in (None, line.attempt) else [f"--- attempt {line.attempt} ---", text]
-
-
-def printable_line(text: str) -> str:
-    """A line of output without what a terminal would obey, but for tabs and colours."""
-    return OBEYED.sub(lambda found: found[0] if COLOUR.fullmatch(found[0]) else repr(found[0])[1:-1], text)
 
 
 def _json(statuses: "Iterator[JobStatus | None]") -> "JobStatus | None":

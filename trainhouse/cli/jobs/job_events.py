@@ -94,11 +94,13 @@ def lines(listed: "Sequence[tuple[int, str, str]]", width: int | None) -> list[s
     import textwrap
     from datetime import UTC, datetime
 
+    from trainhouse.cli.shared.output import printable
+
     kinds = max((len(kind.removeprefix(PREFIX)) for _, kind, _ in listed), default=0)
     found = []
     for at_ms, kind, text in listed:
         moment = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
-        start, words = f"{moment}  {kind.removeprefix(PREFIX):<{kinds}}  ", " ".join(text.split())
+        start, words = f"{moment}  {kind.removeprefix(PREFIX):<{kinds}}  ", printable(" ".join(text.split()))
         room = None if width is None else width - len(start)
         if room is None or len(words) <= room:
             found.append((start + words).rstrip())

@@ -105,7 +105,8 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
         columns = ("commit", "step", "attempt", "state", "tier", "MiB", "new MiB", "stall", "upload", "completed", "tags", "uri")
         tiers = checkpoint_tiers(rows, _has_ended(client, job))
         shown = [_checkpoint(row, tier, tags_of(row, tags or [])) for row, tier in zip(rows, tiers, strict=True)]
-        output.table(columns, shown, right=right, drop=("uri", "attempt", *columns[4:11][::-1]))
+        drop = ("uri", "attempt", *columns[4:11][::-1])
+        output.table(columns, shown, right=right, drop=drop, whole=("state", "completed"))
         if unknown_tags:
             output.remark(f"tags are not shown: {unknown_tags}")
         if (sentence := upload_pace(rows, time.time_ns() // 1_000_000)) is not None:
@@ -243,15 +244,14 @@ def _one(client: "TrainhouseClient", job: str, *, watch: bool, json: bool) -> No
     from trainhouse.cli.jobs.job_artifacts import artifacts_of
     from trainhouse.cli.jobs.job_artifacts import lines as artifact_lines
     from trainhouse.cli.jobs.measured_figures import figures_of, lines
+    from trainhouse.cli.shared import output
 
     figures, artifacts = figures_of(client, found), artifacts_of(client, job)
     if json:
-        from trainhouse.cli.shared.output import json_lines
-
-        json_lines([found.model_dump(mode="json") | figures | {"artifacts": artifacts}])
+        output.json_lines([found.model_dump(mode="json") | figures | {"artifacts": artifacts}])
         return
     for name, value in (*details(found), *lines(figures), *artifact_lines(artifacts)):
-        typer.echo(f"{name:<12}{value}")
+        typer.echo(f"{name:<12}{output.printable(value)}")
 
 
 def details(status: "JobStatus") -> list[tuple[str, str]]:

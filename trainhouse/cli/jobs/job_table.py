@@ -16,7 +16,8 @@ def show(rows: list[dict[str, Any]]) -> None:
         output.remark("no jobs; submit one with `trainhouse submit -- python train.py`")
         return
     columns = ("job", "name", "state", "user", "project", "ranks", "step", "loss", "steps/s", "elapsed", "submitted", "reason")
-    output.table(columns, map(_cells, rows), right=("ranks", "step", "loss", "steps/s", "elapsed"), drop=DROP)
+    right = ("ranks", "step", "loss", "steps/s", "elapsed")
+    output.table(columns, map(_cells, rows), right=right, drop=DROP, whole=("job", "state", "submitted"))
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:

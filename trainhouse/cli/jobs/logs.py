@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from trainhouse.cli.shared.options import DataDir, JobArgument, Json
+from trainhouse.cli.shared.output import printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +38,8 @@ def logs(
     trainhouse logs gpt-1k7x3m9qp2f8d --rank 0 -f
     trainhouse logs gpt-1k7x3m9qp2f8d --stream stderr --tail 50
 
-    A line on standard error separates attempts.
+    A line on standard error separates attempts. On a terminal, control characters of a line are shown as escapes, but for colours and tabs;
+    for a pipe or a file each line is as it was written.
     """
     printed = Printed(times, rank is None, json)
     if not follow and (quick := _quick_reader(job, rank, stream, attempt, tail)) is not None and printed.show(quick):
@@ -109,8 +111,9 @@ def _print(line: "Line", *, times: bool, ranks: bool, json: bool) -> None:
 
         json_lines([dataclasses.asdict(line)])
         return
+    text = printable_line(line.text) if sys.stdout.isatty() else line.text
     prefix = (f"{line.time} " if times else "") + (f"[{line.rank}] " if ranks else "")
-    sys.stdout.write(f"{prefix}{line.text}\n")
+    sys.stdout.write(f"{prefix}{text}\n")
 
 
 def _must_exist(client: "TrainhouseClient", job: str) -> None:

@@ -35,7 +35,7 @@ def prepare(
     Small shards are joined, and big ones cut. A job that is killed goes on with the units of work that are missing.
     """
     from trainhouse.cli.jobs import spec_build, spec_file
-    from trainhouse.cli.jobs.submit import Following, finish, send
+    from trainhouse.cli.jobs.submit import Following, check_rank, finish, send
     from trainhouse.client import TrainhouseClient
     from trainhouse.workers.data.prepare.preparation import Preparation
 
@@ -58,6 +58,7 @@ def prepare(
         ],
         None,
     )
+    check_rank(rank, wait, [spec])
     if dry_run:
         typer.echo(spec.model_dump_json(exclude_defaults=True))
         return

@@ -16,6 +16,8 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, FollowedRank, Json, Quiet, Wait
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trainhouse.cli.jobs.spec_build import Typed
     from trainhouse.client import Job, TrainhouseClient
     from trainhouse.events import CodeArchive, JobSpec
@@ -137,6 +139,7 @@ def submit(
     specs = read_specs(typed, file, client.way.user)
     if job_id and len(specs) > 1:
         raise CliError("--id names one job, but --sweep makes many; drop one of them", Exit.USAGE)
+    check_rank(rank, wait, specs)
     if dry_run:
         _print_specs(specs)
         return
@@ -236,13 +239,22 @@ def finish(client: "TrainhouseClient", submitted: list["Job"], asked: Following)
             remark("\n".join(line for line in steps if line.startswith("page:")) or steps[0])
         shown = None if asked.quiet or asked.json else asked.rank
         raise typer.Exit(follow_all(client, submitted, asked.timeout_s, json=asked.json, rank=shown))
-    found = admission.answers(client, submitted) if asked.wait is None else {}
-    if refused := admission.refusal(found):
-        raise refused
-    if late := admission.unanswered(found):
-        remark(late)
+    if asked.wait is None:
+        found = admission.answers(client, submitted)
+        if late := admission.unanswered(found, [str(job.job_id) for job in submitted]):
+            remark(late)
+        if refused := admission.refusal(found):
+            raise refused
     if not asked.json:
         remark("\n".join(steps))
+
+
+def check_rank(rank: int, wait: bool | None, specs: "Iterable[JobSpec]") -> None:
+    """Refuses a rank to follow that a gang does not have, before anything is sent. Raises CliError."""
+    smallest = min((spec.gang.ranks for spec in specs), default=rank + 1)
+    if wait and rank >= smallest:
+        has = "1 rank, number 0" if smallest == 1 else f"{smallest} ranks, 0 to {smallest - 1}"
+        raise CliError(f"--rank {rank}: the gang has {has}; name one of them", Exit.USAGE)
 
 
 def print_job(job: "Job", spec: "JobSpec | None", *, json: bool) -> None:

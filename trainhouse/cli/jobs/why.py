@@ -46,7 +46,7 @@ def why(
         output.json_lines([found.model_dump(mode="json") | ({"nodes": [asdict(a) for a in asked]} if nodes else {})])
         return
     for name, text in lines(found):
-        typer.echo(f"{name:<14}{text}")
+        typer.echo(f"{name:<14}{output.printable(text)}")
     if nodes:
         typer.echo("")
         output.table(

@@ -3,7 +3,6 @@
 Holds: what was submitted is durable whatever the answer; a control plane that does not answer in time is a remark, not an error.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -20,15 +19,8 @@ SHOWN: Final = 5
 
 
 def answers(client: "TrainhouseClient", jobs: Sequence["Job"], timeout_s: float = ADMISSION_S) -> "dict[str, JobStatus | None]":
-    """The first status of each job by its id, in order; None: there was none in time. Blocks for `timeout_s` at most."""
-    deadline = time.monotonic() + timeout_s
-    return {str(job.job_id): _first(client, job, deadline - time.monotonic()) for job in jobs}
-
-
-def _first(client: "TrainhouseClient", job: "Job", left_s: float) -> "JobStatus | None":
-    if left_s <= 0:
-        return None
-    return next((status for status in client.watch(job, timeout_s=left_s) if status is not None), None)
+    """The first status of each job by its id. None: there was none in time; left out: it was not asked for. Blocks for `timeout_s`."""
+    return client.first_statuses(jobs, timeout_s)
 
 
 def refusal(found: "Mapping[str, JobStatus | None]") -> CliError | None:
@@ -40,17 +32,23 @@ def refusal(found: "Mapping[str, JobStatus | None]") -> CliError | None:
     return CliError("\n".join(lines[:SHOWN] + more), Exit.REJECTED)
 
 
-def unanswered(found: "Mapping[str, JobStatus | None]") -> str:
-    """A remark on those without a status; empty where all have one. Pure."""
-    jobs = [job for job, status in found.items() if status is None]
-    if not jobs:
+def unanswered(found: "Mapping[str, JobStatus | None]", jobs: Sequence[str]) -> str:
+    """A remark on those of `jobs` without a status, and on those that were not asked for; empty where all have one. Pure."""
+    without = [job for job in jobs if job in found and found[job] is None]
+    not_asked = [job for job in jobs if job not in found]
+    parts = []
+    if without:
+        parts.append(f"{_counted(without, jobs)} no answer of the control plane after {ADMISSION_S:.0f} s")
+    if not_asked:
+        parts.append(f"{_counted(not_asked, jobs)} not been asked for: the {ADMISSION_S:.0f} s were up")
+    if not parts:
         return ""
-    named = jobs[0] if len(jobs) == 1 else f"{len(jobs)} of {len(found)} jobs"
-    have = "has" if len(jobs) == 1 else "have"
-    return (
-        f"{named} {have} no answer of the control plane after {ADMISSION_S:.0f} s; what was submitted is kept, and `trainhouse status "
-        f"{jobs[0]}` shows it"
-    )
+    hint = f"`trainhouse status {jobs[0]}`" if len(jobs) == 1 else "`trainhouse status`"
+    return f"{'; '.join(parts)}; what was submitted is kept, and {hint} shows it"
+
+
+def _counted(some: Sequence[str], jobs: Sequence[str]) -> str:
+    return f"{some[0]} has" if len(some) == 1 else f"{len(some)} of {len(jobs)} jobs have"
 
 
 def next_steps(jobs: Sequence[str], gateway_url: str) -> list[str]:

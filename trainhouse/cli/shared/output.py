@@ -4,6 +4,7 @@ Holds: what a program reads goes to standard output alone; remarks for people go
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from trainhouse.cli.shared.table_layout import Grid
 
-WHOLE: Final = ("job", "state", "submitted", "completed")
-"""Columns that are on one line: people copy them."""
 STYLES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
+COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+OBEYED: Final = re.compile(rf"{COLOUR.pattern}|[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 STATE_STYLES = {
     "RUNNING": "cyan",
     "SUCCEEDED": "green",
@@ -47,8 +48,11 @@ def table(
     right: Sequence[str] = (),
     drop: Sequence[str] | None = None,
     cut: str = "",
+    whole: Sequence[str] = (),
 ) -> None:
     """A table; for a pipe as wide as it has to be, so that other tools cut it.
+
+    Texts of the columns `right`, which stand on the right, and `whole` stay on one line each.
 
     On a terminal that it does not fit into, long texts go on in a second line between words, or are cut in the column `cut`; then the
     columns of `drop` are left out one by one, the first one first; None: from the right, but for the first two. Where that is not enough,
@@ -57,7 +61,7 @@ def table(
     from trainhouse.cli.shared import table_layout
 
     shown = tuple(tuple(cell(value) for value in row) for row in rows)
-    grid = table_layout.Grid(tuple(columns), shown, frozenset(right), frozenset(WHOLE) | frozenset(right), cut)
+    grid = table_layout.Grid(tuple(columns), shown, frozenset(right), frozenset(whole) | frozenset(right), cut)
     if not sys.stdout.isatty():
         _print_grid(grid, None)
         return
@@ -122,9 +126,14 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
+def printable_line(text: str) -> str:
+    """A line of a job's output without what a terminal would obey, but for tabs and colours."""
+    return OBEYED.sub(lambda found: found[0] if COLOUR.fullmatch(found[0]) else repr(found[0])[1:-1], text)
+
+
 def one_line(text: str, limit: int | None = None) -> str:
-    """Text with its line ends shown as ` | `, cut to `limit` characters."""
-    joined = " | ".join(line.strip() for line in text.splitlines() if line.strip())
+    """Text for a terminal: line ends as ` | `, control characters as escapes, cut to `limit` characters."""
+    joined = " | ".join(printable(" ".join(line.split())) for line in text.splitlines() if line.strip())
     return joined if limit is None or len(joined) <= limit else joined[: limit - 1] + "…"
 
 

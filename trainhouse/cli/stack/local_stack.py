@@ -107,12 +107,12 @@ def ps(
 
 
 def show_parts(rows: "Sequence[PartRow]") -> None:
-    """Prints the parts of a stack as a table for a person."""
+    """Prints the parts of a stack as a table for a person; the log file of each is there at any width."""
     from trainhouse.cli.shared import output
 
     columns = ("name", "pid", "state", "restarts", "addresses", "log")
     shown = ((row.name, row.pid or None, row.state, row.restarts, " ".join(row.addresses), _nearest(row.log)) for row in rows)
-    output.table(columns, shown, right=("pid", "restarts"), drop=("log", "addresses", "pid"))
+    output.table(columns, shown, right=("pid", "restarts"), drop=("pid", "addresses", "restarts"))
 
 
 def _nearest(path: str) -> str:

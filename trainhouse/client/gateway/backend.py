@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MAX_REMEMBERED = 1000
 MAX_ACTIVE = 100_000
+AT_ONCE = 16
+"""Streams that one client opens at a time for the first statuses of many jobs."""
 ACTIVE = tuple(str(state) for state in JobState if not state.final)
 GRAVITY = ("CRITICAL", "WARNING", "INFO")
 
@@ -149,6 +152,20 @@ class ByGateway:
     def watch(self, job: Submitted, timeout_s: float | None) -> Iterator[JobStatus | None]:
         """From the live stream, which is taken up again where it broke."""
         return self._watching().one(job, self.after(job.job_id), timeout_s)
+
+    def first_statuses(self, jobs: Sequence[Submitted], timeout_s: float) -> dict[str, JobStatus | None]:
+        """From the live streams of the jobs, AT_ONCE of them open at a time."""
+        deadline = time.monotonic() + timeout_s
+
+        def first(job: Submitted) -> tuple[bool, JobStatus | None]:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False, None
+            return True, next((status for status in self.watch(job, left_s) if status is not None), None)
+
+        with ThreadPoolExecutor(min(AT_ONCE, max(1, len(jobs))), thread_name_prefix="trainhouse-first-status") as pool:
+            answers = list(pool.map(first, jobs))
+        return {str(job.job_id): status for job, (was_asked, status) in zip(jobs, answers, strict=True) if was_asked}
 
     def watch_all(self) -> Iterator[JobStatus | None]:
         """From the live stream of the fleet; where it breaks, NotReachableError says so."""

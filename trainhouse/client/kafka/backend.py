@@ -20,7 +20,7 @@ from trainhouse.client.filters import JobFilter
 from trainhouse.client.kafka.freshness import reached
 from trainhouse.client.kafka.lines import LogReader
 from trainhouse.client.kafka.pool_requests import Fleet
-from trainhouse.client.kafka.status_feed import StatusFeed, concerns, unreachable
+from trainhouse.client.kafka.status_feed import FirstStatuses, StatusFeed, concerns, earliest, unreachable
 from trainhouse.client.metrics_table import table_of
 from trainhouse.client.rows import (
     ARTIFACTS_QUERY,
@@ -73,6 +73,8 @@ log = logging.getLogger(__name__)
 SOURCE = "trainhouse/client"
 POLL_S = 0.5
 STATUS_LAG_S = 5.0
+POSITION_S = 5.0
+"""Seconds for which one look at the ends of the status topic serves submissions: a follower reads from there."""
 PutCode = Callable[[PackedCode], CodeArchive]
 
 
@@ -89,6 +91,7 @@ class ByKafka:
     tags: Callable[[str], list[Row]] = lambda _job_id: []
     clock_ms: Callable[[], int] = wall_ms
     _producer: EventProducer | None = field(default=None, repr=False)
+    _looked: tuple[float, Position] | None = field(default=None, repr=False)
 
     @property
     def place(self) -> str:
@@ -107,11 +110,19 @@ class ByKafka:
     def submit(self, spec: JobSpec, job_id: JobId | None, event_id: str | None) -> Submitted:
         """Sends one submission and waits for Kafka's ack."""
         chosen = job_id or job_id_of(spec.name, self.clock_ms(), secrets.randbits(RANDOM_BITS))
-        with StatusFeed(self.kafka) as feed:
-            position = feed.position()
+        position = self._recent_position()
         sent = self.send(JobSubmitted(job_id=chosen, spec=spec), event_id)
         # The status of an older submission of the same id may lie before the position: read it all then.
         return Submitted(chosen, sent, None if job_id else position, spec.sha256())
+
+    def _recent_position(self) -> Position:
+        """Ends of the status topic as they are or were a moment ago: one look serves many submissions in a row. Blocks on the brokers."""
+        looked_s, position = self._looked or (0.0, None)
+        if position is None or time.monotonic() > looked_s + POSITION_S:
+            with StatusFeed(self.kafka) as feed:
+                looked_s, position = time.monotonic(), feed.position()
+            self._looked = looked_s, position
+        return position
 
     def rerun(self, job_id: str) -> Submitted:
         """The topic of submissions has the whole spec."""
@@ -183,6 +194,23 @@ class ByKafka:
                     if status.state.final:
                         return
                 yield None
+
+    def first_statuses(self, jobs: Sequence[Submitted], timeout_s: float) -> dict[str, JobStatus | None]:
+        """From the status topic, read once for all that were just submitted, then for each one that needs its whole history."""
+        deadline = time.monotonic() + timeout_s
+        together = FirstStatuses([job for job in jobs if job.position is not None])
+        if together.found:
+            with StatusFeed(self.kafka) as feed:
+                feed.start(earliest([job.position for job in jobs if job.position is not None]))
+                while not together.is_complete() and time.monotonic() < deadline:
+                    for key, status in feed.poll(POLL_S):
+                        together.take(key, status)
+        found = dict(together.found)
+        for job in jobs:
+            left_s = deadline - time.monotonic()
+            if job.position is None and left_s > 0:
+                found[str(job.job_id)] = next((s for s in self.watch(job, left_s) if s is not None), None)
+        return found
 
     def watch_all(self) -> Iterator[JobStatus | None]:
         """From the status topic."""

@@ -1,4 +1,4 @@
-"""Log lines of a job's ranks, from SQL, in the order of each rank's file.
+"""Log lines of a job's ranks, from SQL, attempt by attempt in the order in which agents sent them, as the gateway gives them.
 
 Holds: a line is given once, however often the table is asked; one answer has at most BATCH_LINES lines.
 """
@@ -58,8 +58,9 @@ def query_of(job_id: str, rank: int | None, stream: str | None, attempt: int | N
         known = " OR ".join(f"(epoch = {e} AND rank = {r} AND stream = {literal(s)} AND offset > {o})" for (e, r, s), o in read.items())
         streams = ", ".join(f"({e}, {r}, {literal(s)})" for e, r, s in read)
         where += f" AND ({known} OR (epoch, rank, stream) NOT IN ({streams}))"
-    # Epoch first: an attempt's lines come before the next one's. Within, the order of reading at the agents.
+    # Epoch first: an attempt's lines come before the next one's. Within, the order on the topic, where a job has one partition: it is the
+    # same for who reads later and who follows. Times are no order: a rank's two streams are read in turn.
     return (
         "SELECT toString(time), epoch, attempt, rank, stream, offset, line FROM logs "
-        f"WHERE {where} ORDER BY epoch, time, rank, stream, offset LIMIT {BATCH_LINES}"
+        f"WHERE {where} ORDER BY epoch, source_partition, source_offset, offset, rank, stream LIMIT {BATCH_LINES}"
     )

@@ -5,13 +5,14 @@ Never: commits offsets, or joins a consumer group.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import InitVar, dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from trainhouse.client.backend_protocol import Position
+from trainhouse.client.backend_protocol import Position, Submitted
 from trainhouse.client.errors import NotReachableError
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, next_records, watermarks
@@ -110,6 +111,39 @@ def concerns(key: str, status: JobStatus, job_id: str, event_id: str | None, spe
     if spec_sha256 is not None and status.spec_sha256 not in ("", spec_sha256):
         return False
     return key == job_id and (status.state is not JobState.REJECTED or event_id is None or status.submission_id in (None, event_id))
+
+
+@dataclass
+class FirstStatuses:
+    """The first status of each of many submissions, out of one feed. `found`: by job id; None as long as there is none."""
+
+    jobs: InitVar[Sequence[Submitted]]
+    found: dict[str, JobStatus | None] = field(init=False)
+
+    def __post_init__(self, jobs: Sequence[Submitted]) -> None:
+        self.found = {str(job.job_id): None for job in jobs}
+        self._by_key = {str(job.job_id): job for job in jobs} | {job.event_id: job for job in jobs if job.event_id}
+
+    def take(self, key: str, status: JobStatus) -> None:
+        """Takes what the feed gave. Later statuses of a job change nothing."""
+        job = self._by_key.get(key)
+        if job is None or self.found[job.job_id] is not None:
+            return
+        if concerns(key, status, job.job_id, job.event_id or None, job.spec_sha256):
+            self.found[job.job_id] = status
+
+    def is_complete(self) -> bool:
+        """Returns whether each has one."""
+        return None not in self.found.values()
+
+
+def earliest(positions: Sequence[Position]) -> Position:
+    """A position that is before all of them. Pure."""
+    ends: dict[int, int] = {}
+    for position in positions:
+        for partition, offset in position.ends.items():
+            ends[partition] = min(offset, ends.get(partition, offset))
+    return Position(ends)
 
 
 def unreachable(bootstrap: str, error: BaseException) -> str:
