@@ -40,7 +40,8 @@ def test_menus_stay_on_the_screen_and_escape_closes_them(page: Page) -> None:
 def test_long_names_wrap(page: Page, world: World) -> None:
     long = "a" * 128
     world.tables.clickhouse.command(
-        f"INSERT INTO jobs_rows SELECT * REPLACE ('long-1' AS job_key, 'long-1' AS job_id, '{long}' AS name) FROM jobs_rows WHERE job_id = 'sweep-01'"
+        f"INSERT INTO jobs_rows SELECT * REPLACE ('long-1' AS job_key, 'long-1' AS job_id, '{long}' AS name) "
+        "FROM (SELECT * FROM jobs_rows WHERE job_id = 'sweep-01')"
     )
     page.set_viewport_size(NARROW)
     page.goto("/compare?job=long-1&job=sweep-02")
