@@ -13,10 +13,19 @@ export function smoothed(values, weight) {
   });
 }
 
+// Where relative time begins: when a job started, or at its first point where that came before. `before`: what it was when more was loaded.
+export function beganOf(curve, began_ms, before = null) {
+  const known = [began_ms, before].filter((at_ms) => at_ms !== null && at_ms !== undefined);
+  return curve.time_ms.reduce((least, at_ms) => Math.min(least, at_ms), Math.min(...known));
+}
+
 // x of each point of a curve {step, time_ms}: by "step", "time" (s since 1970), "relative" (s since began_ms) or "samples".
 export function xOf(curve, by, { began_ms, samplesAt } = {}) {
   if (by === "time") return curve.time_ms.map((at_ms) => at_ms / 1000);
-  if (by === "relative") return curve.time_ms.map((at_ms) => Math.max(0, at_ms - (began_ms ?? curve.time_ms[0])) / 1000);
+  if (by === "relative") {
+    const zero_ms = beganOf(curve, began_ms);
+    return curve.time_ms.map((at_ms) => (at_ms - zero_ms) / 1000);
+  }
   if (by === "samples" && samplesAt) return curve.step.map(samplesAt);
   return curve.step;
 }
@@ -42,6 +51,15 @@ export function stepsOf(xs, steps, from, to) {
   for (let i = 0; i < xs.length && xs[i] <= from; i += 1) low = steps[i];
   for (let i = xs.length - 1; i >= 0 && xs[i] >= to; i -= 1) high = steps[i];
   return [Math.max(0, Math.floor(low)), Math.ceil(high)];
+}
+
+// The range of steps after a choice of x from `xs`; [null, null] is all. What is wider than all that is loaded widens the range asked for before.
+export function rangeOf(xs, from, to, [low, high], chosen) {
+  if (from === null) return [null, null];
+  if (!xs.length || from >= xs[0] || to <= xs[xs.length - 1]) return chosen();
+  if (low === null) return [null, null];
+  const more = Math.max(1, Math.ceil((high - low) / 4));
+  return [Math.max(0, low - more), high + more];
 }
 
 // Runs [{x, mean, least, greatest}] over one x; a run has null where it has no point. More x than `most` fall into as many equal parts.

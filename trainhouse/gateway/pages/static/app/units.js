@@ -8,10 +8,11 @@ const axisBytes = (value) => {
   return value ? text.replace(".0 ", " ") : "0";
 };
 
-const PLAIN = { word: number, tick, steps: null };
+export const PLAIN = { word: number, tick, steps: null };
+export const PERCENT = { word: (v) => `${number(v, 3)} %`, tick: (v) => `${tick(v)} %`, steps: null };
 const UNITS = [
   [/(^|_)bytes$/, { word: bytes, tick: axisBytes, steps: BINARY }],
-  [/(^|_)(pct|percent)$/, { word: (v) => `${number(v, 3)} %`, tick: (v) => `${tick(v)} %`, steps: null }],
+  [/(^|_)(pct|percent)$/, PERCENT],
   [/(^|_)ms$/, { word: (v) => (v < 1000 ? `${number(v, 3)} ms` : span(v / 1000)), tick: (v) => `${tick(v)} ms`, steps: null }],
   [/[a-z]_s$/, { word: (v) => (v < 1 ? `${number(v, 3)} s` : span(v)), tick: (v) => `${tick(v)} s`, steps: null }],
   [/(^|_)c$/, { word: (v) => `${number(v, 3)} °C`, tick: (v) => `${tick(v)} °C`, steps: null }],

@@ -4,6 +4,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../kit.js";
 import uPlot from "../../vendor/uplot/uplot.js";
 import { colour } from "../theme.js";
 import { moment, number, span, tick } from "../format.js";
+import { PLAIN } from "../units.js";
 import { useTheme, useWidth } from "../use.js";
 import { Pill } from "./bits.js";
 
@@ -30,16 +31,22 @@ export function plotted(x, series) {
   return { data, spec, bands };
 }
 
-// Ticks of time in UTC: the day where a day begins, or where the axis does.
-function hoursOf(_, ticks) {
+// Ticks of time in UTC: the day where a day begins, or where the axis does; as fine as the distance between them.
+export function hoursOf(ticks) {
+  const apart_s = ticks.length > 1 ? ticks[1] - ticks[0] : 60;
+  const end = apart_s < 1 ? 23 : apart_s < 60 ? 19 : 16;
   return ticks.map((at_s, i) => {
-    const text = new Date(at_s * 1000).toISOString();
-    return i === 0 || text.slice(11, 16) === "00:00" ? `${text.slice(11, 16)}\n${text.slice(5, 10)}` : text.slice(11, 16);
+    const text = new Date(Math.round(at_s * 1000)).toISOString();
+    return i === 0 || /^00:00(:00(\.000)?)?$/.test(text.slice(11, end)) ? `${text.slice(11, end)}\n${text.slice(5, 10)}` : text.slice(11, end);
   });
 }
 
-export const PLAIN = { word: number, tick, steps: null };
-export const PERCENT = { word: (v) => `${number(v, 3)} %`, tick: (v) => `${tick(v)} %`, steps: null };
+// Ends of an axis of time with one point on it, in seconds: a minute around it. Null: the points are the ends.
+const AROUND_S = 30;
+export function endsOf(x, time, lasting) {
+  if (x.length !== 1 || !(time || lasting)) return null;
+  return { min: lasting ? Math.max(0, x[0] - AROUND_S) : x[0] - AROUND_S, max: x[0] + AROUND_S };
+}
 
 const faint = (token) => {
   const hex = colour(token).replace("#", "");
@@ -47,6 +54,7 @@ const faint = (token) => {
 };
 
 // Distances between ticks of a time that lasts, in seconds: those that have short names.
+const TIME = { space: 84 };
 const LASTING = { space: 84, incrs: [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000] };
 const spans = (_, ticks) => ticks.map((s) => (s === 0 ? "0" : span(s).replace(".0 s", " s").replace(/ 0 (s|min|h)$/, "")));
 
@@ -68,7 +76,7 @@ function options({ data, spec, bands, width, height, log, units, x_name, time, l
     legend: { show: false },
     scales: { x: { time }, y: { distr: log ? 3 : 1 } },
     tzDate: (at_s) => uPlot.tzDate(new Date(at_s * 1000), "Etc/UTC"),
-    axes: [{ ...axis, size: 34, ...(lasting ? LASTING : {}), values: time ? hoursOf : lasting ? spans : (_, ticks) => ticks.map((v) => tick(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
+    axes: [{ ...axis, size: 34, ...(lasting ? LASTING : time ? TIME : {}), values: time ? (_, ticks) => hoursOf(ticks) : lasting ? spans : (_, ticks) => ticks.map((v) => tick(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
       { ...axis, size: fitting, values: (_, ticks) => ticks.map((v) => (v === null ? "" : units.tick(v))), ...(units.steps && !log ? { incrs: units.steps } : {}) }],
     series: spec.map((one, i) => (i === 0 ? {} : {
       label: one.of.label, stroke: one.edge ? "transparent" : one.raw ? faint(one.of.token) : colour(one.of.token), width: one.edge ? 0 : one.raw ? 1 : 1.6,
@@ -78,7 +86,8 @@ function options({ data, spec, bands, width, height, log, units, x_name, time, l
     hooks: {
       setSelect: [(plot) => {
         const { left, width: w } = plot.select;
-        if (w > 4) zoomed(plot.posToVal(left, "x"), plot.posToVal(left + w, "x"));
+        const [x] = plot.data;
+        if (w > 4) zoomed(Math.max(x[0], plot.posToVal(left, "x")), Math.min(x[x.length - 1], plot.posToVal(left + w, "x")));
         plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
       }],
       setCursor: [(plot) => pointed(plot.cursor.idx)],
@@ -103,15 +112,17 @@ export function Curve({ label, x, series, height = 240, log = false, units = PLA
       ...plan, width, height, log, units, x_name, time, lasting, sync, zoomed: (from, to) => zoomTo.current?.(from, to), pointed: (index) => setAt(index ?? null),
     }), plan.data, place.current);
     plot.current = made;
+    drawn(made, plan, time, lasting);
     return () => { made.destroy(); plot.current = null; };
   }, [shape]);
-  useEffect(() => { plot.current?.setData(plan.data); }, [plan]);
+  useEffect(() => { if (plot.current) drawn(plot.current, plan, time, lasting); }, [plan]);
   const pressed = (event) => {
     if (!zoom || !x.length) return;
     const [low, high] = [x[0], x[x.length - 1]];
     const quarter = (high - low) / 4;
-    if (event.key === "+") zoom(low + quarter, high - quarter);
-    else if (event.key === "-") zoom(Math.max(0, low - quarter), high + quarter);
+    // What is wider than all points asks for more than is here.
+    if (event.key === "+" && quarter) zoom(low + quarter, high - quarter);
+    else if (event.key === "-") zoom(low - (quarter || 1), high + (quarter || 1));
     else if (event.key === "0") zoom(null, null);
   };
   const words = x.length ? `${label}: ${series.slice(0, 12).map((one) => summary(one, units)).join("; ")}; ${x_name} ${xWord(x[0], time, lasting)} to ${xWord(x[x.length - 1], time, lasting)}` : `${label}: ${empty}`;
@@ -121,6 +132,12 @@ export function Curve({ label, x, series, height = 240, log = false, units = PLA
       ${legend && series.length > 1 && html`<ul class="legend">${series.map((one) => html`<li><${Pill} word=${one.label} token=${one.token} square /></li>`)}</ul>`}
       <p class="tip">${at !== null && x[at] !== undefined ? pointedAt(x_name, xWord(x[at], time, lasting), series, at, units) : zoom ? "Drag to zoom, double-click to see all." : ""}</p>`}
   </div>`;
+}
+
+function drawn(plot, plan, time, lasting) {
+  plot.setData(plan.data);
+  const ends = endsOf(plan.data[0], time, lasting);
+  if (ends) plot.setScale("x", ends);
 }
 
 const known = (values) => values.filter((value) => value !== null && value !== undefined);

@@ -1,5 +1,6 @@
 // Views of a page by name: what its address says in some fields, kept by this browser; a link carries one to others.
 import { html, useState } from "../kit.js";
+import { Menu } from "./menu.js";
 import { go } from "../router.js";
 
 const KEY = (place) => `trainhouse:views:${place}`;
@@ -28,11 +29,11 @@ export function Saved({ place, fields, query }) {
   const copy = async () => {
     try { await navigator.clipboard.writeText(location.href); setCopied(true); } catch { setCopied(false); }
   };
-  return html`<details class="menu"><summary class="button">Views</summary><div class="card">
+  return html`<${Menu} title="Views">
     ${views.length ? html`<ul class="list">${views.map((one) => html`<li class="row" key=${one.name}><button class="plain" onClick=${() => show(one.fields)}>${one.name}</button>
       <button class="plain" aria-label=${`Remove the view ${one.name}`} onClick=${() => keep(views.filter((other) => other !== one))}>Remove</button></li>`)}</ul>`
       : html`<p class="sub">No view is saved in this browser yet.</p>`}
     <form class="row" onSubmit=${save}><label class="grow"><span class="hidden">Name of the view</span><input name="name" placeholder="Name" maxlength="60" style="width:100%" /></label><button>Save this view</button></form>
     <div class="row" style="margin-top:8px"><button onClick=${copy}>Copy link</button><button onClick=${() => show([])}>Default view</button>
-      <span class="sub" role="status">${copied ? "Copied." : ""}</span></div></div></details>`;
+      <span class="sub" role="status">${copied ? "Copied." : ""}</span></div><//>`;
 }

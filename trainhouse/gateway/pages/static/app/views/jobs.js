@@ -2,6 +2,7 @@
 // Holds: what is asked for is in the address (q, order, group, col), so it can be saved and shared.
 import { html, useEffect, useMemo, useRef, useState } from "../kit.js";
 import { JobState, Live, Meter, useTitle } from "../parts/bits.js";
+import { Menu } from "../parts/menu.js";
 import { Shown } from "../parts/notice.js";
 import { Rows } from "../parts/rows.js";
 import { Saved } from "../parts/saved.js";
@@ -30,6 +31,11 @@ const COLUMNS = [
   ["reason", "Reason", "minmax(0, 2fr)", (job) => html`<span title=${job.reason}>${(job.reason || "").split("\n")[0] || "–"}</span>`],
 ];
 const FIRST = ["state", "team", "user", "ranks", "progress", "loss", "submitted"];
+// On a narrow screen a row has the name and the state, and below them the chosen columns two a line; of those shown at first, these.
+const BELOW = ["progress", "submitted"];
+const WIDE_ROW_PX = 44;
+const NARROW_ROW_PX = 62;
+const BELOW_LINE_PX = 22;
 const GROUPS = ["state", "team", "user", "project", "pool"];
 const QUICK = [["", "All"], ["state:running", "Running"], ["state:waiting", "Waiting"], ["state:failed", "Failed"], ["state:succeeded", "Succeeded"]];
 
@@ -55,6 +61,8 @@ export default function Jobs({ query }) {
     return next;
   });
   const grid = { gridTemplateColumns: ["minmax(0, 2.4fr)", ...columns.map(([, , width]) => width)].join(" ") };
+  const below = columns.filter(([key]) => key !== "state" && (asked || BELOW.includes(key)));
+  const height_px = wide ? WIDE_ROW_PX : NARROW_ROW_PX + BELOW_LINE_PX * Math.max(0, Math.ceil(below.length / 2) - 1);
   return html`
     <div class="title"><h1>Jobs</h1><${Live} state=${found.live} />
       <span class="sub" role="status">${found.jobs ? `${number(rows.length)} of ${plural(found.jobs.length, "job")}` : ""}</span>
@@ -73,8 +81,8 @@ export default function Jobs({ query }) {
       nothing=${html`There is no job yet. Submit one: <code>trainhouse submit SPEC.yaml</code>, or <code>POST /v1/training-jobs</code>.`}>${() => html`
       <div class="card jobs" style="padding:0">
         <${Head} order=${order} setOrder=${setOrder} columns=${columns} grid=${grid} />
-        ${rows.length ? html`<${Rows} rows=${lines} height_px=${wide ? 44 : 62} look="jobs-body" rowLook="jobs-row" label="Jobs" keyOf=${(job) => job.job_id || `group ${job.group}`}
-          open=${(job) => job.job_id && go(`/jobs/${job.job_id}`)} draw=${(job) => (job.job_id ? row(job, columns, grid, chosen, choose, now_ms)
+        ${rows.length ? html`<${Rows} rows=${lines} height_px=${height_px} look="jobs-body" rowLook="jobs-row" label="Jobs" keyOf=${(job) => job.job_id || `group ${job.group}`}
+          open=${(job) => job.job_id && go(`/jobs/${job.job_id}`)} draw=${(job) => (job.job_id ? (wide ? row(job, columns, grid, chosen, choose, now_ms) : narrowRow(job, columns, below, chosen, choose, now_ms))
             : html`<div class="jobs-group"><b>${group === "state" ? jobWord(job.group) : job.group || "none"}</b> <span class="sub">${plural(job.count, "job")}</span></div>`)} />`
           : html`<p class="notice" style="margin:12px">No job fits “${line}”. <button onClick=${() => { setLine(""); field.current.focus(); }}>Show all</button></p>`}
       </div>
@@ -87,8 +95,10 @@ function Columns({ columns }) {
     const next = COLUMNS.map(([one]) => one).filter((one) => (one === key ? !shown.includes(key) : shown.includes(one)));
     ask({ col: next.join() === FIRST.join() ? null : next });
   };
-  return html`<details class="menu"><summary class="button">Columns</summary><div class="card" role="group" aria-label="Columns shown">${COLUMNS.map(([key, title]) => html`
-    <div><label class="inline"><input type="checkbox" checked=${shown.includes(key)} onChange=${() => toggle(key)} />${title}</label></div>`)}</div></details>`;
+  const last = shown.length === 1;
+  return html`<${Menu} title="Columns" label="Columns shown">${COLUMNS.map(([key, title]) => html`
+    <div><label class="inline"><input type="checkbox" checked=${shown.includes(key)} disabled=${last && shown.includes(key)} onChange=${() => toggle(key)} />${title}</label></div>`)}
+    <p class="sub" role="status">${last ? "One column at least is shown: choose another one before this one goes." : ""}</p><//>`;
 }
 
 function Head({ order, setOrder, columns, grid }) {
@@ -100,11 +110,18 @@ function Head({ order, setOrder, columns, grid }) {
   })}</div>`;
 }
 
+const named = (job, chosen, choose) => html`<div class="clip"><input type="checkbox" aria-label=${`Choose ${titleOf(job)} to compare`} checked=${chosen.has(job.job_id)}
+    onChange=${() => choose(job)} /> <a class="name" href=${`/jobs/${job.job_id}`} tabindex="-1">${titleOf(job)}</a> ${job.name && html`<span class="id">${job.job_id}</span>`}</div>`;
+
+// Without a head each cell below has its title, but for those that say themselves what they are.
+function narrowRow(job, columns, below, chosen, choose, now_ms) {
+  return html`<div class="jobs-cells">${named(job, chosen, choose)}<div>${columns.some(([key]) => key === "state") && html`<${JobState} state=${job.state} />`}</div>
+    ${below.map(([key, title, , cell]) => html`<div class="clip below" key=${key}>${!BELOW.includes(key) && html`<span class="sub">${title} </span>`}${cell(job, now_ms)}</div>`)}</div>`;
+}
+
 function row(job, columns, grid, chosen, choose, now_ms) {
-  return html`<div class="jobs-cells" style=${grid}>
-    <div class="clip c-name"><input type="checkbox" aria-label=${`Choose ${titleOf(job)} to compare`} checked=${chosen.has(job.job_id)} onChange=${() => choose(job)} />
-      <a class="name" href=${`/jobs/${job.job_id}`} tabindex="-1">${titleOf(job)}</a> ${job.name && html`<span class="id">${job.job_id}</span>`}</div>
-    ${columns.map(([key, , , cell, isNumber]) => html`<div class=${`clip c-${key}${isNumber ? " num" : ""}`} key=${key}>${cell(job, now_ms)}</div>`)}</div>`;
+  return html`<div class="jobs-cells" style=${grid}>${named(job, chosen, choose)}
+    ${columns.map(([key, , , cell, isNumber]) => html`<div class=${`clip${isNumber ? " num" : ""}`} key=${key}>${cell(job, now_ms)}</div>`)}</div>`;
 }
 
 function Progress({ job }) {

@@ -2,13 +2,14 @@
 import { html, useMemo } from "../kit.js";
 import { url } from "../api.js";
 import { Card, Figures, useTitle } from "../parts/bits.js";
-import { Curve, PERCENT } from "../parts/curve.js";
+import { Curve } from "../parts/curve.js";
 import { Empty, Shown } from "../parts/notice.js";
 import { Table } from "../parts/table.js";
 import { kind, TimeSpent } from "../parts/timeline.js";
 import { ask } from "../router.js";
 import { hours, number, percent, share } from "../format.js";
 import { SERIES } from "../states.js";
+import { PERCENT } from "../units.js";
 import { useData } from "../use.js";
 
 const SPANS = [["day", 1, "Day"], ["week", 7, "Week"], ["month", 30, "Month"]];

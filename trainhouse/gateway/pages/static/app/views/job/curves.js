@@ -5,7 +5,7 @@ import { Curve } from "../../parts/curve.js";
 import { Shown } from "../../parts/notice.js";
 import { counterOf, Panels, X_KINDS } from "../../parts/panels.js";
 import { plural } from "../../format.js";
-import { samplesFrom, smoothed, stepsOf, xOf } from "../../series.js";
+import { beganOf, rangeOf, samplesFrom, smoothed, stepsOf, xOf } from "../../series.js";
 import { SERIES } from "../../states.js";
 import { unitOf } from "../../units.js";
 import { useData } from "../../use.js";
@@ -24,6 +24,7 @@ function One({ path, ready, metric, token, tick, view, height, zoom, began_ms, c
   const range = { points: 1000, from_step: view.range[0], to_step: view.range[1] };
   const found = useData(ready ? url(`${path}/curves`, { metric: counter && counter !== metric ? [metric, counter] : metric, ...range }) : null);
   const first = useRef(tick);
+  const began = useRef(null);
   useEffect(() => {
     if (tick !== first.current) found.reload();
     first.current = tick;
@@ -32,11 +33,12 @@ function One({ path, ready, metric, token, tick, view, height, zoom, began_ms, c
   const plan = useMemo(() => {
     if (!curve) return { x: [], series: [] };
     const counts = counter ? found.data.items[found.data.items.length - 1] : null;
-    const x = xOf(curve, view.x, { began_ms, samplesAt: counts ? samplesFrom(counts) : null });
+    began.current = beganOf(curve, began_ms, began.current);
+    const x = xOf(curve, view.x, { began_ms: began.current, samplesAt: counts ? samplesFrom(counts) : null });
     const mean = smoothed(curve.mean, view.smooth);
     return { x, series: [{ label: metric, token, mean, raw: view.smooth ? curve.mean : null, least: curve.least, greatest: curve.greatest }] };
   }, [curve, view.x, view.smooth]);
-  const zoomed = (from, to) => (from === null ? zoom(null, null) : zoom(...stepsOf(plan.x, curve.step, from, to)));
+  const zoomed = (from, to) => zoom(...rangeOf(plan.x, from, to, view.range, () => stepsOf(plan.x, curve.step, from, to)));
   return html`<h3>${metric} ${curve && html`<span class="sub">${plural(curve.points, "point")}</span>`}</h3>
     <${Shown} of=${found} what=${metric}>${() => html`<${Curve} label=${metric} x=${plan.x} series=${plan.series} log=${view.log} zoom=${zoomed} height=${height} units=${unitOf(metric)}
       x_name=${X_KINDS.find(([name]) => name === view.x)[1]} time=${view.x === "time"} lasting=${view.x === "relative"} sync=${path} empty="no value in this range" />`}<//>`;
