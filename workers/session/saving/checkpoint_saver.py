@@ -67,7 +67,7 @@ class Saver(Protocol):
 
     @property
     def refusal(self) -> ObjectStoreRefusedError | None:
-        """Why the store refused the newest save, alike on all ranks; None where it did not, or that is not settled."""
+        """The refusal of the newest save by the store, alike on all ranks; None where it did not, or that is not settled."""
 
     def close(self, wait_s: float) -> None:
         """Wait so long for the save under way, then give it up. Not collective; blocks."""
