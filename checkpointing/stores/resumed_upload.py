@@ -77,8 +77,7 @@ class ResumedUpload:
     def end(self, key: str, upload_id: str) -> None:
         """Ends one, and removes its parts; one that has ended is fine. Blocks."""
         with suppress(ObjectMissingError):
-            request = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
-            self._ask("abort", key, lambda s3: s3.abort_multipart_upload(**request))
+            self._ask("abort", key, lambda s3: s3.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload_id))
 
     def _send_parts(
         self, key: str, upload_id: str, there: dict[int, tuple[int, str]], file: IO[bytes], part_bytes: int, sha256: str
