@@ -34,9 +34,9 @@ test: lint            ## lint, types, import contracts, unit tests, one test of 
 	@$(MAKE) --no-print-directory -j2 quick-servers quick-journey
 	@$(BIN)/python -m tests.quick pages
 
-# Those of whole stacks wait much and are the longest: they come first, and what computes beside them. Four at a time, in this order.
+# Those of whole stacks wait much and are the longest: they come first, and what computes beside them. Three at a time, in this order.
 test-full: lint       ## lint and all tests, on ports and folders of their own
-	@$(MAKE) --no-print-directory -j4 stack faults unit parts pages
+	@$(MAKE) --no-print-directory -j3 stack faults unit parts pages
 
 lint: $(STAMP)        ## ruff, mypy --strict, import contracts, words and shape, bandit, a scan for secrets
 	@$(MAKE) --no-print-directory -j2 lint-types lint-rest
@@ -78,9 +78,8 @@ integration: $(STAMP) ## tests on real servers, short seeded faults included
 	@$(MAKE) --no-print-directory -j3 stack faults parts pages
 
 # Beside each other, with servers of their own: the first two wait much, the others compute.
-# In their order: a stack ends after the last test that asks for it.
-stack: $(STAMP)       ## tests on a whole stack that all of them leave as it is; two processes, each with one
-	@$(BIN)/pytest $(TWO) --no-loadscope-reorder $(BESIDE:%=--ignore=%) tests/stack
+stack: $(STAMP)       ## tests on one whole stack that all of them leave as it is
+	@$(BIN)/pytest $(BESIDE:%=--ignore=%) tests/stack
 
 faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack; and those of how-to pages, on one of their own
 	@$(BIN)/pytest $(BESIDE) $(FAULTY)
