@@ -31,7 +31,6 @@ from trainhouse.checkpointing.state.shared_reads import SharedReads
 from trainhouse.checkpointing.state.state_tree import put_together, some_of, stripped, tensor_names, unpack, values_of
 from trainhouse.checkpointing.stores.object_store import Body
 
-_WAY_OUT = "build the model and its optimizer as they were saved, or begin anew, by a new job without --from"
 PerRankConsumer = Callable[[dict[str, Any]], None]
 
 
@@ -117,19 +116,14 @@ class Loader:
         """Chooses what this rank reads, and the target of each tensor: one that its part made, else a new one in host memory."""
         absent = sorted(set(state) - set(skeleton))
         if absent:
-            raise InvalidStateError(
-                f"the checkpoint of step {manifest.step} of {manifest.job_id} does not fit: it holds {some_of(sorted(skeleton))}, "
-                f"not {some_of(absent)}; {_WAY_OUT}"
-            )
+            raise _misfit(manifest, f"it holds {some_of(sorted(skeleton))}, not {some_of(absent)}")
         shapes = {name: _shape_of(manifest, name) for name in tensor_names({k: skeleton[k] for k in state})}
         saved = {key: put_together(skeleton[key], shapes) for key in state}
         parts = {key: part for key, part in state.items() if isinstance(part, Part)}
         try:
             chosen = saved | {key: part.targets(saved[key]) for key, part in parts.items()}
         except InvalidStateError as error:
-            raise InvalidStateError(
-                f"the checkpoint of step {manifest.step} of {manifest.job_id} does not fit: {error}; {_WAY_OUT}"
-            ) from error
+            raise _misfit(manifest, str(error)) from error
         mine, targets = stripped(chosen)
         live = stripped(values_of({key: value for key, value in state.items() if key not in parts}))[1]
         for name, target in targets.items():
@@ -189,10 +183,15 @@ def _check_all_wanted(manifest: Manifest, state: dict[str, Any], skeleton: dict[
     strict = {key: skeleton[key] for key, part in state.items() if isinstance(part, Part) and part.strict}
     left = [name for name in tensor_names(strict) if name not in wanted]
     if left:
-        raise InvalidStateError(
-            f"the checkpoint of step {manifest.step} of {manifest.job_id} does not fit: it holds {some_of(left)}, "
-            f"which no rank of this gang has; {_WAY_OUT}"
-        )
+        raise _misfit(manifest, f"it holds {some_of(left)}, which no rank of this gang has")
+
+
+def _misfit(manifest: Manifest, why: str) -> InvalidStateError:
+    """The error of a checkpoint that is not one of this training's state, with the way out."""
+    return InvalidStateError(
+        f"the checkpoint of step {manifest.step} of {manifest.job_id} does not fit: {why}; "
+        "build the model and its optimizer as they were saved, or begin anew, by a new job without --from"
+    )
 
 
 def _new_target(saved: torch.Tensor, live: torch.Tensor | None) -> torch.Tensor:

@@ -32,6 +32,15 @@ def experiment_id_of(name: str) -> str:
     """The id of the experiment of this name: up to 18 digits of its SHA-256; the default one's is 0."""
     if name == DEFAULT_EXPERIMENT:
         return DEFAULT_EXPERIMENT_ID
+    return _digits_of(name)
+
+
+def experiment_id_of_project(project: str) -> str:
+    """The id of the experiment that a project's scheduled jobs are in, as the view `experiment_runs` has it."""
+    return DEFAULT_EXPERIMENT_ID if project == "default" else _digits_of(project)
+
+
+def _digits_of(name: str) -> str:
     return str(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 10**18)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainhouse.cli.jobs.sweep import MAX_SWEEP_JOBS, name_of, parse_value, parse_values, points
+from trainhouse.cli.jobs.sweep import MAX_SWEEP_JOBS, differing, name_of, parse_value, parse_values, points
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 
 
@@ -63,7 +63,7 @@ def test_a_hyperparameter_is_given_once() -> None:
 
 def test_jobs_of_a_sweep_are_named_by_what_differs() -> None:
     sweeps = ["lr=0.1,0.01", "seed=7", "opt=adam,sgd"]
-    assert name_of("lr-sweep", sweeps, {"lr": 0.1, "seed": 7, "opt": "sgd"}) == "lr-sweep lr=0.1 opt=sgd"
-    assert name_of("one", ["seed=7"], {"seed": 7}) == "one"
-    long = name_of("n" * 128, ["text=a,b"], {"text": "x" * 200 + "\n"})
+    assert name_of("lr-sweep", differing(sweeps), {"lr": 0.1, "seed": 7, "opt": "sgd"}) == "lr-sweep lr=0.1 opt=sgd"
+    assert name_of("one", differing(["seed=7"]), {"seed": 7}) == "one"
+    long = name_of("n" * 128, differing(["text=a,b"]), {"text": "x" * 200 + "\n"})
     assert len(long) == 128 and long.endswith("…") and long.startswith("n")

@@ -22,6 +22,7 @@ from trainhouse.cli.shared.exit_codes import Exit, explain
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.errors import InvalidSettingsError
 from trainhouse.client.sql import SqlEndpoint
+from trainhouse.deploy.local.free_ports import is_free
 from trainhouse.url_accounts import without_account
 
 POOLS = [
@@ -80,7 +81,7 @@ def test_partitions_that_differ_are_a_fault_beside_topics_that_are_there() -> No
 
 def test_a_port_that_is_listened_on_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert not machine_checks.is_free(server.getsockname()[1])
+        assert not is_free(server.getsockname()[1])
 
 
 def test_this_machine_without_a_deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from trainhouse.cli.shared.options import Json
+from trainhouse.cli.shared.options import Json, StackDir
 
 if TYPE_CHECKING:
     from trainhouse.cli.doctor.findings import Finding
-
-Folder = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option(
-        "--data-dir", help="Folder of the stack; default: TRAINHOUSE_DATA_DIR, or the nearest .trainhouse upward.", rich_help_panel="Where"
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def doctor(
     spec: Annotated[Optional[Path], typer.Argument(metavar="[SPEC.yaml]", help="Also check this spec.", show_default=False)] = None,  # noqa: UP045
     json: Json = False,
-    data_dir: Folder = None,
+    data_dir: StackDir = None,
 ) -> None:
     """Check this machine, the deployment that settings name, and a spec; exit code 1 where something keeps jobs from running.
 

@@ -1,13 +1,12 @@
 """Checks of this machine: interpreter, PyTorch, CUDA, disk, memory, ports, clock.
 
-Never: changes anything; ports are tried by a socket that is closed at once.
+Never: changes anything.
 """
 
 import ctypes
 import json
 import os
 import shutil
-import socket
 import subprocess  # nosec B404: this interpreter alone is started
 import sys
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ def machine(root: Path, *, stack_is_up: bool) -> Iterator[Finding]:
     if (available := available_bytes()) is not None:
         yield findings.memory(available)
     if not stack_is_up:
+        from trainhouse.deploy.local.free_ports import is_free
         from trainhouse.deploy.local.layout import BASE_PORT, COUNT
 
         numbers = range(BASE_PORT, BASE_PORT + COUNT)
@@ -63,17 +63,6 @@ def available_bytes() -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def is_free(port: int) -> bool:
-    """Returns whether a port of this machine can be listened on."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def is_synchronised() -> bool | None:

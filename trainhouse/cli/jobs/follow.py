@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainhouse.cli.shared.exit_codes import Exit, exit_of_state
-from trainhouse.cli.shared.output import duration, json_lines, one_line, printable_line, remark
+from trainhouse.cli.shared.output import attempt_line, duration, json_lines, one_line, printable_line, remark
 from trainhouse.client.backend_protocol import batches
 from trainhouse.client.errors import ClientError
 
@@ -92,8 +92,8 @@ class RankOutput:
 
     def _texts(self, line: "Line") -> list[str]:
         before, self._attempt = self._attempt, line.attempt
-        text = printable_line(line.text)
-        return [text] if before in (None, line.attempt) else [f"--- attempt {line.attempt} ---", text]
+        between, text = attempt_line(before, line.attempt), printable_line(line.text)
+        return [between, text] if between else [text]
 
 
 def _json(statuses: "Iterator[JobStatus | None]") -> "JobStatus | None":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from trainhouse.cli.shared.options import DataDir, JobArgument, Json
-from trainhouse.cli.shared.output import printable_line
+from trainhouse.cli.shared.output import attempt_line, printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -93,9 +93,9 @@ class Printed:
         for batch in found:
             anything = True
             for line in batch:
-                if self.attempt not in (None, line.attempt) and not self.json:
+                if (between := attempt_line(self.attempt, line.attempt)) and not self.json:
                     sys.stdout.flush()
-                    sys.stderr.write(f"--- attempt {line.attempt} ---\n")
+                    sys.stderr.write(f"{between}\n")
                     sys.stderr.flush()
                 self.attempt = line.attempt
                 _print(line, times=self.times, ranks=self.ranks, json=self.json)

@@ -90,15 +90,16 @@ def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dic
     if typed.hyperparameters:
         _part(fields, "hyperparameters").update(sweep.parse_values(typed.hyperparameters, "--hyperparameter"))
     fields.setdefault("name", default_name(_part(fields, "runtime").get("command") or ()))
-    return [_at(fields, point, typed.sweeps) for point in sweep.points(typed.sweeps)]
+    differs = sweep.differing(typed.sweeps)
+    return [_at(fields, point, differs) for point in sweep.points(typed.sweeps)]
 
 
-def _at(fields: dict[str, Any], point: dict[str, sweep.Value], sweeps: tuple[str, ...]) -> dict[str, Any]:
+def _at(fields: dict[str, Any], point: dict[str, sweep.Value], differs: list[str]) -> dict[str, Any]:
     if not point:
         return fields
     varied = copy.deepcopy(fields)
     if isinstance(varied["name"], str):
-        varied["name"] = sweep.name_of(varied["name"], sweeps, point)
+        varied["name"] = sweep.name_of(varied["name"], differs, point)
     _part(varied, "hyperparameters").update(point)
     return varied
 

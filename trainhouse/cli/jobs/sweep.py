@@ -72,9 +72,13 @@ def _axes(sweeps: Sequence[str]) -> dict[str, list[Value]]:
     return axes
 
 
-def name_of(name: str, sweeps: Sequence[str], point: Mapping[str, Value]) -> str:
+def differing(sweeps: Sequence[str]) -> list[str]:
+    """The hyperparameters that have several values in a sweep. Raises CliError."""
+    return [axis for axis, values in _axes(sweeps).items() if len(values) > 1]
+
+
+def name_of(name: str, differs: Sequence[str], point: Mapping[str, Value]) -> str:
     """The name of one job of a sweep, with what differs: `lr-sweep lr=0.1`. Pure; values are cut before the name gets too long."""
-    differs = [axis for axis, values in _axes(sweeps).items() if len(values) > 1]
     ending = " ".join(f"{axis}={point[axis]}" for axis in differs)
     ending = "".join(char if char.isprintable() else " " for char in ending)
     if not ending:

@@ -1,7 +1,7 @@
 """Options that many commands share, so that they look and mean the same everywhere."""
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Final, Optional
 
 import typer
 
@@ -23,21 +23,27 @@ def _use_kafka(context: typer.Context, given: Path | None) -> Path | None:
     return given
 
 
+_HELP: Final = "Folder of the stack; default: TRAINHOUSE_DATA_DIR, or the nearest .trainhouse upward."
 DataDir = Annotated[
     Optional[Path],  # noqa: UP045 - typer reads it at run time
     typer.Option(
         "--data-dir",
-        help="Folder of the stack; default: TRAINHOUSE_DATA_DIR, or the nearest .trainhouse upward.",
+        help=_HELP,
         callback=_use,
         rich_help_panel="Where",
     ),
+]
+# Of commands for which no stack need ever have started there: `up` is what starts one, `doctor` says so.
+StackDir = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--data-dir", help=_HELP, rich_help_panel="Where"),
 ]
 # Of commands that need Kafka or the object store themselves: they say so where only a gateway is known.
 KafkaDir = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option(
         "--data-dir",
-        help="Folder of the stack; default: TRAINHOUSE_DATA_DIR, or the nearest .trainhouse upward.",
+        help=_HELP,
         callback=_use_kafka,
         rich_help_panel="Where",
     ),

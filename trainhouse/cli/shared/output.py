@@ -131,6 +131,11 @@ def printable_line(text: str) -> str:
     return OBEYED.sub(lambda found: found[0] if COLOUR.fullmatch(found[0]) else repr(found[0])[1:-1], text)
 
 
+def attempt_line(before: int | None, attempt: int) -> str:
+    """The line between the output of two attempts; empty within one, and before the first."""
+    return "" if before in (None, attempt) else f"--- attempt {attempt} ---"
+
+
 def one_line(text: str, limit: int | None = None) -> str:
     """Text for a terminal: line ends as ` | `, control characters as escapes, cut to `limit` characters."""
     joined = " | ".join(printable(" ".join(line.split())) for line in text.splitlines() if line.strip())

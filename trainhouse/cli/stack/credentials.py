@@ -12,8 +12,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from trainhouse.cli.shared.options import Json
-from trainhouse.cli.stack.local_stack import PANEL, Folder, root_of
+from trainhouse.cli.shared.options import Json, StackDir
+from trainhouse.cli.stack.local_stack import PANEL, root_of
 
 Only = Annotated[
     Optional[str],  # noqa: UP045
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="credentials", rich_help_panel=PANEL)
 
 
-def list_(data_dir: Folder = None, json: Json = False) -> None:
+def list_(data_dir: StackDir = None, json: Json = False) -> None:
     """List names of passwords and keys, their files and ages, never the secrets themselves."""
     from trainhouse.cli.shared import output
     from trainhouse.deploy.local.credentials import credential_list
@@ -43,7 +43,7 @@ def list_(data_dir: Folder = None, json: Json = False) -> None:
     output.table(("server", "name", "kind", "file", "made_at", "age", "valid"), shown, drop=("made_at", "file", "kind", "valid"))
 
 
-def rotate(data_dir: Folder = None, only: Only = None) -> None:
+def rotate(data_dir: StackDir = None, only: Only = None) -> None:
     """Make new passwords and keys, also while jobs run: each part is started again with its own, and no job ends.
 
     \b
@@ -60,7 +60,7 @@ def rotate(data_dir: Folder = None, only: Only = None) -> None:
     _renew_own_token(root_of(data_dir))
 
 
-def retire(data_dir: Folder = None, only: Only = None) -> None:
+def retire(data_dir: StackDir = None, only: Only = None) -> None:
     """End what a rotation leaves valid: the store's key, tokens and signatures by keys of before. What still holds them is refused.
 
     \b

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
+from trainhouse.cli.shared.options import StackDir
 from trainhouse.cli.shared.output import one_line
-from trainhouse.cli.stack.local_stack import PANEL, Folder
+from trainhouse.cli.stack.local_stack import PANEL
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
@@ -31,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     steps: Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps of the example.")] = 300,
-    data_dir: Folder = None,
+    data_dir: StackDir = None,
 ) -> None:
     """Start a stack if none is up, train a small GPT on two ranks, follow it, and sum up.
 

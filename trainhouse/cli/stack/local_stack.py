@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from trainhouse.cli.shared.options import StackDir
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainhouse.deploy.local.layout import StackPorts
     from trainhouse.deploy.local.stack import PartRow
 
-# Without the check that a stack was ever started there: `up` is what starts one.
-Folder = Annotated[
-    Optional[Path],  # noqa: UP045 - typer reads it at run time
-    typer.Option(
-        "--data-dir", help="Folder of the stack; default: TRAINHOUSE_DATA_DIR, or the nearest .trainhouse upward.", rich_help_panel="Where"
-    ),
-]
 PANEL = "The stack on this machine"
 
 
@@ -35,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    data_dir: Folder = None,
+    data_dir: StackDir = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when everything answers; else run until Ctrl-C.")] = False,
     slots: Annotated[int | None, typer.Option("--slots", min=1, max=1024, help="Ranks that this machine runs at once; default 2.")] = None,
     ports: Annotated[
@@ -74,7 +69,7 @@ def up(
         stack.down(root)
 
 
-def down(data_dir: Folder = None) -> None:
+def down(data_dir: StackDir = None) -> None:
     """Stop everything; the data stays, and `up` goes on where it was."""
     from trainhouse.deploy.local import stack
 
@@ -84,7 +79,7 @@ def down(data_dir: Folder = None) -> None:
 
 
 def ps(
-    data_dir: Folder = None,
+    data_dir: StackDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON for programs: one object a line.")] = False,
 ) -> None:
     """Show every part: process, state, how often it died and was started again, addresses, log file.
@@ -121,7 +116,7 @@ def _nearest(path: str) -> str:
 
 
 def env(
-    data_dir: Folder = None,
+    data_dir: StackDir = None,
     part: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--for", metavar="PART", help="With the account of a part (agent, scheduler, exporter …) instead of yours."),

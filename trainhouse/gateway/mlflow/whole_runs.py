@@ -9,49 +9,44 @@ engine compares them).
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from trainhouse.events.model.tracking import experiment_id_of_project
+
 Row = dict[str, Any]
 _IDS: Final = "IN {ids:Array(String)}"
 _MILLIS: Final = "toString(toUnixTimestamp64Milli({}))"
 _PARTS: Final = {
-    "metric": f"[metric, toString(last)] FROM metric_latest_rows FINAL WHERE job_id {_IDS} AND rank = 0",
-    "parameter": f"[key, value] FROM parameters_rows FINAL WHERE job_id {_IDS}",
-    "tag": f"[key, value] FROM tags_rows FINAL WHERE job_id {_IDS} AND NOT deleted",
-    "input": "[name, digest, toString(source_type), source, toString(context), schema_text, profile] "
+    "metric": f"job_id AS id, [metric, toString(last)] AS texts FROM metric_latest_rows FINAL WHERE job_id {_IDS} AND rank = 0",
+    "parameter": f"job_id AS id, [key, value] AS texts FROM parameters_rows FINAL WHERE job_id {_IDS}",
+    "tag": f"job_id AS id, [key, value] AS texts FROM tags_rows FINAL WHERE job_id {_IDS} AND NOT deleted",
+    "input": "job_id AS id, [name, digest, toString(source_type), source, toString(context), schema_text, profile] AS texts "
     f"FROM inputs_rows FINAL WHERE job_id {_IDS}",
 }
 _RUNS: Final = {
-    "tracked": f"[experiment_id, toString(project), name, toString(user), toString(state), {_MILLIS.format('started_at')}] "
+    "tracked": "job_id AS id, "
+    f"[experiment_id, toString(project), name, toString(user), toString(state), {_MILLIS.format('started_at')}] AS texts "
     f"FROM tracked_runs_rows FINAL WHERE job_id {_IDS}",
-    "change": f"[toString(what), text, ifNull({_MILLIS.format('time')}, '')] FROM tracked_changes_rows FINAL WHERE job_id {_IDS}",
+    "change": f"job_id AS id, [toString(what), text, ifNull({_MILLIS.format('time')}, '')] AS texts "
+    f"FROM tracked_changes_rows FINAL WHERE job_id {_IDS}",
     # Of every job that has an id, job_key is that id.
-    "scheduled": f"[toString(project), name, toString(user), toString(state), {_MILLIS.format('coalesce(submitted_at, updated_at)')}, "
-    f"ifNull({_MILLIS.format('finished_at')}, ''), toString(attempt), toString(epoch)] "
+    "scheduled": "job_key AS id, [toString(project), name, toString(user), toString(state), "
+    f"{_MILLIS.format('coalesce(submitted_at, updated_at)')}, ifNull({_MILLIS.format('finished_at')}, ''), "
+    "toString(attempt), toString(epoch)] AS texts "
     f"FROM jobs_rows FINAL WHERE job_key {_IDS} AND notEmpty(job_id) AND notEmpty(project)",
 }
 
 
 def _statement(branches: Mapping[str, str]) -> str:
-    return " UNION ALL ".join(f"SELECT '{part}' AS part, {_job(part)} AS id, {branch}" for part, branch in branches.items())
+    return " UNION ALL ".join(f"SELECT '{part}' AS part, {branch}" for part, branch in branches.items())
 
 
-def _job(part: str) -> str:
-    return "job_key" if part == "scheduled" else "job_id"
-
-
-def _named(branches: Mapping[str, str]) -> str:
-    # The first branch names the columns of all.
-    return _statement(branches).replace("] FROM", "] AS texts FROM", 1)
-
-
-RUN_SQL: Final = _named(_RUNS)
-PARTS_SQL: Final = _named(_PARTS)
-WHOLE_SQL: Final = _named(_RUNS | _PARTS)
+RUN_SQL: Final = _statement(_RUNS)
+PARTS_SQL: Final = _statement(_PARTS)
+WHOLE_SQL: Final = _statement(_RUNS | _PARTS)
 
 
 @dataclass
@@ -128,7 +123,7 @@ def _scheduled(run_id: str, texts: Sequence[str]) -> Row:
     project, name, user, state, start_ms, end_ms, attempt, epoch = texts
     return {
         "job_id": run_id,
-        "experiment_id": experiment_of_project(project),
+        "experiment_id": experiment_id_of_project(project),
         "project": project,
         "name": name,
         "user": user,
@@ -140,13 +135,6 @@ def _scheduled(run_id: str, texts: Sequence[str]) -> Row:
         "start_ms": int(start_ms),
         "end_ms": int(end_ms) if end_ms else None,
     }
-
-
-def experiment_of_project(project: str) -> str:
-    """The experiment of a project's scheduled jobs."""
-    if project == "default":
-        return "0"
-    return str(int.from_bytes(hashlib.sha256(project.encode()).digest()[:8], "big") % 10**18)
 
 
 def _metric(texts: Sequence[str]) -> Row:
