@@ -101,6 +101,13 @@ def test_the_kernel_drops_whoever_takes_nothing() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == connection_timeouts.UNREAD_MS
 
 
+def test_an_answer_does_not_wait_for_the_reader_to_acknowledge_its_head() -> None:
+    with connection_timeouts.listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_stream_ends_with_a_reader_that_takes_nothing() -> None:
     left = asyncio.Event()
 
