@@ -56,8 +56,8 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket that listens; the kernel drops connections whose peer takes nothing for UNREAD_MS. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
-    # Connections inherit it. Without it a body waits until its head is acknowledged, which a client delays by 40 ms; asyncio sets it only on
-    # sockets that were made with the protocol's number.
+    # Connections inherit it. Without it a body waits until its head is acknowledged, which a client delays by 40 ms; asyncio sets it on
+    # sockets alone that were made with the protocol's number.
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
