@@ -19,6 +19,7 @@ from trainhouse.checkpointing.chain.best_checkpoint import BestCheckpoint
 from trainhouse.checkpointing.chain.chunks import GRACE_S, ChunkStore
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest
+from trainhouse.checkpointing.chain.pace import Pace
 from trainhouse.checkpointing.chain.restore_candidates import Candidates, resume_from_of
 from trainhouse.checkpointing.chain.retention import Pruner, PruneResult, RetentionPolicy
 from trainhouse.checkpointing.collective import Alone, Ranks
@@ -35,6 +36,7 @@ from trainhouse.checkpointing.uploading.upload_helper import HelperUploader, Upl
 from trainhouse.checkpointing.uploading.uploader import InProcessUploader, Uploader
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 from trainhouse.events.model.resume_ref import ResumeFrom
+from trainhouse.events.model.spec import UploadPace
 
 OnEvent = Callable[[str, dict[str, Any]], None]
 
@@ -54,7 +56,7 @@ class CheckpointerSettings:
     `seed`: of the generators of ranks that a restore adds. `restore_at_most`: of this job's own checkpoints begin from no newer one; those
     that are newer are passed over for good. `grace_s`: age from which a chunk that no commit names is sent again.
     `host_memory_bytes`: the most that a rank stages at once; a larger state goes in waves, for which training waits. None: no limit.
-    `data_shares`: by rank, the share of the data that it reads; empty: each its own, in order.
+    `data_shares`: by rank, the share of the data that it reads; empty: each its own, in order. `pace`: of uploads while training runs.
     """
 
     job_id: str
@@ -66,19 +68,26 @@ class CheckpointerSettings:
     grace_s: float = GRACE_S
     host_memory_bytes: int | None = None
     data_shares: tuple[int, ...] = ()
+    pace: UploadPace = UploadPace.BACKGROUND
 
 
 class PendingSave:
-    """A save that is staged: training may go on."""
+    """A save that is staged: training may go on. One that is waited for goes at full pace from then on."""
 
     def __init__(
-        self, save: SaveInFlight[Receipt, SavedCheckpoint], step: int, stage_s: float, on_saved: Callable[[SavedCheckpoint], None]
+        self,
+        save: SaveInFlight[Receipt, SavedCheckpoint],
+        step: int,
+        stage_s: float,
+        on_saved: Callable[[SavedCheckpoint], None],
+        pace: Pace,
     ) -> None:
         self.step = step
         self.stage_s = stage_s
         self.settled = False
         self._save = save
         self._on_saved = on_saved
+        self._pace = pace
 
     @property
     def done(self) -> bool:
@@ -89,6 +98,7 @@ class PendingSave:
         """Waits for the commit. Collective, the first time. Raises as `Checkpointer.save`."""
         if self.settled:
             return self.known()
+        self._hurry()
         try:
             saved = self._save.result()
         except CheckpointError:
@@ -100,6 +110,8 @@ class PendingSave:
 
     def wait(self, timeout_s: float) -> bool:
         """Waits so long until this rank knows how it ended; returns whether it does. Not collective."""
+        if timeout_s > 0:
+            self._hurry()
         return self._save.wait(timeout_s)
 
     def finish(self, timeout_s: float | None = None) -> None:
@@ -108,11 +120,16 @@ class PendingSave:
 
     def known(self) -> SavedCheckpoint:
         """Waits until this rank knows how it ended: its result, or the error. Not collective."""
+        self._hurry()
         return self._save.known()
 
     def abandon(self) -> bool:
         """Gives it up; returns whether it ended without a commit. Not collective."""
         return self._save.abandon()
+
+    def _hurry(self) -> None:
+        if not self._save.done:
+            self._pace.hurry()
 
 
 class Checkpointer:
@@ -148,7 +165,16 @@ class Checkpointer:
         if helper is not None:
             self._uploader = HelperUploader(helper, self._chunks, settings.job_id, settings.grace_s, peers, self._ranks.rank)
         self._memory = StagingMemory(self._uploader.arena, Copier(), settings.host_memory_bytes, self._warn_once)
-        self._saver = Saver(self._ranks, self._chunks, self._chain, self._writer, self._longest_upload_s, self._uploader, self._memory)
+        self._saver = Saver(
+            self._ranks,
+            self._chunks,
+            self._chain,
+            self._writer,
+            self._longest_upload_s,
+            self._uploader,
+            self._memory,
+            full_pace=settings.pace is UploadPace.FULL,
+        )
         self._loader = Loader(self._ranks, self._chunks, settings.seed, settings.data_shares, peers)
         self._pruner = Pruner(objects, self._writer.job_id)
         self.best = BestCheckpoint(objects, self._writer.job_id)
@@ -267,7 +293,7 @@ class Checkpointer:
             self._newest, self._named = checkpoint.commit, frozenset(mine)
 
         save = SaveInFlight(self._ranks, name, send, commit, Afterwards(then, failed))
-        return PendingSave(save, about.step, staged.stage_s, saved)
+        return PendingSave(save, about.step, staged.stage_s, saved, staged.pace)
 
     def save_for_all(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]], step: int, now: float) -> SavedCheckpoint:
         """As `save`, by one rank that holds all of `state`, when others of its gang are gone. `own`: each rank's own state, by rank.
@@ -278,7 +304,7 @@ class Checkpointer:
         self.close()
         chain = CommitChain(self._objects, self._writer)
         uploader = InProcessUploader(self._chunks)
-        saver = Saver(Alone(), self._chunks, chain, self._writer, self._longest_upload_s, uploader)
+        saver = Saver(Alone(), self._chunks, chain, self._writer, self._longest_upload_s, uploader, full_pace=True)
         try:
             staged = saver.stage(state, own, frozenset())
             chain.take_over()

@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.planner import SavePlan
 from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer
 from trainhouse.checkpointing.chain.manifest import Chunk, Held, Manifest, Piece, Span, TensorRecord
+from trainhouse.checkpointing.chain.pace import Pace
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, InvalidStateError, SaveFailedError
 from trainhouse.checkpointing.staging.body_layout import LocalSpan
@@ -52,7 +53,7 @@ class Staged:
     """A checkpoint in host memory: this rank's share, where its own state is in it, and on rank 0 the plan of all.
 
     `sent`: chunks of earlier waves, which are in the store. `number`: of the saves of this attempt. `began_s`, `upload_began_s`: when
-    staging and the first upload began, as time.perf_counter has it.
+    staging and the first upload began, as time.perf_counter has it. `pace`: of the upload that is still to come.
     """
 
     share: Share
@@ -64,6 +65,7 @@ class Staged:
     stage_s: float
     began_s: float
     upload_began_s: float
+    pace: Pace
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,15 @@ class Saver:
         longest_upload_s: float,
         uploader: Uploader | None = None,
         memory: StagingMemory | None = None,
+        *,
+        full_pace: bool = False,
     ) -> None:
+        """`full_pace`: uploads go before training."""
         self._ranks = ranks
         self._chain = chain
         self._writer = writer
         self._longest_upload_s = longest_upload_s
+        self._full_pace = full_pace
         self._uploader = uploader or InProcessUploader(chunks)
         self._memory = memory or StagingMemory(self._uploader.arena, Copier(), None, warnings.warn)
         self._compared = False
@@ -128,7 +134,7 @@ class Saver:
 
         def upload(places: Places) -> None:
             uploads_s.append(time.perf_counter())
-            sent.extend(self._uploader.send(Bodies(places, self._saves), named))
+            sent.extend(self._uploader.send(Bodies(places, self._saves, Pace(full=True)), named))  # training waits for it
 
         writer = StagingWriter(self._ranks.rank, self._memory, packed, upload)
         self._plan_and_copy(apart, agreed.unsynced, writer)
@@ -137,7 +143,8 @@ class Saver:
         ended = time.perf_counter()
         upload_began_s = uploads_s[0] if uploads_s else ended
         structure_span, stage_s = writer.share.own_spans[-1], ended - began
-        return Staged(writer.share, writer.plan, own_spans, structure_span, tuple(sent), self._saves, stage_s, began, upload_began_s)
+        pace = Pace(full=self._full_pace)
+        return Staged(writer.share, writer.plan, own_spans, structure_span, tuple(sent), self._saves, stage_s, began, upload_began_s, pace)
 
     def send(self, staged: Staged, named: frozenset[str]) -> Receipt:
         """Sends what is not in the store. `named`: hashes that a live manifest of this job names. Blocks.
@@ -145,7 +152,7 @@ class Saver:
         Raises ObjectStoreUnavailableError, SaveFailedError.
         """
         staged.share.copied()
-        sent = self._uploader.send(Bodies(staged.share.places, staged.number), named)
+        sent = self._uploader.send(Bodies(staged.share.places, staged.number, staged.pace), named)
         return Receipt([*staged.sent, *sent], staged.own_spans, staged.structure_span)
 
     def commit(self, staged: Staged, about: About, receipts: Sequence[Receipt], parent: int | None) -> tuple[Manifest, list[Manifest]]:

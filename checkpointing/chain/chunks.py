@@ -12,7 +12,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from queue import SimpleQueue
@@ -20,13 +20,14 @@ from threading import Thread
 from typing import TypeVar
 
 from trainhouse.checkpointing.chain.manifest import Chunk, Manifest
+from trainhouse.checkpointing.chain.pace import BACKGROUND_THREADS, FULL_THREADS, Pace
 from trainhouse.checkpointing.errors import DamagedError, ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStore, ReadsInto
 
 SHARED_PREFIX = "chunks/"
 GRACE_S = 24 * 3600.0
 SECOND_LOOK_S = 0.2
-THREADS = 4
+THREADS = BACKGROUND_THREADS
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -74,12 +75,14 @@ class ChunkStore:
         """Never again take the stored object's word for this chunk: the next save sends it."""
         self.distrusted.add(sha256)
 
-    def send(self, bodies: Sequence[Body], named: frozenset[str], seen: Callable[[Chunk, Body], None] = _unseen) -> list[Sent]:
+    def send(
+        self, bodies: Sequence[Body], named: frozenset[str], seen: Callable[[Chunk, Body], None] = _unseen, pace: Pace | None = None
+    ) -> list[Sent]:
         """Makes sure that every body is in the store, in order. `named`: hashes that a live manifest of this job names.
 
-        `seen`: called with each chunk before it is sent, from several threads.
+        `seen`: called with each chunk before it is sent, from several threads. `pace`: how many are sent at a time; default: `threads`.
         """
-        return list(in_threads(lambda body: self._send(body, named, seen), bodies, self._threads))
+        return list(in_threads(lambda body: self._send(body, named, seen), bodies, self._threads, pace))
 
     def fetch(self, chunk: Chunk, prefix: str) -> bytes:
         """A verified chunk. Raises DamagedError after a second look, so that a passing fault does not condemn it."""
@@ -176,32 +179,34 @@ def _named(chunk: Chunk) -> Iterator[None]:
         raise DamagedError(f"chunk {chunk.sha256[:12]}… is damaged: {error}", chunk.sha256) from error
 
 
-def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
+def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int, pace: Pace | None = None) -> Iterator[R]:
     """Results in order, with at most `2 * threads` items under way or waiting to be taken; the first error ends it.
 
+    `pace`: says how many threads instead; those that it adds while it runs start in the thread that hurries it.
     Its threads are plain ones: an executor takes nothing more once the interpreter begins to end, while the last save is still uploaded.
     """
-    if threads <= 1 or len(items) <= 1:
+    most = FULL_THREADS if pace is not None else threads
+    if most <= 1 or len(items) <= 1:
         yield from map(work, items)
         return
     queue: SimpleQueue[tuple[Future[R], T] | None] = SimpleQueue()
-    workers = [Thread(target=_work, args=(work, queue), name="chunks", daemon=True) for _ in range(min(threads, len(items)))]
-    for worker in workers:
-        worker.start()
+    workers: list[Thread] = []
     waiting: list[Future[R]] = []
+
+    def start(count: int) -> None:
+        new = [Thread(target=_work, args=(work, queue), name="chunks", daemon=True) for _ in range(min(count, len(items)))]
+        for worker in new:
+            worker.start()
+        workers.extend(new)
 
     def submit(item: T) -> None:
         waiting.append(Future())
         queue.put((waiting[-1], item))
 
     try:
-        rest = iter(items)
-        for item in islice(rest, 2 * threads):
-            submit(item)
-        while waiting:
-            yield waiting.pop(0).result()
-            for item in islice(rest, 1):
-                submit(item)
+        with pace.watched(lambda: start(FULL_THREADS - BACKGROUND_THREADS)) if pace is not None else nullcontext() as full:
+            start(threads if pace is None else FULL_THREADS if full else BACKGROUND_THREADS)
+            yield from _results(items, most, waiting, submit)
     finally:
         for future in waiting:
             future.cancel()
@@ -209,6 +214,16 @@ def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iter
             queue.put(None)
         for worker in workers:
             worker.join()
+
+
+def _results(items: Sequence[T], most: int, waiting: "list[Future[R]]", submit: Callable[[T], None]) -> Iterator[R]:
+    rest = iter(items)
+    for item in islice(rest, 2 * most):
+        submit(item)
+    while waiting:
+        yield waiting.pop(0).result()
+        for item in islice(rest, 1):
+            submit(item)
 
 
 def _work(work: Callable[[T], R], queue: "SimpleQueue[tuple[Future[R], T] | None]") -> None:

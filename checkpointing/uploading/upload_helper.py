@@ -29,7 +29,7 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.staging.arena import Arena
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.checkpointing.uploading import upload_process
-from trainhouse.checkpointing.uploading.upload_process import Upload
+from trainhouse.checkpointing.uploading.upload_request import Hurry, Upload
 from trainhouse.checkpointing.uploading.uploaded import Uploaded
 from trainhouse.checkpointing.uploading.uploader import Bodies
 
@@ -49,6 +49,7 @@ class UploadHelper:
         self.arena = Arena()
         self._connection: Connection | None = None
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._closed = False
         self._deaths = 0
         self.pid = 0
@@ -65,7 +66,8 @@ class UploadHelper:
         """Blocks until it is done. Raises SaveFailedError if the process ended or fell silent meanwhile, and what it met."""
         try:
             connection = self._connected()
-            connection.send(request)
+            with self._writing:
+                connection.send(request)
             answer = _answer(connection)
         except (EOFError, OSError) as error:
             self._deaths += 1
@@ -75,6 +77,12 @@ class UploadHelper:
             raise answer
         assert isinstance(answer, Uploaded)
         return answer
+
+    def hurry(self, save: int) -> None:
+        """Has the uploads of this save go at full pace from now on. Returns at once; without a process it does nothing."""
+        with self._lock, self._writing, suppress(OSError):  # of a process that has ended, which the upload itself finds
+            if self._connection is not None:
+                self._connection.send(Hurry(save))
 
     def close(self) -> None:
         """Ends the process, and gives its memory back. No other is started."""
@@ -186,12 +194,14 @@ class HelperUploader:
         """By the process, where one lasts."""
         if self._helper.futile:
             self._warn()
-            return self._chunks.send([self.arena.view(*place) for place in bodies.places], named)
+            return self._chunks.send([self.arena.view(*place) for place in bodies.places], named, pace=bodies.pace)
         distrusted = frozenset(self._chunks.distrusted)
         copies = self._copies(bodies.save, named)
-        answer = self._helper.send(
-            Upload(self._job_id, self._grace_s, self.arena.size_bytes, tuple(bodies.places), named, distrusted, copies)
-        )
+        with bodies.pace.watched(lambda: self._helper.hurry(bodies.save)) as full:
+            request = Upload(
+                self._job_id, self._grace_s, self.arena.size_bytes, tuple(bodies.places), named, distrusted, copies, bodies.save, full
+            )
+            answer = self._helper.send(request)
         self._chunks.distrusted.difference_update(s.chunk.sha256 for s in answer.sent)
         if copies is not None:
             self._report_copies(answer.no_copies)

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
+from trainhouse.checkpointing.chain.pace import Pace
 from trainhouse.checkpointing.staging.arena import Arena
 
 
 @dataclass(frozen=True)
 class Bodies:
-    """Bodies in an arena: offset and size in bytes of each, and the number of the save that they are of."""
+    """Bodies in an arena: offset and size in bytes of each, the number of the save that they are of, and how fast they are sent."""
 
     places: Sequence[tuple[int, int]]
     save: int
+    pace: Pace
 
 
 class Uploader(Protocol):
@@ -42,7 +44,7 @@ class InProcessUploader:
 
     def send(self, bodies: Bodies, named: frozenset[str]) -> list[Sent]:
         """By the threads of the chunk store."""
-        return self._chunks.send([self.arena.view(*place) for place in bodies.places], named)
+        return self._chunks.send([self.arena.view(*place) for place in bodies.places], named, pace=bodies.pace)
 
     def close(self) -> None:
         """Gives the memory back; the threads end with what they do."""

@@ -234,6 +234,13 @@ class MetricMode(StrEnum):
     MAX = "max"
 
 
+class UploadPace(StrEnum):
+    """How fast a checkpoint is uploaded while training runs; what training waits for always goes at full pace."""
+
+    BACKGROUND = "background"
+    FULL = "full"
+
+
 class CheckpointPolicy(Model):
     """Schedule of a session's saves, and retention. Without `every_*` the session chooses within the bounds.
 
@@ -273,6 +280,12 @@ class CheckpointPolicy(Model):
         exclude_if=bool,
         description="whether checkpoints are copied into another node's memory, too, in another rack where there is one, "
         "and read from it first",
+    )
+    pace: UploadPace = Field(
+        UploadPace.BACKGROUND,
+        exclude_if=lambda pace: pace == UploadPace.BACKGROUND,
+        description="how fast a checkpoint is uploaded while training runs: `background` leaves processors and bandwidth to training, "
+        "`full` does not; what training waits for (a preemption, a notice, the end, the next save) goes at full pace in any case",
     )
 
     @model_validator(mode="after")

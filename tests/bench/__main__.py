@@ -38,6 +38,7 @@ BENCHES = (
     "sql_walls",
     "checkpoint_stall",
     "upload_steps",
+    "upload_full",
     "peer_memory",
     "lost_node",
     "restore",

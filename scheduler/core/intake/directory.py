@@ -165,8 +165,10 @@ DATASETS_SINCE: Final = 10
 QUARANTINES_SINCE: Final = 11
 # The level from which datasets are granted to other projects.
 GRANTS_SINCE: Final = 12
+# The level from which a spec may say how fast its checkpoints are uploaded.
+PACE_SINCE: Final = 16
 # Fields of a spec's checkpoint policy with the level from which a spec may name them: programs of before read no such spec.
-CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_memory": 9}
+CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_memory": 9, "pace": PACE_SINCE}
 # The level from which jobs have outputs, and their schedulers get intake's answers.
 OUTPUTS_SINCE: Final = 13
 # The level from which a job may leave out data over which its loss diverged.
@@ -198,7 +200,7 @@ class DirectoryMachine(Leveled):
 
     name = "directory"
     decide_version = 10
-    fold_version = SKIPS_SINCE
+    fold_version = PACE_SINCE
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,12 @@ from tests.support.fakes.folder_store import FolderObjectStore, UnreadableStore
 from tests.support.waiting import until
 from trainhouse.checkpointing.chain.commits import head, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
+from trainhouse.checkpointing.chain.pace import BACKGROUND_THREADS, FULL_THREADS
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import SaveFailedError, StaleEpochError
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
+from trainhouse.checkpointing.uploading.upload_process import NICE
+from trainhouse.events.model.spec import UploadPace
 
 torch.set_num_threads(1)
 MIB = 2**20
@@ -103,6 +107,47 @@ def test_the_next_save_waits_for_the_one_under_way_and_none_is_dropped(saving: S
     second.join(60)
     assert first.result().step == 1 and results == [2] and saving.saved_steps() == [1, 2]
     assert at.newest_commit == 2, "a result that is asked for late changes nothing"
+
+
+def many_bodies() -> dict[str, torch.Tensor]:
+    """A state of twelve chunks that differ."""
+    return {f"w{number}": torch.full((MIB // 4,), float(number)) for number in range(12)}
+
+
+def priorities(helper: UploadHelper) -> Counter[int]:
+    """How many threads of the process that uploads have each nice value."""
+    tasks = Path(f"/proc/{helper.pid}/task").iterdir()
+    return Counter(os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in tasks)
+
+
+def test_an_upload_beside_training_is_slow_and_hurries_once_training_waits_for_it(saving: Saving) -> None:
+    at = saving.checkpointer()
+    saving.store.hold()
+    pending = at.begin_save(many_bodies(), {}, 1, 1.0)
+    until(lambda: saving.store.waiting == BACKGROUND_THREADS)
+    assert not pending.wait(0) and saving.store.waiting == BACKGROUND_THREADS, "to ask is not to wait"
+    before, base = priorities(saving.helper), os.getpriority(os.PRIO_PROCESS, 0)
+    assert before[base + NICE] > BACKGROUND_THREADS, "those that send, and the one that waits for them"
+    waits = threading.Thread(target=pending.result)
+    waits.start()
+    until(lambda: saving.store.waiting == FULL_THREADS)
+    assert priorities(saving.helper) - before == Counter({base: FULL_THREADS - BACKGROUND_THREADS}), (
+        "the new ones have training's own priority"
+    )
+    saving.store.let_go()
+    waits.join(60)
+    assert pending.result().step == 1
+
+
+@pytest.mark.parametrize("pace", list(UploadPace))
+def test_a_blocking_save_and_a_full_one_have_all_threads_at_once(saving: Saving, pace: UploadPace) -> None:
+    at = saving.checkpointer(pace=pace)
+    saving.store.hold()
+    saves = threading.Thread(target=lambda: (at.begin_save if pace is UploadPace.FULL else at.save)(many_bodies(), {}, 1, 1.0))
+    saves.start()
+    until(lambda: saving.store.waiting == FULL_THREADS)
+    saving.store.let_go()
+    saves.join(60)
 
 
 def test_a_killed_upload_process_costs_one_save_and_the_next_has_another(saving: Saving) -> None:

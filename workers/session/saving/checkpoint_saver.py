@@ -360,6 +360,7 @@ def open_saver(context: Context, gang: Gang, sink: Sink, helper: UploadHelper | 
         restore_at_most=context.restore_at_most,
         host_memory_bytes=None if gib is None else int(gib * 2**30),
         data_shares=context.layout.data_shares,
+        pace=context.policy.pace,
     )
     checkpointer = Checkpointer(settings, objects, gang.control, helper=helper, peers=peers, on_event=on_event)
     checkpointer.claim()

@@ -176,7 +176,11 @@ def test_a_spec_that_programs_of_before_cannot_read_waits_for_the_end_of_an_upda
     for number, rule in enumerate(({"action": "skip_data"}, {"skips": 2}, {"skip_steps": 9})):
         skips = submit(f"q{number}", pool="big", divergence=rule)
         assert f"spec.divergence.{next(iter(rule))}: an update is not finished" in refused(d.feed(skips))
+    d.machine = now.at(15)
+    assert "spec.checkpoint.pace: an update is not finished" in refused(d.feed(submit("r", pool="big", checkpoint={"pace": "full"})))
     d.machine = now
+    [hurried] = d.feed(submit("r", pool="big", checkpoint={"pace": "full"}))
+    assert hurried.event.spec.checkpoint.pace == "full"
     [skipping] = d.feed(submit("q", pool="big", divergence={"action": "skip_data", "skips": 2}))
     assert skipping.event.spec.divergence.skips == 2
     [of_tp] = d.feed(submit("n", pool="big", gang=2, parallelism={"tp": 2}))
