@@ -61,7 +61,7 @@ def _quick_reader(job: str, rank: int | None, stream: str | None, attempt: int |
     """The lines straight from the tables; None where settings do not name them, or they do not answer. Blocks."""
     from trainhouse.client.backend_protocol import batches
     from trainhouse.client.errors import NotReachableError
-    from trainhouse.client.kafka.lines import LogReader
+    from trainhouse.client.log_lines import LogReader
     from trainhouse.client.quick_sql import quick_endpoint
 
     endpoint = quick_endpoint()

@@ -18,7 +18,7 @@ from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.errors import InvalidSpecError, JobEndedError, NotReachableError, QueryError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.kafka.freshness import reached
-from trainhouse.client.kafka.lines import LogReader
+from trainhouse.client.log_lines import LogReader
 from trainhouse.client.kafka.pool_requests import Fleet
 from trainhouse.client.kafka.status_feed import FirstStatuses, StatusFeed, concerns, earliest, unreachable
 from trainhouse.client.metrics_table import table_of
