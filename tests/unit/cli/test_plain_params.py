@@ -24,7 +24,9 @@ def parameters(command: Any) -> Iterator[Any]:
 
 
 WHOLE = typer.main.get_command(build())
-KINDS = {(str(p.type_descriptor.annotation), *(getattr(p.type_descriptor.parameter_info, name) for name in BOUNDS)): p for p in parameters(WHOLE)}
+KINDS = {
+    (str(p.type_descriptor.annotation), *(getattr(p.type_descriptor.parameter_info, name) for name in BOUNDS)): p for p in parameters(WHOLE)
+}
 TYPED = st.one_of(
     st.none(),
     st.booleans(),
@@ -56,7 +58,8 @@ def test_what_is_read_plainly_is_what_typer_reads(kind: tuple[Any, ...], value: 
 
 
 @pytest.mark.parametrize(
-    "arguments", [["status", "--limit", "x"], ["status", "--limit", "0"], ["logs", "job", "--rank", "-1"], ["submit", "--priority", "1.5", "--", "x"]]
+    "arguments",
+    [["status", "--limit", "x"], ["status", "--limit", "0"], ["logs", "job", "--rank", "-1"], ["submit", "--priority", "1.5", "--", "x"]],
 )
 def test_what_is_refused_is_refused_in_the_words_of_typer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     texts = []

@@ -18,9 +18,9 @@ from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.errors import InvalidSpecError, JobEndedError, NotReachableError, QueryError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.kafka.freshness import reached
-from trainhouse.client.log_lines import LogReader
 from trainhouse.client.kafka.pool_requests import Fleet
 from trainhouse.client.kafka.status_feed import FirstStatuses, StatusFeed, concerns, earliest, unreachable
+from trainhouse.client.log_lines import LogReader
 from trainhouse.client.metrics_table import table_of
 from trainhouse.client.rows import (
     ARTIFACTS_QUERY,
