@@ -115,7 +115,7 @@ def _left_s(deadline_s: float) -> float:
 
 _POSITIONS = """
 SELECT topic, partition, max(if(done = 1, to_offset, from_offset)) AS held FROM positions FINAL
-WHERE topic IN {topics:Array(String)} AND lane IN ('facts', 'ranks', 'metrics') GROUP BY topic, partition
+WHERE topic IN {topics:Array(String)} AND lane IN ('facts', 'ranks', 'metrics', 'logs') GROUP BY topic, partition
 """
 
 
