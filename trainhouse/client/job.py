@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from trainhouse.client.client import TrainhouseClient
 
 
-
 class Job:
     """One job. Made by `client.submit(...)` or `client.job(id)`; every method blocks."""
 

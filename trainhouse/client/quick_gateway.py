@@ -1,7 +1,7 @@
 """The gateway of the settings, asked without the settings models and without an HTTP library: the same flows, a quarter of the imports.
 
-Holds: the same address, token and certificates as `gateway.backend.ByGateway` uses, or None where that has to decide: without an address or a
-token, with one that it would refuse, or where the environment names a proxy or certificates.
+Holds: the same address, token and certificates as `gateway.backend.ByGateway` uses, or None where that has to decide: without an address or
+a token, with one that it would refuse, or where the environment names a proxy or certificates.
 """
 
 import os
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TIMEOUT_S: Final = 60.0
 CONNECT_S: Final = 10.0
-AROUND: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+AROUND: Final = {"http": ("HTTP_PROXY", "ALL_PROXY"), "https": ("HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")}
+"""Variables by which an HTTP library goes another way, by scheme."""
 
 
 @dataclass
 class QuickGateway:
-    """One user's access by the gateway, for one command. Connects when first used; not for two threads. `ca`: a trusted authority's file."""
+    """One user's access by the gateway, for one command, in one thread. Connects when first used. `ca`: a trusted authority's file."""
 
     url: str
     token: str = field(repr=False)
@@ -89,13 +90,15 @@ def gateway_of(file: Mapping[str, Any], environment: Mapping[str, str], *, own: 
     """
     from trainhouse.client.quick_sql import knows_kafka, section_of
 
-    if (knows_kafka(file, environment) and not own) or any(environment.get(name) or environment.get(name.lower()) for name in AROUND):
+    if knows_kafka(file, environment) and not own:
         return None
     known = section_of(file, environment, "gateway")
     url, token, ca = (known.get(name, "") for name in ("url", "token", "ca"))
     if own and not token:
         token = _own_token(known.get("token_file", ""))
     if not all(isinstance(each, str) for each in (url, token, ca)) or not _is_plain(url) or (ca and not os.path.isfile(ca)):
+        return None
+    if _goes_around(url, environment):
         return None
     # The whole client says what is wrong with others.
     return QuickGateway(url, token, ca) if token.isascii() and token.isprintable() and token and " " not in token else None
@@ -107,6 +110,14 @@ def _is_plain(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc and url.isascii()
     except ValueError:
         return False
+
+
+def _goes_around(url: str, environment: Mapping[str, str]) -> bool:
+    parts = urllib.parse.urlsplit(url)
+    excepted = (environment.get("NO_PROXY") or environment.get("no_proxy") or "").split(",")
+    if parts.hostname in [name.strip() for name in excepted] and parts.scheme == "http":
+        return False
+    return any(environment.get(name) or environment.get(name.lower()) for name in AROUND[parts.scheme])
 
 
 def _own_token(path: Any) -> str:

@@ -1,7 +1,7 @@
 """Reads of a command without models, brokers and HTTP libraries: from the tables, or from the gateway where settings name that alone.
 
-Holds: rows are those that the whole client gives; what it makes a model of, these give as that model's JSON. None means: the whole client has
-to be asked, which has more ways and says what is wrong. What the tables do not know yet, it reads from Kafka.
+Holds: rows are those that the whole client gives; what it makes a model of, these give as that model's JSON. None means: the whole client
+has to be asked, which has more ways and says what is wrong. What the tables do not know yet, it reads from Kafka.
 """
 
 import os
@@ -92,8 +92,6 @@ class TableReads:
         (row,) = found
         if row["status_seq"] < 0:
             return None  # refused before it was a job: the topic of statuses may have more of it
-        if row["state"] in rows.FINAL:
-            return rows.status_json(row)
         return rows.status_json(row | self._checkpoint(row), self._allocation(row))
 
     def _checkpoint(self, row: "Row") -> "Row":

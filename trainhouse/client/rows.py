@@ -116,7 +116,8 @@ def jobs_query(keep: JobFilter, limit: int) -> str:
 def job_query(job_id: str) -> str:
     """The row of one scheduled job, with where its newest status was read; pure."""
     times = ", ".join(f"toUnixTimestamp64Milli({column}) AS {name}" for name, column in TIMES.items())
-    more = "purpose, node_ids, last_checkpoint_step, last_checkpoint_commit, last_checkpoint_uri, source_topic, source_partition, source_offset"
+    more = "purpose, node_ids, last_checkpoint_step, last_checkpoint_commit, last_checkpoint_uri"
+    more += ", source_topic, source_partition, source_offset"
     return f"SELECT {', '.join(PLAIN)}, {more}, {times} FROM jobs WHERE source = 'scheduled' AND job_id = {literal(job_id)} LIMIT 1"
 
 

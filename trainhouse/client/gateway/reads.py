@@ -1,7 +1,7 @@
 """Reads over the gateway, as flows: requests in order, and their answers in the client's own types.
 
-Holds: pure; an answer gives the same types as Kafka and the tables do. Times of the gateway are RFC 3339, the client's are milliseconds. Models
-are imported where an answer is made of one: rows need none.
+Holds: pure; an answer gives the same types as Kafka and the tables do. Times of the gateway are RFC 3339, the client's are milliseconds.
+Models are imported where an answer is made of one: rows need none.
 """
 
 from collections.abc import Mapping, Sequence
