@@ -97,7 +97,7 @@ class LineReader(Protocol):
         ...
 
     def catch_up(self) -> None:
-        """Makes the next `more` have all that the brokers hold by now: of a job that has ended, its last lines. A wait for it is bounded."""
+        """Makes the next `more` have all that the brokers hold by now: of an ended job, its last lines. Bounded in time."""
         ...
 
 

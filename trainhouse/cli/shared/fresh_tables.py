@@ -13,7 +13,7 @@ WAIT_S: Final = 3.0
 
 
 def let_tables_follow(client: "TrainhouseClient") -> None:
-    """Waits until the tables have the statuses that the brokers have now. Blocks. Over the gateway, which reads tables itself, does nothing."""
+    """Waits until the tables have the statuses that the brokers have now. Blocks. Over the gateway it does nothing."""
     import logging
 
     from trainhouse.client.kafka.backend import ByKafka

@@ -1,8 +1,8 @@
 """Wait until the projections hold what the topics hold, so that an answer has every event sent before it was asked.
 
-Holds: a wait is bounded, all tries of it together, and never blocks the loop. What the topics hold and what the projections hold is asked at once: a position only
-grows, so one that reaches an end was reached whichever of the two was answered first. A position is remembered for a second, so that
-reads that follow each other ask the brokers alone; tables that begin anew need a process that starts, which takes longer.
+Holds: a wait is bounded, all tries of it together, and never blocks the loop. What the topics hold and what the projections hold is asked
+at once: a position only grows, so one that reaches an end was reached whichever of the two was answered first. A position is remembered for
+a second, so that reads that follow each other ask the brokers alone; tables that begin anew need a process that starts, which takes longer.
 """
 
 from __future__ import annotations
