@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class QuickReads(Protocol):
-    """What commands ask. Each blocks."""
+    """Questions of commands. Each blocks."""
 
     @property
     def sql(self) -> "Sql":
