@@ -33,6 +33,7 @@ BENCHES = (
     "takeover",
     "handover",
     "gateway_answers",
+    "cli_answers",
     "sse",
     "pages",
     "sql_walls",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -26,7 +27,10 @@ from trainhouse.client import (
     UnknownJobError,
     connect,
 )
+from trainhouse.client.gateway.backend import AT_ONCE
+from trainhouse.client.quick_reads import GatewayReads, TableReads, quick_reads
 from trainhouse.events import JobState, JobStatus
+from trainhouse.events.model.explanation import JobExplained
 
 WAIT_S = 150.0
 TRAIN = """
@@ -123,6 +127,80 @@ def test_metrics_are_one_table_over_both_ways(ways: Ways, trained: str) -> None:
     assert last[0] == last[1] == {"loss": 0.05, "odd": 1.0}
     some = [client.last_metrics(trained, ["odd", "mfu"]) for client in (ways.kafka, ways.gateway)]
     assert [[m["metric"] for m in rows] for rows in some] == [["odd"], ["odd"]]
+
+
+def test_quick_reads_answer_as_the_client_does(client: TrainhouseClient, ways: Ways, trained: str) -> None:
+    """What commands show, they read without models and Kafka; over the gateway without its HTTP library too."""
+    over_gateway = client is ways.gateway
+    environment = ways.laptop if over_gateway else dict(os.environ)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("TRAINHOUSE_")]:
+            patch.delenv(name)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        quick = quick_reads()
+    assert isinstance(quick, GatewayReads if over_gateway else TableReads)
+    status = quick.status(trained)
+    assert known(JobStatus.model_validate(status)) == known(client.status(trained))
+    assert status == JobStatus.model_validate(status).model_dump(mode="json"), "the same fields, in the same form"
+    assert quick.events(trained, "checkpoint", None, None) == list(client.events(trained, kind="checkpoint")) != []
+    lines = list(quick.lines(trained, 0, None, None, 2).more())
+    assert lines == list(client.lines(trained, rank=0, tail=2).more()) != []
+    assert quick.checkpoints(trained) == client.checkpoints(trained) != []
+    assert quick.checkpoint_tags(trained) == client.checkpoint_tags(trained)
+    assert quick.artifacts(trained) == client.artifacts(trained)
+    assert quick.last_metrics(trained, ["loss"]) == client.last_metrics(trained, ["loss"]) != []
+    assert quick.jobs(JobFilter(user="ways-user"), 9) == client.jobs(JobFilter(user="ways-user"), 9) != []
+    assert quick.alerts() == client.way.alerts()
+    assert [row["node_id"] for row in quick.nodes()] == [row["node_id"] for row in client.way.nodes()]
+    assert quick.sql.table("SELECT 41 + 1 AS n").rows == ((42,),)
+
+
+def test_a_waiting_job_and_one_that_runs_are_read_quickly_as_they_are(client: TrainhouseClient, ways: Ways, stack: LiveStack) -> None:
+    held = client.submit(command=SLEEP, gang=stack.slots, user="ways-user")
+    assert next(s for s in held.follow(WAIT_S) if s.state is JobState.RUNNING)
+    waits = client.submit(command=["true"], gang=stack.slots, user="ways-user")
+    quick = quick_reads()
+    assert isinstance(quick, TableReads), "the environment of this module names all addresses"
+    job = str(held.job_id)
+    until(lambda: quick.status(job) == ways.kafka.status(job).model_dump(mode="json"), lambda: str(quick.status(job)), WAIT_S)
+    status = quick.status(job)
+    assert status is not None and sum(len(part["devices"]) for part in status["allocation"]) == stack.slots
+    found = until(lambda: quick.why(str(waits.job_id)), "the scheduler's explanation", WAIT_S)
+    # Of every field the same, but for what a moment later changes.
+    said = JobExplained.model_validate(found)
+    assert found == said.model_dump(mode="json") and said.waiting_since_ms and said.needs == f"{stack.slots} devices"
+    told = json.loads(stack.ok("why", str(waits.job_id), "--json"))
+    assert told["needs"] == said.needs and told["obstacle"] == said.obstacle
+    held.cancel()
+    waits.cancel()
+    assert {held.wait(WAIT_S).state, waits.wait(WAIT_S).state} <= {JobState.CANCELLED, JobState.SUCCEEDED}
+
+
+def test_first_statuses_of_many_jobs(client: TrainhouseClient) -> None:
+    """More than a gateway client asks at a time, one of which is refused."""
+    fleet = [client.submit(command=["true"], user="ways-first", name=f"first-{n}") for n in range(AT_ONCE + 2)]
+    refused = client.submit(command=["true"], user="ways-first", pool="no-such-pool")
+    found = client.first_statuses([*fleet, refused], WAIT_S)
+    assert list(found) == [str(job.job_id) for job in (*fleet, refused)]
+    states = {job_id: status.state if status is not None else None for job_id, status in found.items()}
+    assert states.pop(str(refused.job_id)) is JobState.REJECTED
+    assert not {None, JobState.REJECTED} & set(states.values()), states
+    assert client.first_statuses(fleet[:1], 0.0).get(str(fleet[0].job_id)) is None, "there was no time to ask"
+    assert {job.wait(WAIT_S).state for job in fleet} == {JobState.SUCCEEDED}
+
+
+LAST_LINES = "print('begun', flush=True)\nfor n in range(30_000):\n    print('line', n)\n"
+
+
+def test_a_job_that_is_waited_for_shows_each_line_that_it_wrote_at_its_end(ways: Ways, stack: LiveStack, tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text(LAST_LINES)
+    for run in (stack.run, ways.run):
+        done = run("submit", "--wait", "--", "python", "many.py", cwd=tmp_path)
+        assert done.code == 0, done.err
+        assert [line for line in done.lines if line.startswith("line ")] == [f"line {n}" for n in range(30_000)], done.err
+        state = json.loads(run("status", done.lines[0], "--json", cwd=tmp_path).out)["state"]
+        assert state == "SUCCEEDED", "the next command knows it"
 
 
 def nodes(client: TrainhouseClient) -> list[dict[str, Any]]:

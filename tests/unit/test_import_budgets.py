@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from trainhouse.cli.stack import run
+from trainhouse.client.quick_gateway import AROUND
 
 # What takes a tenth of a second of CPU or ten megabytes.
 LARGE = frozenset(
@@ -63,6 +64,30 @@ MODULES = {
 }
 
 
+# What each question imports until its answer: (arguments, its modules). Both ways lead to a closed port, so that all is imported that asks.
+ASKING = ("status", "status j-1", "events j-1", "logs j-1", "why j-1", "checkpoints j-1", "nodes", "nodes n-1", "alerts", "sql SELECT")
+ASKED = Budget(300)
+NOTHING = "http://127.0.0.1:1"
+TABLES_ALONE = {"TRAINHOUSE_KAFKA_BOOTSTRAP": "127.0.0.1:1", "TRAINHOUSE_CLICKHOUSE_URL": NOTHING}
+GATEWAY_ALONE = {"TRAINHOUSE_GATEWAY_URL": NOTHING, "TRAINHOUSE_GATEWAY_TOKEN": "t"}
+# Where the first question fails, what the quick way has imported is known.
+STOPS = """
+import os, sys, json
+sys.argv = ["trainhouse", *{words!r}]
+os.environ.update({environment!r})
+from trainhouse.client import quick_reads
+class Asked(BaseException): pass
+def asked(*_, **__): raise Asked
+import http.client
+http.client.HTTPConnection.connect = asked
+try:
+    from trainhouse.cli.main import main
+    main()
+except Asked:
+    pass
+"""
+
+
 def imported(code: str) -> set[str]:
     done = subprocess.run([sys.executable, "-c", code + READ], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
@@ -98,6 +123,21 @@ def test_a_role_imports_what_it_uses(role: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_a_process_beside_the_roles_imports_what_it_uses(module: str) -> None:
     hold(MODULES[module], imported(f"import {module}"))
+
+
+@pytest.mark.parametrize("environment", [TABLES_ALONE, GATEWAY_ALONE], ids=["tables", "gateway"])
+@pytest.mark.parametrize("words", ASKING)
+def test_a_question_imports_no_models_no_brokers_and_no_http_library(
+    words: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*AROUND["http"], "TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    found = imported(STOPS.format(words=words.split(), environment=environment))
+    assert "http.client" in found and "trainhouse.client.quick_reads" in found
+    # Of rich a table of character widths alone.
+    assert not {"rich.console", "rich.text", "typer._adapters"} & found
+    hold(ASKED, found - {"rich", "rich.cells", "rich._unicode_data"})
 
 
 def test_arrays_do_without_pandas_in_the_projector() -> None:

@@ -11,11 +11,12 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import typer
+import typer.main
 from typer.core import TyperGroup
 
 from trainhouse.cli.command_index import COMMANDS, SECTIONS
 from trainhouse.cli.shared.exit_codes import MEANINGS, Exit, explain
+from trainhouse.cli.shared.plain_params import read_plainly
 
 COMPLETION_VARIABLE: Final = "_TRAINHOUSE_COMPLETE"
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())
@@ -99,7 +100,9 @@ def app_for(arguments: Sequence[str], environment: Mapping[str, str]) -> typer.T
 def main() -> None:
     """Runs one command and exits."""
     try:
-        app_for(sys.argv[1:], os.environ)()
+        command = typer.main.get_command(app_for(sys.argv[1:], os.environ))
+        read_plainly(command)
+        command()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(Exit.INTERRUPTED)

@@ -23,7 +23,7 @@ from trainhouse.client.filters import JobFilter
 from trainhouse.client.gateway import reads as flows
 from trainhouse.client.gateway import transport, writes
 from trainhouse.client.gateway.backend import ByGateway
-from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFoundError, error_of
+from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFoundError, away, error_of
 from trainhouse.client.gateway.sse import EventParser
 from trainhouse.client.gateway.streaming import AGAIN_S, GIVE_UP_S, SILENCE_S, document
 from trainhouse.client.gateway.watch import answering_status
@@ -129,7 +129,7 @@ class AsyncClient:
                 try:
                     answer = transport.answered(await self._http.request(**transport.arguments(request)))
                 except httpx.HTTPError as error:
-                    raise transport.away(self._gateway.url, error) from error
+                    raise away(self._gateway.url, error) from error
                 request = flow.send(answer)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
@@ -179,7 +179,7 @@ class AsyncClient:
                 raise UnknownJobError(job.job_id) from error
             except (httpx.HTTPError, ValueError, NotReachableError) as error:
                 if time.monotonic() > received_s + GIVE_UP_S:
-                    raise transport.away(self._gateway.url, error) from error
+                    raise away(self._gateway.url, error) from error
             parser.broken()
             await asyncio.sleep(AGAIN_S[min(failures, len(AGAIN_S) - 1)])
             failures += 1

@@ -96,6 +96,10 @@ class LineReader(Protocol):
         """Yields what is new, a batch at most; nothing means: all that there is was read."""
         ...
 
+    def catch_up(self) -> None:
+        """Makes the next `more` have all that the brokers hold by now: of an ended job, its last lines. Bounded in time."""
+        ...
+
 
 def batches(reader: LineReader) -> Iterator[list[Line]]:
     """Yields what is new, batch after batch, until there is nothing more. Blocks."""

@@ -3,7 +3,6 @@
 Holds: nothing but the id and the way there; each call asks anew.  Never: ends a job because its handle goes away.
 """
 
-import time
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     from trainhouse.client.client import TrainhouseClient
-
-POLL_S = 0.5
-# The agent ships the last lines, and the projector inserts them, before this much time is over.
-SETTLE_S = 3.0
 
 
 class Job:
@@ -123,10 +118,10 @@ def ended(job_id: str, last: JobStatus | None, timeout_s: float | None) -> JobSt
 
 def followed(statuses: Iterable[JobStatus | None], reader: LineReader) -> Iterator[list[Line]]:
     """Yields lines in batches while a job goes on, and those that arrive when it has just ended. Blocks as long as the statuses do."""
-    ended_at = None
+    has_ended = False
     for status in statuses:
         yield from batches(reader)
-        ended_at = time.monotonic() if status is not None and status.state.final else ended_at
-    while ended_at is not None and time.monotonic() < ended_at + SETTLE_S:
-        time.sleep(POLL_S)
+        has_ended = has_ended or (status is not None and status.state.final)
+    if has_ended:
+        reader.catch_up()
         yield from batches(reader)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainhouse.client.errors import NotReachableError
 from trainhouse.client.sql import SqlEndpoint
 
 CONFIG_VARIABLE = "TRAINHOUSE_CONFIG"
@@ -19,31 +18,24 @@ TEXTS = ("user", "password", "database")
 
 def quick_endpoint() -> SqlEndpoint | None:
     """The endpoint by environment and settings file; None where the settings models have to decide. Blocks on the file alone."""
+    found = settings_file()
+    return None if found is None else endpoint_of(found, os.environ)
+
+
+def settings_file() -> dict[str, Any] | None:
+    """The settings file that the environment names, empty where it names none; None where it cannot be read."""
     path = os.environ.get(CONFIG_VARIABLE)
     try:
-        found = tomllib.loads(Path(path).read_text()) if path else {}
+        return tomllib.loads(Path(path).read_text()) if path else {}
     except (OSError, ValueError):
-        return None
-    return endpoint_of(found, os.environ)
-
-
-def quick_rows(query: str) -> list[dict[str, Any]] | None:
-    """Rows of a query straight from the tables; None where settings do not name them, or they do not answer: the client has more ways then,
-    and says what is wrong. Blocks. Raises QueryError."""
-    endpoint = quick_endpoint()
-    try:
-        return None if endpoint is None else endpoint.table(query).dicts()
-    except NotReachableError:
         return None
 
 
 def endpoint_of(file: Mapping[str, Any], environment: Mapping[str, str]) -> SqlEndpoint | None:
     """The endpoint of a settings file and an environment. Pure."""
-    named = {name.upper(): value for name, value in environment.items()}
-    if "TRAINHOUSE_KAFKA_BOOTSTRAP" not in named and "bootstrap" not in _section(file, "kafka"):
+    if not knows_kafka(file, environment):
         return None
-    prefix, section = "TRAINHOUSE_CLICKHOUSE_", _section(file, "clickhouse")
-    known = section | {name.removeprefix(prefix).lower(): value for name, value in named.items() if name.startswith(prefix)}
+    known = section_of(file, environment, "clickhouse")
     url, texts = known.get("url"), {name: known.get(name, "") for name in TEXTS}
     if not isinstance(url, str) or not url.startswith(("http://", "https://")) or "@" in url or "timeout_s" in known:
         return None
@@ -54,6 +46,14 @@ def endpoint_of(file: Mapping[str, Any], environment: Mapping[str, str]) -> SqlE
     return SqlEndpoint(url, account, texts["password"], "" if texts["database"] == "default" else texts["database"])
 
 
-def _section(file: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = file.get(name, {})
-    return dict(found) if isinstance(found, dict) else {}
+def knows_kafka(file: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+    """Returns whether an address of Kafka is set. Pure."""
+    return "bootstrap" in section_of(file, environment, "kafka")
+
+
+def section_of(file: Mapping[str, Any], environment: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Settings of one section by name, those of the environment first. Pure."""
+    found, prefix = file.get(name, {}), f"TRAINHOUSE_{name.upper()}_"
+    named = {key.upper(): value for key, value in environment.items()}
+    own = {key.removeprefix(prefix).lower(): value for key, value in named.items() if key.startswith(prefix)}
+    return (dict(found) if isinstance(found, dict) else {}) | own

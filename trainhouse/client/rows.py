@@ -47,6 +47,49 @@ TIMES = {
 }
 
 
+WAITING = ("PENDING", "PREEMPTED")
+FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
+FLOATS = ("loss", "learning_rate", "steps_per_s", "samples_per_s", "elapsed_s", "eta_s")
+# A status whole, as JSON, in the order of its fields: what a row has not is this.
+STATUS: dict[str, Any] = {
+    "job_id": None,
+    "status_seq": 0,
+    "state": "PENDING",
+    "reason": "",
+    "submission_id": None,
+    "name": "",
+    "project": "",
+    "team": "",
+    "user": "",
+    "pool": None,
+    "priority": 50,
+    "spec_sha256": "",
+    "attempt": 0,
+    "epoch": 0,
+    "restarts": 0,
+    "world_size": 0,
+    "allocation": [],
+    "step": None,
+    "total_steps": None,
+    **dict.fromkeys(FLOATS),
+    "last_checkpoint": None,
+    "submitted_at_ms": None,
+    "allocated_at_ms": None,
+    "running_at_ms": None,
+    "finished_at_ms": None,
+    "updated_at_ms": 0,
+}
+# The same of an explanation, but for what each one has.
+EXPLANATION: dict[str, Any] = {
+    **dict.fromkeys(("job_id", "pool", "team", "at_ms", "waiting_since_ms", "place", "waiting", "needs", "obstacle", "text")),
+    "refusals": [],
+    "unblock": [],
+    "score": None,
+    "reserved_start_ms": None,
+    "eta_ms": None,
+    "eta_from": "",
+}
+REFUSAL: dict[str, Any] = {"obstacle": None, "by": "", "count": 0, "asked": None, "available": None, "examples": [], "text": ""}
 MAX_ALERTS = 10_000
 # As an Arrow table has it: plain strings and signed numbers.
 POINT = (
@@ -73,7 +116,8 @@ def jobs_query(keep: JobFilter, limit: int) -> str:
 def job_query(job_id: str) -> str:
     """The row of one scheduled job, with where its newest status was read; pure."""
     times = ", ".join(f"toUnixTimestamp64Milli({column}) AS {name}" for name, column in TIMES.items())
-    more = "purpose, last_checkpoint_step, last_checkpoint_commit, last_checkpoint_uri, source_topic, source_partition, source_offset"
+    more = "purpose, node_ids, last_checkpoint_step, last_checkpoint_commit, last_checkpoint_uri"
+    more += ", source_topic, source_partition, source_offset"
     return f"SELECT {', '.join(PLAIN)}, {more}, {times} FROM jobs WHERE source = 'scheduled' AND job_id = {literal(job_id)} LIMIT 1"
 
 
@@ -92,6 +136,33 @@ def status_of_row(row: Mapping[str, Any]) -> "JobStatus":
     return JobStatus.model_validate({"job_id": None} | known)
 
 
+def status_json(row: Mapping[str, Any], allocation: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Such a row as a status is in JSON, without its model: what `status_of_row` gives, and where its ranks are. Pure."""
+    known = {name: row[name] for name in STATUS if row.get(name) not in (None, "")}
+    known |= {name: float(known[name]) for name in FLOATS if name in known}
+    known["allocation"] = [dict(placement) for placement in allocation]
+    if row.get("last_checkpoint_step") is not None:
+        known["last_checkpoint"] = {
+            "commit": row.get("last_checkpoint_commit") or 0,
+            "step": row["last_checkpoint_step"],
+            "uri": row.get("last_checkpoint_uri") or "",
+            "completed_at_ms": row.get("last_checkpoint_at_ms") or 0,
+        }
+    known["status_seq"] = max(0, known.get("status_seq", 0))
+    whole: dict[str, Any] = {}
+    for name, absent in STATUS.items():
+        whole[name] = known.get(name, absent)
+        if name == "project" and row.get("purpose"):
+            whole["purpose"] = row["purpose"]
+    return whole
+
+
+def explanation_json(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An explanation as it was published, with the fields that its writer did not know. Pure."""
+    refusals = [REFUSAL | {name: value for name, value in refusal.items() if name in REFUSAL} for refusal in event.get("refusals", ())]
+    return EXPLANATION | {name: value for name, value in event.items() if name in EXPLANATION} | {"refusals": refusals}
+
+
 def row_of(status: "JobStatus") -> dict[str, Any]:
     """A status as such a row."""
     fields = status.model_dump(mode="json")
@@ -103,6 +174,25 @@ def row_of(status: "JobStatus") -> dict[str, Any]:
         "last_checkpoint_uri": checkpoint.uri if checkpoint else "",
         **{name: fields[name] for name in TIMES},
     }
+
+
+def allocation_query(job: str, epoch: int) -> str:
+    """Nodes and devices of one attempt, as a text of JSON; pure."""
+    return (
+        f"SELECT JSONExtractRaw(json, 'placements') AS placements FROM events WHERE job_id = {literal(job)} AND epoch = {epoch} "
+        "AND type = 'trainhouse.gang.allocated.v1' LIMIT 1"
+    )
+
+
+def checkpoint_time_query(job: str, commit: int) -> str:
+    """The time at which one checkpoint was complete; pure."""
+    where = f"job_id = {literal(job)} AND commit = {commit}"
+    return f"SELECT toUnixTimestamp64Milli(completed_at) AS last_checkpoint_at_ms FROM checkpoints WHERE {where} LIMIT 1"
+
+
+def explanation_query(job: str) -> str:
+    """The newest explanation of a job, whether it waits or not; pure."""
+    return f"SELECT json FROM explanations WHERE job_id = {literal(job)} ORDER BY at DESC LIMIT 1"
 
 
 def events_query(job: str, kind: str | None, begin: int | None, end: int | None) -> str:

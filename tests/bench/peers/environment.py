@@ -11,6 +11,7 @@ FOLDER = ROOT / ".bench"
 PEERS = "peers"
 PREPARING = "preparing"
 TRACKING = "tracking"
+CONSOLES = "consoles"
 MDS = "mds"  # its transformers is older than the other peers' hub
 PACKAGES = {
     PEERS: (
@@ -19,6 +20,7 @@ PACKAGES = {
     ),
     PREPARING: ("torch", "numpy", "datasets>=4,<5", "litdata>=0.2,<1", "tokenizers"),
     TRACKING: ("mlflow>=3.10,<4",),
+    CONSOLES: ("dstack>=0.20,<1", "skypilot>=0.10,<1"),
     MDS: ("torch", "numpy", "mosaicml-streaming>=0.13,<1"),
 }
 

@@ -7,7 +7,6 @@ import pytest
 
 from trainhouse.cli.jobs.measured_figures import figures, figures_of, lines
 from trainhouse.client.errors import NotReachableError
-from trainhouse.events import JobState, JobStatus
 
 NONE = {"gpu_utilization": None, "mfu": None, "tokens_per_s": None, "estimated_remaining_hours": None}
 
@@ -47,5 +46,5 @@ class Tables:
     ],
 )
 def test_of_a_job(state: str, hours: float | None, rows: list[dict[str, Any]] | None, mfu: float | None) -> None:
-    status = JobStatus.model_construct(job_id="j-1", state=JobState(state), step=3, eta_s=1800.0)
+    status = {"job_id": "j-1", "state": state, "step": 3, "eta_s": 1800.0}
     assert figures_of(Tables(rows), status) == NONE | {"mfu": mfu, "estimated_remaining_hours": hours}  # type: ignore[arg-type]

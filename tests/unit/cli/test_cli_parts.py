@@ -14,8 +14,8 @@ from trainhouse.cli.shared.output import duration
 from trainhouse.cli.stack.token import MAX_DAYS, seconds_of
 from trainhouse.client.errors import NotReachableError, QueryError
 from trainhouse.client.kafka.job_events import summary_of
-from trainhouse.client.kafka.lines import query_of as lines_query
 from trainhouse.client.kafka.status_feed import concerns
+from trainhouse.client.log_lines import query_of as lines_query
 from trainhouse.client.sql import clean_error, literal
 from trainhouse.events import JobState, JobStatus, RankExited
 from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of

@@ -386,10 +386,11 @@ class Reader:
     def more(self) -> Iterator[Line]:
         yield from self.left.pop(0) if self.left else []
 
+    def catch_up(self) -> None:
+        self.left = [batch for batch in self.left if batch]
 
-def test_lines_are_followed_until_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module, "POLL_S", 0.001)
-    monkeypatch.setattr(job_module, "SETTLE_S", 0.05)
+
+def test_lines_are_followed_until_after_the_end() -> None:
     running, ended = (status_of({"job_id": "j", "status_seq": n, "state": s}) for n, s in ((1, "RUNNING"), (2, "SUCCEEDED")))
     one, two, late = ([Line("t", 1, 0, 0, "stdout", n, "x")] for n in range(3))
     assert list(job_module.followed([running, None, ended], Reader(one, [], two, [], [], late))) == [one, two, late]

@@ -50,12 +50,17 @@ def alerts(
     import time
 
     from trainhouse.cli.shared import output, settings_lookup
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick_reads import quickly
 
     settings_lookup.use(data_dir)
     now_ms = time.time_ns() // 1_000_000
-    query, client = query_of(now_ms, every, since), TrainhouseClient.from_settings()
-    rows = client.sql.table(query).dicts() if every else client.way.alerts()
+    query = query_of(now_ms, every, since)
+    rows = quickly(lambda reads: reads.sql.table(query).dicts() if every else reads.alerts())
+    if rows is None:
+        from trainhouse.client import TrainhouseClient
+
+        client = TrainhouseClient.from_settings()
+        rows = client.sql.table(query).dicts() if every else client.way.alerts()
     if json:
         output.json_lines(rows)
     elif rows:

@@ -32,13 +32,15 @@ def sql(
     trainhouse sql "SELECT job_id, state, loss FROM jobs ORDER BY submitted_at DESC LIMIT 5"
     trainhouse sql --format CSVWithNames "SELECT step, value FROM step_metrics WHERE metric = 'loss'" > loss.csv
     """
-    from trainhouse.client.quick_sql import quick_endpoint
+    from trainhouse.client.quick_reads import quick_reads
 
     text = sys.stdin.read() if query == "-" else query
     if not text.strip():
         raise CliError("the query is empty", Exit.USAGE)
-    endpoint: Sql | None = quick_endpoint()
-    if endpoint is None:
+    reads = quick_reads()
+    if reads is not None:
+        endpoint: Sql = reads.sql
+    else:
         from trainhouse.client import TrainhouseClient
 
         endpoint = TrainhouseClient.from_settings().sql

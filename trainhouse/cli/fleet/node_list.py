@@ -10,7 +10,9 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import FILTERS, DataDir, Json, Limit, Pool, Since, Until
 
 if TYPE_CHECKING:
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.backend_protocol import Sql, WayIn
+    from trainhouse.client.filters import JobFilter
+    from trainhouse.client.quick_reads import QuickReads
 
 MAX_JOBS = 100_000
 SHOWN_CHARS = 16
@@ -57,25 +59,29 @@ def nodes(
         return
     now_ms = time.time_ns() // 1_000_000
     wanted = keeper(now_ms, pool=pool, state=state, since=since, until=until)
-    from trainhouse.client.quick_sql import quick_rows
-    from trainhouse.client.rows import NODES_QUERY
+    from trainhouse.client.filters import JobFilter
+    from trainhouse.client.quick_reads import quickly
 
-    if not (user or team or project) and (quick := quick_rows(NODES_QUERY)) is not None:
-        known = [row for row in quick if wanted(row)][:limit]
-        _show_all(known, isolations(quick_rows(ISOLATIONS) or ()) if known else None, now_ms, json=json)
-        return
-    from trainhouse.client import TrainhouseClient
+    keep = JobFilter(user=user, team=team, project=project) if user or team or project else None
+    quick = quickly(lambda reads: _listed(reads, wanted, keep, limit))
+    if quick is None:
+        from trainhouse.client import TrainhouseClient
 
-    client = TrainhouseClient.from_settings()
-    known = [row for row in client.way.nodes() if wanted(row)]
-    if user or team or project:
-        from trainhouse.client import JobFilter
+        client = TrainhouseClient.from_settings()
+        quick = _listed(client.way, wanted, keep, limit)
+    _show_all(*quick, now_ms, json=json)
 
-        jobs = client.jobs(JobFilter(user=user, team=team, project=project), MAX_JOBS)
-        theirs = {name for job in jobs for name in job["node_ids"]}
+
+def _listed(
+    asked: "QuickReads | WayIn", wanted: Callable[[Mapping[str, Any]], bool], keep: "JobFilter | None", limit: int
+) -> tuple[list[dict[str, Any]], dict[str, str] | None]:
+    """Nodes, of which those alone that have jobs of `keep`, and how they isolate jobs. Blocks."""
+    known = [row for row in asked.nodes() if wanted(row)]
+    if keep is not None:
+        theirs = {name for job in asked.jobs(keep, MAX_JOBS) for name in job["node_ids"]}
         known = [row for row in known if row["node_id"] in theirs]
     known = known[:limit]
-    _show_all(known, _isolations(client) if known else None, now_ms, json=json)
+    return known, _isolations(asked.sql) if known else None
 
 
 def _show_all(known: list[dict[str, Any]], isolation: dict[str, str] | None, now_ms: int, *, json: bool) -> None:
@@ -103,12 +109,12 @@ def show(found: list[dict[str, Any]]) -> None:
     output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=right, drop=DROP)
 
 
-def _isolations(client: "TrainhouseClient") -> dict[str, str] | None:
+def _isolations(sql: "Sql") -> dict[str, str] | None:
     """By node; None for one who may not ask in SQL."""
     from trainhouse.client.errors import AccessDeniedError
 
     try:
-        return isolations(client.sql.table(ISOLATIONS).dicts())
+        return isolations(sql.table(ISOLATIONS).dicts())
     except AccessDeniedError:
         return None
 
@@ -139,10 +145,16 @@ def one(node: str, since: str, limit: int, json: bool, now_ms: int) -> None:
     from trainhouse.cli.fleet import node_page
     from trainhouse.cli.shared import output
     from trainhouse.cli.shared.filters import parse_time
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick_reads import quickly
 
-    endpoint = TrainhouseClient.from_settings().sql
-    page = node_page.gather(lambda sql, values: endpoint.table(sql, values).dicts(), node, parse_time(since, now_ms), limit)
+    def page_of(endpoint: "Sql") -> dict[str, Any]:
+        return node_page.gather(lambda sql, values: endpoint.table(sql, values).dicts(), node, parse_time(since, now_ms), limit)
+
+    page = quickly(lambda reads: page_of(reads.sql))
+    if page is None:
+        from trainhouse.client import TrainhouseClient
+
+        page = page_of(TrainhouseClient.from_settings().sql)
     if json:
         output.json_lines([page])
     else:

@@ -8,6 +8,7 @@ import typer
 
 from trainhouse.cli.shared import complete
 from trainhouse.cli.shared.exit_codes import CliError, Exit
+from trainhouse.cli.shared.fresh_tables import let_tables_follow
 from trainhouse.cli.shared.options import DataDir, FollowedRank, JobArgument, Json, Quiet, Timeout, Wait
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def change(
         raise CliError(str(ended), Exit.USAGE) from ended
     except ChangeRefusedError as refused:
         raise CliError(f"{job} was not changed: {refused}", Exit.REJECTED) from refused
+    let_tables_follow(client)
     if retuned is None:
         raise CliError(unchanged(job, find(client, job), priority, asked), Exit.USAGE)
     if json:
@@ -161,6 +163,7 @@ def review(
         client.review(job, asked[0], reason=reason, max_bad=max_bad, timeout_s=timeout)
     except ChangeRefusedError as refused:
         raise CliError(str(refused), Exit.REJECTED) from refused
+    let_tables_follow(client)
     outcomes = {ReviewAction.SEND: "sent to review", ReviewAction.GO_ON: "goes on", ReviewAction.CANCEL: "cancelled"}
     sys.stdout.write(f"{job}: {outcomes[asked[0]]}\n")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainhouse.cli.shared.exit_codes import Exit, exit_of_state
+from trainhouse.cli.shared.fresh_tables import let_tables_follow
 from trainhouse.cli.shared.output import attempt_line, duration, json_lines, one_line, printable_line, remark
 from trainhouse.client.backend_protocol import batches
 from trainhouse.client.errors import ClientError
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from trainhouse.events import JobStatus
 
 PROGRESS_EVERY_S = 5.0
-SETTLE_S, QUIET_S, LOOK_S = 5.0, 1.5, 0.3
-"""After a job's end: the longest wait for its last lines, the longest one without any, and seconds between two looks."""
 SEVERITY = (Exit.OK, Exit.CANCELLED, Exit.NEEDS_REVIEW, Exit.REJECTED, Exit.FAILED, Exit.TIMEOUT)
 
 
@@ -36,6 +35,7 @@ def follow_all(
         last = follow(client, job, left_s, json=json, rank=rank)
         code = exit_of_state(last.state) if last is not None and last.state.final else Exit.TIMEOUT
         worst = max(worst, code, key=SEVERITY.index)
+    let_tables_follow(client)
     return worst
 
 
@@ -81,14 +81,14 @@ class RankOutput:
             remark(f"the output of {self._job_id} is not shown: {error}")
             return []
 
-    def rest(self) -> "Iterator[list[str]]":
-        """Yields what arrives after the job's end, until nothing does for QUIET_S. Blocks."""
-        end, quiet_until = time.monotonic() + SETTLE_S, time.monotonic() + QUIET_S
-        while self._is_readable and self._may_have_more and time.monotonic() < min(end, quiet_until):
-            if found := self.more(None):
-                quiet_until = time.monotonic() + QUIET_S
-                yield found
-            time.sleep(LOOK_S)
+    def rest(self) -> list[str]:
+        """Returns the last lines of a job that has ended: its agents wrote all of them to the brokers before they reported that. Blocks for
+        some seconds at most."""
+        found = self.more(None)
+        if self._reader is None or not self._is_readable:
+            return found
+        self._reader.catch_up()
+        return found + self.more(None)
 
     def _texts(self, line: "Line") -> list[str]:
         before, self._attempt = self._attempt, line.attempt
@@ -121,8 +121,7 @@ def _plain(statuses: "Iterator[JobStatus | None]", job_id: str, output: RankOutp
             shown, shown_at = change, now
             print(f"{job_id} {line_of(status)}", flush=True)
     if last is not None and last.state.final:
-        for lines in output.rest() if output else ():
-            _print(lines)
+        _print(output.rest() if output else [])
         print(f"{job_id} {line_of(last)}", flush=True)
     return last
 
@@ -170,8 +169,7 @@ def _bar(statuses: "Iterator[JobStatus | None]", job_id: str, output: RankOutput
                 show(progress, task, status)
             put(output.more(status) if output else [])
             if status is not None and status.state.final:
-                for lines in output.rest() if output else ():
-                    put(lines)
+                put(output.rest() if output else [])
                 break
     if last is not None:
         print(f"{job_id} {line_of(last)}")

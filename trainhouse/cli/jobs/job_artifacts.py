@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick_reads import QuickReads
 
 MOST_LINES: Final = 10
 _SHORT_CHARS: Final = 12
@@ -15,7 +16,7 @@ _TEXT_CHARS: Final = 68
 """Of 80 columns, 12 are the line's own name."""
 
 
-def artifacts_of(client: "TrainhouseClient", job_id: str) -> list[dict[str, Any]] | None:
+def artifacts_of(client: "QuickReads | TrainhouseClient", job_id: str) -> list[dict[str, Any]] | None:
     """Asks the tables for the versions that a job stored and used; None where the tables do not answer. Blocks."""
     from trainhouse.client.errors import ClientError
 

@@ -57,14 +57,16 @@ def events(
 
 
 def _listed(job: str, kind: str | None, begin: int | None, end: int | None, *, log: bool) -> "list[Happening]":
-    """The events: straight from the tables where settings name them, else by the client. Blocks. Raises CliError for an unknown job."""
-    from trainhouse.client.backend_protocol import Happening
-    from trainhouse.client.quick_sql import quick_rows
-    from trainhouse.client.rows import events_query
+    """The events: by quick reads, else by the client. Blocks. Raises CliError for an unknown job."""
+    from trainhouse.client.errors import UnknownJobError
+    from trainhouse.client.quick_reads import quickly
 
-    rows = None if log else quick_rows(events_query(job, kind, begin, end))
-    if rows:
-        return [Happening(**row) for row in rows]
+    try:
+        quick = None if log else quickly(lambda reads: reads.events(job, kind, begin, end))
+    except UnknownJobError:
+        quick = None
+    if quick:
+        return quick
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.kafka.job_events import happenings
 

@@ -12,11 +12,13 @@ import typer
 from trainhouse.cli.shared import complete
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Limit, Pool, Project, Since, State, Team, Until, User
+from trainhouse.client.errors import UnknownJobError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from trainhouse.client import JobFilter, TrainhouseClient
+    from trainhouse.client.quick_reads import QuickReads
     from trainhouse.events import JobStatus
 
 # The list is asked for again when something changed, but not more often than that; and now and then anyway.
@@ -60,9 +62,9 @@ def status(
     from trainhouse.cli.shared.filters import job_filter
 
     if job is not None:
-        from trainhouse.client import TrainhouseClient
-
-        _one(TrainhouseClient.from_settings(), job, watch=watch, json=json)
+        if watch:
+            _follow(job, json=json)
+        _one(job, json=json)
         return
     for _ in _moments() if watch else (None,):
         now_ms = time.time_ns() // 1_000_000
@@ -90,12 +92,11 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
     newest one of a running job in memory, too. `tags` keep a checkpoint beyond its job's retention.
     """
     from trainhouse.cli.shared import output
-    from trainhouse.client import ClientError, TrainhouseClient
+    from trainhouse.client.errors import ClientError
 
-    client = TrainhouseClient.from_settings()
-    rows, unknown_tags = client.checkpoints(job), ""
+    rows, unknown_tags = _checkpoints(job), ""
     try:
-        tags: Any = client.checkpoint_tags(job) if rows else []
+        tags: Any = _tags(job) if rows else []
     except ClientError as error:
         tags, unknown_tags = None, str(error)
     if json:
@@ -103,7 +104,7 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
     elif rows:
         right = ("commit", "step", "attempt", "MiB", "new MiB", "stall", "upload")
         columns = ("commit", "step", "attempt", "state", "tier", "MiB", "new MiB", "stall", "upload", "completed", "tags", "uri")
-        tiers = checkpoint_tiers(rows, _has_ended(client, job))
+        tiers = checkpoint_tiers(rows, _has_ended(job))
         shown = [_checkpoint(row, tier, tags_of(row, tags or [])) for row, tier in zip(rows, tiers, strict=True)]
         drop = ("uri", "attempt", *columns[4:11][::-1])
         output.table(columns, shown, right=right, drop=drop, whole=("state", "completed"))
@@ -112,8 +113,34 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
         if (sentence := upload_pace(rows, time.time_ns() // 1_000_000)) is not None:
             output.remark(sentence)
     else:
-        find(client, job)
+        current(job)
         output.remark(f"{job} has saved nothing")
+
+
+def _checkpoints(job: str) -> list[dict[str, Any]]:
+    from trainhouse.client.quick_reads import quickly
+
+    try:
+        rows = quickly(lambda reads: reads.checkpoints(job))
+    except UnknownJobError:
+        raise unknown(job, _quick_ids()) from None
+    if rows is not None:
+        return rows
+    from trainhouse.client import TrainhouseClient
+
+    return TrainhouseClient.from_settings().checkpoints(job)
+
+
+def _tags(job: str) -> list[dict[str, Any]]:
+    """Names that keep checkpoints: by a gateway if one is known, else from the object store itself. Blocks. Raises NotReachableError."""
+    from trainhouse.client.quick_reads import quickly
+
+    tags = quickly(lambda reads: reads.checkpoint_tags(job))
+    if tags is not None:
+        return tags
+    from trainhouse.client import TrainhouseClient
+
+    return TrainhouseClient.from_settings().checkpoint_tags(job)
 
 
 def stall_text(seconds: float) -> str:
@@ -160,12 +187,12 @@ def tags_of(checkpoint: dict[str, Any], tags: list[dict[str, Any]]) -> list[str]
     return [str(tag["name"]) for tag in tags if tag["commit"] in commits]
 
 
-def _has_ended(client: "TrainhouseClient", job: str) -> bool:
-    from trainhouse.client import UnknownJobError
+def _has_ended(job: str) -> bool:
+    from trainhouse.client.rows import FINAL
 
     try:
-        return client.status(job).state.final
-    except UnknownJobError:
+        return current(job)[1]["state"] in FINAL
+    except CliError:
         return True
 
 
@@ -186,11 +213,10 @@ def _checkpoint(row: dict[str, Any], tier: str, tags: list[str]) -> tuple[Any, .
 
 
 def _listed(keep: "JobFilter", limit: int) -> "list[dict[str, Any]]":
-    """Rows of jobs: straight from the tables where settings name them, else by the client, which has more ways. Blocks."""
-    from trainhouse.client.quick_sql import quick_rows
-    from trainhouse.client.rows import jobs_query
+    """Rows of jobs: by quick reads, else by the client, which has more ways. Blocks."""
+    from trainhouse.client.quick_reads import quickly
 
-    rows = quick_rows(jobs_query(keep, limit))
+    rows = quickly(lambda reads: reads.jobs(keep, limit))
     if rows is not None:
         return rows
     from trainhouse.client import TrainhouseClient
@@ -213,12 +239,33 @@ def _moments() -> "Iterator[None]":
 
 def find(client: "TrainhouseClient", job: str) -> "JobStatus":
     """The job's status. Raises CliError with the nearest names."""
-    from trainhouse.client import UnknownJobError
-
     try:
         return client.status(job)
     except UnknownJobError:
         raise unknown(job, known_ids(client)) from None
+
+
+def current(job: str) -> "tuple[QuickReads | TrainhouseClient, dict[str, Any]]":
+    """A job's status as JSON, and where more of it can be asked. Blocks. Raises CliError with the nearest names."""
+    from trainhouse.client.quick_reads import quickly
+
+    try:
+        found = quickly(lambda reads: (reads, reads.status(job)))
+    except UnknownJobError:
+        raise unknown(job, _quick_ids()) from None
+    if found is not None and found[1] is not None:
+        return found[0], found[1]
+    from trainhouse.client import TrainhouseClient
+
+    client = TrainhouseClient.from_settings()
+    return client, find(client, job).model_dump(mode="json")
+
+
+def _quick_ids() -> list[str]:
+    from trainhouse.client.filters import JobFilter
+    from trainhouse.client.quick_reads import quickly
+
+    return [str(row["job_id"]) for row in quickly(lambda reads: reads.jobs(JobFilter(), MAX_HINTED)) or ()]
 
 
 def known_ids(client: "TrainhouseClient") -> list[str]:
@@ -235,48 +282,55 @@ def unknown(job: str, known: Any) -> CliError:
     return CliError(f"there is no job {job!r}; {hint}", Exit.NOT_FOUND)
 
 
-def _one(client: "TrainhouseClient", job: str, *, watch: bool, json: bool) -> None:
-    found = find(client, job)
-    if watch:
-        from trainhouse.cli.jobs.follow import follow_all
+def _follow(job: str, *, json: bool) -> None:
+    from trainhouse.cli.jobs.follow import follow_all
+    from trainhouse.client import TrainhouseClient
 
-        raise typer.Exit(follow_all(client, [client.job(job)], None, json=json))
+    client = TrainhouseClient.from_settings()
+    find(client, job)
+    raise typer.Exit(follow_all(client, [client.job(job)], None, json=json))
+
+
+def _one(job: str, *, json: bool) -> None:
     from trainhouse.cli.jobs.job_artifacts import artifacts_of
     from trainhouse.cli.jobs.job_artifacts import lines as artifact_lines
     from trainhouse.cli.jobs.measured_figures import figures_of, lines
     from trainhouse.cli.shared import output
 
-    figures, artifacts = figures_of(client, found), artifacts_of(client, job)
+    asked, found = current(job)
+    figures, artifacts = figures_of(asked, found), artifacts_of(asked, job)
     if json:
-        output.json_lines([found.model_dump(mode="json") | figures | {"artifacts": artifacts}])
+        output.json_lines([found | figures | {"artifacts": artifacts}])
         return
     for name, value in (*details(found), *lines(figures), *artifact_lines(artifacts)):
         typer.echo(f"{name:<12}{output.printable(value)}")
 
 
-def details(status: "JobStatus") -> list[tuple[str, str]]:
-    """One job as (name, text), without what is not known."""
+def details(status: "Mapping[str, Any]") -> list[tuple[str, str]]:
+    """One job's status, as JSON, as (name, text), without what is not known."""
     from trainhouse.cli.shared.output import clock, duration, one_line
+    from trainhouse.client.rows import FINAL
 
-    checkpoint = status.last_checkpoint
-    nodes = ", ".join(f"{p.node_id} (ranks {p.ranks.start}–{p.ranks.stop - 1})" for p in status.allocation)
+    checkpoint, step = status["last_checkpoint"], status["step"]
+    nodes = ", ".join(f"{p['node_id']} (ranks {p['first_rank']}–{p['first_rank'] + len(p['devices']) - 1})" for p in status["allocation"])
+    ranks = f"{status['world_size']} ranks" if status["world_size"] else ""
     found = [
-        ("job", str(status.job_id or "")),
-        ("state", str(status.state)),
-        ("reason", one_line(status.reason)),
-        ("name", status.name),
-        ("of", f"{status.user} · team {status.team} · project {status.project}" if status.user else ""),
-        ("pool", f"{status.pool or ''}, priority {status.priority}" if status.pool else ""),
-        ("attempt", f"{status.attempt} (restarts: {status.restarts})"),
-        ("gang", f"{status.world_size} ranks on {nodes}" if nodes else (f"{status.world_size} ranks" if status.world_size else "")),
-        ("step", "" if status.step is None else f"{status.step}" + (f" of {status.total_steps}" if status.total_steps else "")),
-        ("loss", "" if status.loss is None else f"{status.loss:.5g}"),
-        ("rate", "" if not status.steps_per_s else f"{status.steps_per_s:.2f} steps/s"),
-        ("elapsed", duration(status.elapsed_s)),
-        ("ETA", "" if status.state.final else duration(status.eta_s)),
-        ("checkpoint", f"commit {checkpoint.commit} at step {checkpoint.step}, {checkpoint.uri}" if checkpoint else ""),
-        ("submitted", clock(status.submitted_at_ms)),
-        ("running", clock(status.running_at_ms)),
-        ("finished", clock(status.finished_at_ms)),
+        ("job", status["job_id"] or ""),
+        ("state", status["state"]),
+        ("reason", one_line(status["reason"])),
+        ("name", status["name"]),
+        ("of", f"{status['user']} · team {status['team']} · project {status['project']}" if status["user"] else ""),
+        ("pool", f"{status['pool']}, priority {status['priority']}" if status["pool"] else ""),
+        ("attempt", f"{status['attempt']} (restarts: {status['restarts']})"),
+        ("gang", f"{status['world_size']} ranks on {nodes}" if nodes else ranks),
+        ("step", "" if step is None else f"{step}" + (f" of {status['total_steps']}" if status["total_steps"] else "")),
+        ("loss", "" if status["loss"] is None else f"{status['loss']:.5g}"),
+        ("rate", "" if not status["steps_per_s"] else f"{status['steps_per_s']:.2f} steps/s"),
+        ("elapsed", duration(status["elapsed_s"])),
+        ("ETA", "" if status["state"] in FINAL else duration(status["eta_s"])),
+        ("checkpoint", f"commit {checkpoint['commit']} at step {checkpoint['step']}, {checkpoint['uri']}" if checkpoint else ""),
+        ("submitted", clock(status["submitted_at_ms"])),
+        ("running", clock(status["running_at_ms"])),
+        ("finished", clock(status["finished_at_ms"])),
     ]
     return [(name, text) for name, text in found if text]

@@ -13,7 +13,7 @@ from trainhouse.cli.shared.output import attempt_line, printable_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from trainhouse.client import Line, TrainhouseClient
+    from trainhouse.client import Line
 
 
 def register(app: typer.Typer) -> None:
@@ -42,8 +42,11 @@ def logs(
     for a pipe or a file each line is as it was written.
     """
     printed = Printed(times, rank is None, json)
-    if not follow and (quick := _quick_reader(job, rank, stream, attempt, tail)) is not None and printed.show(quick):
+    if not follow and (quick := _quick_lines(job, rank, stream, attempt, tail)) is not None:
+        if not printed.show(quick):
+            _note_silence(*_state_of(job))
         return
+    from trainhouse.cli.jobs.job_status import find
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.backend_protocol import batches
     from trainhouse.client.job import followed
@@ -52,30 +55,35 @@ def logs(
     reader = client.lines(job, rank=rank, stream=stream, attempt=attempt, tail=tail)
     anything = printed.show(batches(reader))
     if follow or not anything:
-        _must_exist(client, job)
+        status = find(client, job)
+        _note_silence(job, status.state, status.reason, status.allocated_at_ms)
     if follow:
         printed.show(followed(client.watch(job), reader))
 
 
-def _quick_reader(job: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> "Iterator[list[Line]] | None":
-    """The lines straight from the tables; None where settings do not name them, or they do not answer. Blocks."""
+def _quick_lines(job: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> "Iterator[list[Line]] | None":
+    """The lines by quick reads; None where the whole client has to be asked. Blocks. Raises CliError for an unknown job."""
     from trainhouse.client.backend_protocol import batches
-    from trainhouse.client.errors import NotReachableError
-    from trainhouse.client.kafka.lines import LogReader
-    from trainhouse.client.quick_sql import quick_endpoint
+    from trainhouse.client.errors import UnknownJobError
+    from trainhouse.client.quick_reads import QuickReads, quickly
 
-    endpoint = quick_endpoint()
-    if endpoint is None:
-        return None
-    reader = LogReader(endpoint, job, rank, stream, attempt)
-    try:
-        if tail is not None:
-            reader.skip_to_last(tail)
-        found = batches(reader)
+    def ask(reads: QuickReads) -> "Iterator[list[Line]]":
+        found = batches(reads.lines(job, rank, stream, attempt, tail))
         first = next(found, None)
-    except NotReachableError:
-        return None
-    return itertools.chain([] if first is None else [first], found)
+        return itertools.chain([] if first is None else [first], found)
+
+    try:
+        return quickly(ask)
+    except UnknownJobError:
+        _state_of(job)
+        raise
+
+
+def _state_of(job: str) -> tuple[str, str, str, int | None]:
+    from trainhouse.cli.jobs.job_status import current
+
+    _, status = current(job)
+    return job, status["state"], status["reason"], status["allocated_at_ms"]
 
 
 @dataclass
@@ -116,10 +124,8 @@ def _print(line: "Line", *, times: bool, ranks: bool, json: bool) -> None:
     sys.stdout.write(f"{prefix}{text}\n")
 
 
-def _must_exist(client: "TrainhouseClient", job: str) -> None:
-    from trainhouse.cli.jobs.job_status import find
+def _note_silence(job: str, state: str, reason: str, allocated_at_ms: int | None) -> None:
     from trainhouse.cli.shared.output import one_line, remark
 
-    status = find(client, job)
-    if status.allocated_at_ms is None:
-        remark(f"{job} is {status.state} and wrote nothing yet" + (f": {one_line(status.reason)}" if status.reason else ""))
+    if allocated_at_ms is None:
+        remark(f"{job} is {state} and wrote nothing yet" + (f": {one_line(reason)}" if reason else ""))

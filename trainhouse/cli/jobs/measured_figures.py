@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
-    from trainhouse.events import JobStatus
+    from trainhouse.client.quick_reads import QuickReads
 
 METRICS = ("system/device_utilization_pct", "mfu", "tokens_per_s")
 """All that is asked for: a job may have thousands."""
@@ -20,15 +20,16 @@ _MOST_AS_SHARE = 1.5
 """A program's own `mfu` above it is in percent; the alert `mfu-low` takes it so too."""
 
 
-def figures_of(client: "TrainhouseClient", status: "JobStatus") -> dict[str, float | None]:
-    """Asks the tables for the job's newest metrics; without tables only what the status holds is known. Blocks."""
+def figures_of(client: "QuickReads | TrainhouseClient", status: Mapping[str, Any]) -> dict[str, float | None]:
+    """Asks the tables for the job's newest metrics; without tables only what its status, as JSON, holds is known. Blocks."""
     from trainhouse.client.errors import ClientError
+    from trainhouse.client.rows import FINAL
 
     try:
-        rows = client.last_metrics(str(status.job_id), METRICS) if status.job_id and status.step is not None else []
+        rows = client.last_metrics(status["job_id"], METRICS) if status["job_id"] and status["step"] is not None else []
     except ClientError:
         rows = []
-    return figures(None if status.state.final else status.eta_s, rows)
+    return figures(None if status["state"] in FINAL else status["eta_s"], rows)
 
 
 def figures(eta_s: float | None, rows: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:

@@ -1,7 +1,7 @@
 """`why JOB`: what keeps a job waiting, with its numbers, what would let it start, and when it is expected to."""
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Optional
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -12,7 +12,6 @@ from trainhouse.cli.shared.output import one_line
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.kafka.explaining import Explained
-    from trainhouse.events.model.explanation import JobExplained
     from trainhouse.scheduler.core.explain.node_reasons import NodeAnswer
 
 
@@ -30,7 +29,7 @@ def why(
 ) -> None:
     """Show why a job is pending: its needs, refusals and by how much, the changes that would unblock it, and its expected start.
 
-    Worked out from the scheduler's own journal, for now or for any time in the past.
+    The scheduler's own answer, as it published it when it changed last; with --at or --nodes worked out from its journal.
 
     \b
     trainhouse why gpt-1k7x3m9qp2f8d
@@ -41,9 +40,12 @@ def why(
     """
     from trainhouse.cli.shared import output
 
-    found, asked = _answer(job, at, nodes)
+    published = None if at or nodes else _published(job)
+    found, asked = (published, []) if published is not None else _answer(job, at, nodes)
     if json:
-        output.json_lines([found.model_dump(mode="json") | ({"nodes": [asdict(a) for a in asked]} if nodes else {})])
+        import dataclasses
+
+        output.json_lines([dict(found) | ({"nodes": [dataclasses.asdict(a) for a in asked]} if nodes else {})])
         return
     for name, text in lines(found):
         typer.echo(f"{name:<14}{output.printable(text)}")
@@ -54,7 +56,26 @@ def why(
         )
 
 
-def _answer(job: str, at: str | None, nodes: bool) -> "tuple[JobExplained, list[NodeAnswer]]":
+def _published(job: str) -> dict[str, Any] | None:
+    """The newest answer that the scheduler published; None: not for this wait, or not known here. Blocks. Raises CliError for a job that
+    does not wait."""
+    from trainhouse.cli.jobs.job_status import current
+    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.rows import WAITING
+
+    _, status = current(job)
+    if status["state"] not in WAITING:
+        raise _waits_no_more(job, status["state"], status["reason"])
+    found = quickly(lambda reads: reads.why(job))
+    return found if found is not None and is_of_this_wait(found, status) else None
+
+
+def is_of_this_wait(found: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Returns whether an explanation is newer than the last time that the job had devices. Pure."""
+    return bool(found["at_ms"] >= (status["allocated_at_ms"] or 0))
+
+
+def _answer(job: str, at: str | None, nodes: bool) -> "tuple[dict[str, Any], list[NodeAnswer]]":
     """The answer of a job that waits then, and if `nodes`, what each of them says. Raises CliError for one that does not wait."""
     import time
 
@@ -77,12 +98,12 @@ def _answer(job: str, at: str | None, nodes: bool) -> "tuple[JobExplained, list[
         raise _unknown(job, at)
     if found.answer is None:
         raise CliError(_waits_not(job, found, at), Exit.NOT_FOUND)
-    return found.answer, list(found.nodes)
+    return found.answer.model_dump(mode="json"), list(found.nodes)
 
 
 def _from_gateway(
     client: "TrainhouseClient", job: str, at: str | None, at_ms: int | None, nodes: bool
-) -> "tuple[JobExplained, list[NodeAnswer]]":
+) -> "tuple[dict[str, Any], list[NodeAnswer]]":
     """The scheduler's own answer, over the gateway."""
     from trainhouse.cli.jobs.job_status import find
 
@@ -93,11 +114,15 @@ def _from_gateway(
     status = find(client, job)
     found = client.why(job, at_ms)
     if found is not None:
-        return found, []
+        return found.model_dump(mode="json"), []
     if at is not None:
         raise CliError(f"nothing tells that job {job} waited then; it is {status.state} now", Exit.NOT_FOUND)
+    raise _waits_no_more(job, status.state, status.reason)
+
+
+def _waits_no_more(job: str, state: str, reason: str) -> CliError:
     hint = f"`trainhouse why {job} --at TIME` explains a time when it did"
-    raise CliError(f"job {job} does not wait: it is {status.state} ({one_line(status.reason)}); {hint}", Exit.NOT_FOUND)
+    return CliError(f"job {job} does not wait: it is {state}{f' ({one_line(reason)})' if reason else ''}; {hint}", Exit.NOT_FOUND)
 
 
 def _waits_not(job: str, found: "Explained", at: str | None) -> str:
@@ -113,28 +138,28 @@ def _unknown(job: str, at: str | None) -> CliError:
 
     status = find(TrainhouseClient.from_settings(), job)
     if at is None:
-        hint = f"`trainhouse why {job} --at TIME` explains a time when it did"
-        return CliError(f"job {job} does not wait: it is {status.state} ({one_line(status.reason)}); {hint}", Exit.NOT_FOUND)
+        return _waits_no_more(job, status.state, status.reason)
     return CliError(f"job {job} was not in the scheduler's hands then; it is {status.state} now", Exit.NOT_FOUND)
 
 
-def lines(found: "JobExplained") -> list[tuple[str, str]]:
-    """The answer as (name, text), in the order in which a person asks."""
+def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The answer, as JSON, as (name, text), in the order in which a person asks."""
     from trainhouse.cli.shared.output import clock
 
     rows: list[tuple[str, str]] = [
-        ("job", f"{found.job_id} of team {found.team} waits in pool {found.pool} since {clock(found.waiting_since_ms)}"),
-        ("as of", clock(found.at_ms)),
-        ("place", f"{found.place} of {found.waiting}"),
-        ("needs", found.needs),
-        ("because", found.text),
+        ("job", f"{found['job_id']} of team {found['team']} waits in pool {found['pool']} since {clock(found['waiting_since_ms'])}"),
+        ("as of", clock(found["at_ms"])),
+        ("place", f"{found['place']} of {found['waiting']}"),
+        ("needs", found["needs"]),
+        ("because", found["text"]),
     ]
-    rows += [("refused by" if n == 0 else "", r.text) for n, r in enumerate(r for r in found.refusals if r.text != found.text)]
-    rows += [("unblocked by" if n == 0 else "", way) for n, way in enumerate(found.unblock)]
-    if found.score is not None:
-        s = found.score
-        terms = f"{s.priority:g} (100 - priority) + {s.wait_bonus:.2f} (wait) - {s.over_share_penalty:.2f} (over share)"
-        rows.append(("score", f"{s.total:.2f} = {terms}"))
-    when = clock(found.eta_ms) if found.eta_ms is not None else "not known"
-    rows.append(("starts", f"{when}: {found.eta_from}" if found.eta_from else when))
+    refusals = [each["text"] for each in found["refusals"] if each["text"] != found["text"]]
+    rows += [("refused by" if n == 0 else "", text) for n, text in enumerate(refusals)]
+    rows += [("unblocked by" if n == 0 else "", way) for n, way in enumerate(found["unblock"])]
+    if found["score"] is not None:
+        s = found["score"]
+        terms = f"{s['priority']:g} (100 - priority) + {s['wait_bonus']:.2f} (wait) - {s['over_share_penalty']:.2f} (over share)"
+        rows.append(("score", f"{s['total']:.2f} = {terms}"))
+    when = clock(found["eta_ms"]) if found["eta_ms"] is not None else "not known"
+    rows.append(("starts", f"{when}: {found['eta_from']}" if found["eta_from"] else when))
     return rows

@@ -4,13 +4,12 @@ Holds: an answer within a second or none at all; a fault is silent, since a shel
 nothing. Nothing of the platform is imported: that alone would take the time.
 """
 
-import json
 import os
-import tomllib
-import urllib.parse
-import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from urllib.request import Request
 
 TIMEOUT_S = 0.6
 LIMIT = 200
@@ -48,6 +47,10 @@ def _offer(what: tuple[str, str, str], given: str) -> list[str]:
 
 
 def _asked(what: tuple[str, str, str], given: str) -> list[str]:
+    # Only now: each command has this module beside its options.
+    import urllib.parse
+    import urllib.request
+
     path, column, query = what
     gateway, token, clickhouse, account = _addresses()
     if clickhouse:
@@ -60,13 +63,18 @@ def _asked(what: tuple[str, str, str], given: str) -> list[str]:
     return [str(item[column]) for item in _json(request)["items"]]
 
 
-def _json(request: urllib.request.Request) -> Any:
+def _json(request: "Request") -> Any:
+    import json
+    import urllib.request
+
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # nosec B310  # the gateway that the caller set
         return json.loads(answer.read(4 * 1024 * 1024))
 
 
 def _addresses() -> tuple[str, str, str, dict[str, str]]:
     """Gateway, token, ClickHouse and its account, by environment and settings file; the gateway counts where no other address is known."""
+    import tomllib
+
     from trainhouse.cli.shared import settings_lookup
 
     url, token = os.environ.get(settings_lookup.GATEWAY_VARIABLE, ""), os.environ.get("TRAINHOUSE_GATEWAY_TOKEN", "")

@@ -65,12 +65,29 @@ def explain(error: BaseException) -> CliError | None:
 def _known(error: BaseException) -> CliError | None:
     if isinstance(error, CliError):
         return error
+    from trainhouse.client import errors as client
+
+    codes: tuple[tuple[type[BaseException], Exit], ...] = (
+        (client.NotReachableError, Exit.UNAVAILABLE),
+        (client.NoReplyError, Exit.UNAVAILABLE),
+        (client.QueryError, Exit.DATA),
+        (client.NeedsKafkaError, Exit.CONFIG),
+        (client.InvalidSettingsError, Exit.CONFIG),
+        (client.AccessDeniedError, Exit.CONFIG),
+        (client.JournalBrokenError, Exit.FAILED),
+        (client.UnknownJobError, Exit.NOT_FOUND),
+        (client.ChangeRefusedError, Exit.REJECTED),
+        (client.ClientError, Exit.USAGE),
+    )
+    return _first(codes, error) or _known_of_packages(error)
+
+
+def _known_of_packages(error: BaseException) -> CliError | None:
     # Only now: the classes come with packages that a quick command never loads.
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
     from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailableError
-    from trainhouse.client import errors as client
     from trainhouse.deploy.local.errors import StackError
     from trainhouse.events.archive.errors import ArchiveError
     from trainhouse.events.model.errors import BusUnavailableError, EventError
@@ -80,24 +97,18 @@ def _known(error: BaseException) -> CliError | None:
             f"settings are wrong: {_first_problem(error)}; see TRAINHOUSE_* in the environment and the settings file", Exit.CONFIG
         )
     codes: tuple[tuple[type[BaseException], Exit], ...] = (
-        (client.NotReachableError, Exit.UNAVAILABLE),
-        (client.NoReplyError, Exit.UNAVAILABLE),
         (BusUnavailableError, Exit.UNAVAILABLE),
         (ObjectStoreUnavailableError, Exit.UNAVAILABLE),
         (CheckpointError, Exit.CONFIG),
         (StackError, Exit.UNAVAILABLE),
-        (client.QueryError, Exit.DATA),
-        (client.NeedsKafkaError, Exit.CONFIG),
-        (client.InvalidSettingsError, Exit.CONFIG),
-        (client.AccessDeniedError, Exit.CONFIG),
-        (client.JournalBrokenError, Exit.FAILED),
-        (client.UnknownJobError, Exit.NOT_FOUND),
-        (client.ChangeRefusedError, Exit.REJECTED),
-        (client.ClientError, Exit.USAGE),
         (ArchiveError, Exit.FAILED),
         (EventError, Exit.USAGE),
         (TimeoutError, Exit.TIMEOUT),
     )
+    return _first(codes, error)
+
+
+def _first(codes: tuple[tuple[type[BaseException], Exit], ...], error: BaseException) -> CliError | None:
     return next((CliError(str(error), code) for kind, code in codes if isinstance(error, kind)), None)
 
 

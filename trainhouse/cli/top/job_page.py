@@ -51,7 +51,7 @@ def gather(client: TrainhouseClient, job_id: str) -> Page:
         page.metrics = sorted(client.last_metrics(job_id), key=lambda m: (_rank(m["metric"]), m["metric"]))[:MAX_METRICS]
         page.curves = {m["metric"]: [p["mean"] for p in client.curve(job_id, m["metric"], POINTS)] for m in page.metrics}
         found = client.why(job_id) if str(page.status.state) == "PENDING" else None
-        page.why = lines(found) if found is not None else []
+        page.why = lines(found.model_dump(mode="json")) if found is not None else []
     except ClientError as error:
         page.problem = str(error)
     return page
@@ -109,7 +109,7 @@ class JobScreen(Screen[None]):
         about = Text()
         if page.problem:
             about.append(page.problem + "\n", style="bold red")
-        for name, text in details(page.status) if page.status is not None else ():
+        for name, text in details(page.status.model_dump(mode="json")) if page.status is not None else ():
             about.append(f"{name:<12}", style="dim")
             about.append(f"{text}\n")
         if page.status is not None or page.problem:

@@ -19,13 +19,12 @@ from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.gateway import reads as flows
 from trainhouse.client.gateway import transport, writes
-from trainhouse.client.gateway.exchange import Flow
+from trainhouse.client.gateway.exchange import Flow, away
 from trainhouse.client.gateway.lines import GatewayLines
+from trainhouse.client.gateway.sql import GatewaySql
 from trainhouse.client.gateway.watch import Watch
 from trainhouse.client.metrics_table import table_of
 from trainhouse.client.pool_view import of_tables
-from trainhouse.client.sql import Table
-from trainhouse.client.sql import table_of as sql_table
 from trainhouse.events import CodeArchive, JobId, JobSpec, JobState, JobStatus, ReviewAction
 from trainhouse.events.model.explanation import JobExplained
 from trainhouse.url_accounts import without_account
@@ -39,22 +38,6 @@ MAX_ACTIVE = 100_000
 AT_ONCE = 16
 """Streams that one client opens at a time for the first statuses of many jobs."""
 ACTIVE = tuple(str(state) for state in JobState if not state.final)
-GRAVITY = ("CRITICAL", "WARNING", "INFO")
-
-
-@dataclass
-class GatewaySql:
-    """Questions in SQL over the gateway."""
-
-    way: "ByGateway"
-
-    def table(self, query: str, values: Mapping[str, str | int] | None = None) -> Table:
-        """The whole answer. Blocks. Raises QueryError, NotReachableError, AccessDeniedError."""
-        return sql_table(self.raw(query, "JSONCompact", values))
-
-    def raw(self, query: str, format: str = "TabSeparated", values: Mapping[str, str | int] | None = None) -> bytes:
-        """The answer's bytes. Blocks."""
-        return self.way.run(flows.query(query, format, values))
 
 
 @dataclass
@@ -89,7 +72,7 @@ class ByGateway:
                 try:
                     answer = transport.answered(self._http.request(**transport.arguments(request)))
                 except httpx.HTTPError as error:
-                    raise transport.away(self.url, error) from error
+                    raise away(self.url, error) from error
                 request = flow.send(answer)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
@@ -190,8 +173,7 @@ class ByGateway:
 
     def checkpoints(self, job_id: str) -> list[Row]:
         """From the projections."""
-        found = self.run(flows.of_job_listing(job_id, "checkpoints", self.after(job_id), limit=flows.PAGE))
-        return sorted(({"job_id": job_id} | row for row in found), key=lambda row: int(row["commit"]))
+        return self.run(flows.checkpoints(job_id, self.after(job_id)))
 
     def checkpoint_tags(self, job_id: str) -> list[Row]:
         """From the object store, by the gateway."""
@@ -219,7 +201,7 @@ class ByGateway:
 
     def nodes(self) -> list[Row]:
         """From the projections."""
-        return sorted(self.run(flows.listing("/v1/nodes", limit=flows.PAGE)), key=lambda row: (row["pool"], row["node_id"]))
+        return self.run(flows.nodes())
 
     def pools(self) -> list[Row]:
         """From the projections."""
@@ -233,8 +215,7 @@ class ByGateway:
 
     def alerts(self) -> list[Row]:
         """From the projections."""
-        found = self.run(flows.listing("/v1/alerts", state="OPEN", limit=flows.PAGE))
-        return sorted(found, key=lambda row: GRAVITY.index(row["severity"]) if row["severity"] in GRAVITY else len(GRAVITY))
+        return self.run(flows.open_alerts())
 
     def _watching(self) -> Watch:
         return Watch(self.url, self.token, self.run)

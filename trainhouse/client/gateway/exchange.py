@@ -19,6 +19,7 @@ from trainhouse.client.errors import (
     NotReachableError,
     QueryError,
 )
+from trainhouse.url_accounts import without_account
 
 T = TypeVar("T")
 MAX_SHOWN_CHARS = 2000
@@ -75,6 +76,14 @@ def everything(path: str, params: Mapping[str, Any] | None = None) -> Flow[list[
         if page.get("next_cursor") is None:
             return found
         query["cursor"] = page["next_cursor"]
+
+
+def away(url: str, error: Exception) -> NotReachableError:
+    """One sentence for a gateway that does not answer."""
+    cause = str(error) or type(error).__name__
+    return NotReachableError(
+        f"the gateway at {without_account(url)} does not answer ({cause}); is it up, and TRAINHOUSE_GATEWAY_URL right?"
+    )
 
 
 class NotFoundError(ClientError):

@@ -29,6 +29,7 @@ class GatewayLines:
     _waiting: list[Line] = field(default_factory=list)
     _cursor: str | None = None
     _whole: bool = False
+    _caught_up: bool = True
 
     def more(self) -> Iterator[Line]:
         """Yields what is new, a batch at most. Blocks. Raises UnknownJobError."""
@@ -38,6 +39,10 @@ class GatewayLines:
             self._waiting = self._new() if self._whole else self._next()
         batch, self._waiting = self._waiting[:BATCH_LINES], self._waiting[BATCH_LINES:]
         yield from batch
+
+    def catch_up(self) -> None:
+        """Makes the next page wait, at the gateway, for what the brokers hold by then. Does not block."""
+        self._caught_up = False
 
     def _next(self) -> list[Line]:
         """The next page from the first line on, until the end was reached once."""
@@ -91,6 +96,8 @@ class GatewayLines:
         params = {name: value for name, value in wanted.items() if value is not None} | {"limit": limit}
         params |= {"cursor": cursor} if cursor else {}
         params |= {"after": self.after} if self.after else {}
+        if not self._caught_up:
+            params["caught_up"], self._caught_up = "true", True  # a gateway of before leaves it out
         answer = (yield from of_job(self.job_id, Request("GET", job_path(self.job_id, "logs"), params))).json()
         return [line_of(item) for item in answer["items"]], answer["next_cursor"]
 

@@ -1,11 +1,12 @@
 """Reads over the gateway, as flows: requests in order, and their answers in the client's own types.
 
 Holds: pure; an answer gives the same types as Kafka and the tables do. Times of the gateway are RFC 3339, the client's are milliseconds.
+Models are imported where an answer is made of one: rows need none.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import orjson
@@ -14,13 +15,16 @@ from trainhouse.client.backend_protocol import Happening, Row
 from trainhouse.client.errors import ClientError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFoundError, Request, ask, everything, query_error
-from trainhouse.client.rows import status_of_row
-from trainhouse.events import JobSpec, JobState, JobStatus
-from trainhouse.events.model.explanation import JobExplained
+from trainhouse.client.rows import WAITING, status_of_row
+
+if TYPE_CHECKING:
+    from trainhouse.events import JobSpec, JobStatus
+    from trainhouse.events.model.explanation import JobExplained
 
 JOBS = "/v1/training-jobs"
 PAGE = 1000
 SUBMITTED = "trainhouse.job.submitted.v1"
+GRAVITY = ("CRITICAL", "WARNING", "INFO")
 CURVE = ("step", "least", "greatest", "mean")
 
 
@@ -37,10 +41,14 @@ def of_job(job_id: str, request: Request) -> Flow[GatewayAnswer]:
         raise UnknownJobError(job_id) from error
 
 
-def status(job_id: str, after: str | None = None) -> Flow[JobStatus]:
+def status(job_id: str, after: str | None = None) -> "Flow[JobStatus]":
     """The newest status."""
-    answer = yield from of_job(job_id, Request("GET", job_path(job_id), _after(after)))
-    return status_of(answer.json())
+    return status_of_row((yield from job(job_id, after)))
+
+
+def job(job_id: str, after: str | None = None) -> Flow[Row]:
+    """The row of one job. Raises UnknownJobError."""
+    return job_row((yield from of_job(job_id, Request("GET", job_path(job_id), _after(after)))).json())
 
 
 def jobs(keep: JobFilter, limit: int) -> Flow[list[Row]]:
@@ -59,17 +67,19 @@ def jobs(keep: JobFilter, limit: int) -> Flow[list[Row]]:
         query["cursor"] = page["next_cursor"]
 
 
-def all_statuses() -> Flow[list[JobStatus]]:
+def all_statuses() -> "Flow[list[JobStatus]]":
     """The newest status of every job that the caller may see."""
     return [status_of(item) for item in (yield from everything(JOBS, {"limit": PAGE}))]
 
 
-def spec(job_id: str, after: str | None = None) -> Flow[JobSpec | None]:
+def spec(job_id: str, after: str | None = None) -> "Flow[JobSpec | None]":
     """Returns the submitted spec of a job: its first submission is the one that counts."""
     try:
         found = yield from of_job_listing(job_id, "events", after, type="job.submitted", limit=PAGE)
     except UnknownJobError:
         return None
+    from trainhouse.events import JobSpec
+
     known = [row["event"]["spec"] for row in found if row["type"] == SUBMITTED and row["event"]]
     return JobSpec.model_validate(known[0]) if known else None
 
@@ -87,16 +97,25 @@ def happening(row: Mapping[str, Any]) -> Happening:
     return Happening(row["time_ms"] or 0, row["type"], row["summary"], row["event_id"], row["node_id"], row["epoch"], text, *place)
 
 
-def why(job_id: str, at_ms: int | None, after: str | None = None) -> Flow[JobExplained | None]:
+def why(job_id: str, at_ms: int | None, after: str | None = None) -> "Flow[JobExplained | None]":
     """The scheduler's newest answer by then, of a job that waits then. Raises UnknownJobError."""
+    from trainhouse.events.model.explanation import JobExplained
+
     if at_ms is None:
-        if (yield from status(job_id, after)).state not in (JobState.PENDING, JobState.PREEMPTED):
+        if (yield from job(job_id, after))["state"] not in WAITING:
             return None
     elif not _waited(at_ms, (yield from of_job_listing(job_id, "timeline", after))):
         return None
+    found = yield from explanation(job_id, at_ms, after)
+    return None if found is None else JobExplained.model_validate(found)
+
+
+def explanation(job_id: str, at_ms: int | None, after: str | None = None) -> Flow[Row | None]:
+    """The newest answer by then as the scheduler published it, whether the job waits or not. Raises UnknownJobError."""
     for row in (yield from of_job_listing(job_id, "explain", after, limit=PAGE)):
         if row["event"] is not None and (at_ms is None or row["at_ms"] <= at_ms):
-            return JobExplained.model_validate(row["event"])
+            found: Row = row["event"]
+            return found
     return None
 
 
@@ -125,6 +144,23 @@ def of_job_listing(job_id: str, part: str, after: str | None = None, **params: A
         return (yield from listing(job_path(job_id, part), **params, **_after(after)))
     except NotFoundError as error:
         raise UnknownJobError(job_id) from error
+
+
+def checkpoints(job_id: str, after: str | None = None) -> Flow[list[Row]]:
+    """Checkpoints of a job, oldest first. Raises UnknownJobError."""
+    found = yield from of_job_listing(job_id, "checkpoints", after, limit=PAGE)
+    return sorted(({"job_id": job_id} | row for row in found), key=lambda row: int(row["commit"]))
+
+
+def nodes() -> Flow[list[Row]]:
+    """Machines as they are now."""
+    return sorted((yield from listing("/v1/nodes", limit=PAGE)), key=lambda row: (row["pool"], row["node_id"]))
+
+
+def open_alerts() -> Flow[list[Row]]:
+    """Alerts that are open, the gravest first."""
+    found = yield from listing("/v1/alerts", state="OPEN", limit=PAGE)
+    return sorted(found, key=lambda row: GRAVITY.index(row["severity"]) if row["severity"] in GRAVITY else len(GRAVITY))
 
 
 def login_code() -> Flow[dict[str, Any]]:
@@ -178,7 +214,7 @@ def job_row(item: Mapping[str, Any]) -> Row:
     return row
 
 
-def status_of(item: Mapping[str, Any]) -> JobStatus:
+def status_of(item: Mapping[str, Any]) -> "JobStatus":
     """A job of the gateway as its status. Where its ranks are is not in it."""
     return status_of_row(job_row(item))
 

@@ -15,7 +15,7 @@ import orjson
 
 from trainhouse.client.errors import ClientError, NotReachableError
 from trainhouse.client.gateway import transport
-from trainhouse.client.gateway.exchange import GatewayAnswer, error_of
+from trainhouse.client.gateway.exchange import GatewayAnswer, away, error_of
 from trainhouse.client.gateway.sse import EventParser, ServerEvent
 
 POLL_S = 0.5
@@ -80,7 +80,7 @@ class Stream:
                 return
             except (httpx.HTTPError, ValueError, RuntimeError) as error:
                 if time.monotonic() > received_s + self.give_up_s:
-                    self._put(transport.away(self.url, error))
+                    self._put(away(self.url, error))
                     return
             parser.broken()
             self._stopped.wait(AGAIN_S[min(failures, len(AGAIN_S) - 1)])

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from trainhouse.client.errors import InvalidSettingsError, NotReachableError
+from trainhouse.client.errors import InvalidSettingsError
 from trainhouse.client.gateway.exchange import GatewayAnswer, Request
 from trainhouse.client.settings import GatewaySettings
 from trainhouse.url_accounts import without_account
@@ -43,6 +43,12 @@ def parts_of(url: str) -> urllib.parse.SplitResult:
         is_address = False
     if not is_address:
         raise InvalidSettingsError(f"TRAINHOUSE_GATEWAY_URL is {without_account(url)!r}: it must be of the form https://host[:port]")
+    if "@" in parts.netloc:
+        # An HTTP library would send them in place of the token.
+        raise InvalidSettingsError(
+            f"TRAINHOUSE_GATEWAY_URL has a user name before {parts.hostname}: the gateway takes tokens alone. Write "
+            f"{without_account(url)}, and set TRAINHOUSE_GATEWAY_TOKEN (`trainhouse token create` makes one)"
+        )
     return parts
 
 
@@ -73,11 +79,3 @@ def answered(response: httpx.Response) -> GatewayAnswer:
     """An answer of httpx, read whole."""
     headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
     return GatewayAnswer(response.status_code, response.content, headers)
-
-
-def away(url: str, error: Exception) -> NotReachableError:
-    """One sentence for a gateway that does not answer."""
-    cause = str(error) or type(error).__name__
-    return NotReachableError(
-        f"the gateway at {without_account(url)} does not answer ({cause}); is it up, and TRAINHOUSE_GATEWAY_URL right?"
-    )

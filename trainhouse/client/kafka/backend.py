@@ -18,9 +18,9 @@ from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.errors import InvalidSpecError, JobEndedError, NotReachableError, QueryError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.kafka.freshness import reached
-from trainhouse.client.kafka.lines import LogReader
 from trainhouse.client.kafka.pool_requests import Fleet
 from trainhouse.client.kafka.status_feed import FirstStatuses, StatusFeed, concerns, earliest, unreachable
+from trainhouse.client.log_lines import LogReader
 from trainhouse.client.metrics_table import table_of
 from trainhouse.client.rows import (
     ARTIFACTS_QUERY,
@@ -61,7 +61,7 @@ from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.security.sensitive import refusal
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import JOBS, POINT_TOPICS, STATUS
+from trainhouse.events.wire.topics import JOBS, LOGS, POINT_TOPICS, STATUS
 
 if TYPE_CHECKING:
     import pyarrow
@@ -248,7 +248,7 @@ class ByKafka:
 
     def lines(self, job_id: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> LogReader:
         """From the tables."""
-        reader = LogReader(self.sql, job_id, rank, stream, attempt)
+        reader = LogReader(self.sql, job_id, rank, stream, attempt, lambda: reached(self.kafka, self.sql, LOGS))
         if tail is not None:
             reader.skip_to_last(tail)
         return reader

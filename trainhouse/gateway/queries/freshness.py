@@ -1,8 +1,8 @@
 """Wait until the projections hold what the topics hold, so that an answer has every event sent before it was asked.
 
-Holds: a wait is bounded, and never blocks the loop. What the topics hold and what the projections hold is asked at once: a position only
-grows, so one that reaches an end was reached whichever of the two was answered first. A position is remembered for a second, so that
-reads that follow each other ask the brokers alone; tables that begin anew need a process that starts, which takes longer.
+Holds: a wait is bounded, all tries of it together, and never blocks the loop. What the topics hold and what the projections hold is asked
+at once: a position only grows, so one that reaches an end was reached whichever of the two was answered first. A position is remembered for
+a second, so that reads that follow each other ask the brokers alone; tables that begin anew need a process that starts, which takes longer.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from trainhouse.gateway.queries.sql_reader import SqlReader
 ANSWER_S = 10.0
 LATE_S = 2.0
 """Beyond that, for a client that does not keep to it."""
+LEAST_S = 0.1
 LOOK_S = 0.03
 REMEMBERED_S = 1.0
 Place = tuple[str, int]
@@ -75,21 +76,25 @@ class Freshness:
         self._until_s |= dict.fromkeys(chosen, asked_s + REMEMBERED_S)
 
     async def _ends(self, topics: Iterable[str]) -> dict[Place, int]:
+        deadline_s = time.monotonic() + ANSWER_S + LATE_S
         try:
-            return await self._ends_now(topics)
+            return await self._ends_by(topics, deadline_s)
         except BusUnavailableError:
-            # A leader that was elected anew fences a client that knows the one before: a new client knows it.
-            return await self._ends_now(topics)
+            # A leader that was elected anew fences a client that knows the one before: a new client knows it. Brokers that are away take
+            # all of the time, and are not asked again.
+            if time.monotonic() + LATE_S >= deadline_s:
+                raise
+            return await self._ends_by(topics, deadline_s)
 
-    async def _ends_now(self, topics: Iterable[str]) -> dict[Place, int]:
+    async def _ends_by(self, topics: Iterable[str], deadline_s: float) -> dict[Place, int]:
         # A client that is let go of never answers what it was asked: it is held until then, whatever other reads do meanwhile.
         admin = self._admin
         try:
             newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            asked = {TopicPartition(t, p): newest for t in topics for p in await self._partitions_of(t, admin)}
-            answers = admin.list_offsets(asked, request_timeout=ANSWER_S)
+            asked = {TopicPartition(t, p): newest for t in topics for p in await self._partitions_of(t, admin, deadline_s)}
+            answers = admin.list_offsets(asked, request_timeout=_left_s(deadline_s))
             whole = asyncio.gather(*(asyncio.wrap_future(f) for f in answers.values()))
-            found = await asyncio.wait_for(whole, ANSWER_S + LATE_S)
+            found = await asyncio.wait_for(whole, _left_s(deadline_s) + LATE_S)
         except (KafkaException, BusUnavailableError, TimeoutError) as error:
             if self._admin is admin:  # it may have lost all brokers for good (events/bus/outage.py)
                 self._admin = AdminClient(self._settings.client_config())
@@ -97,15 +102,20 @@ class Freshness:
             raise BusUnavailableError(f"the brokers did not answer: {why}") from error
         return {(at.topic, at.partition): one.offset for at, one in zip(answers, found, strict=True) if one.offset > 0}
 
-    async def _partitions_of(self, topic: str, admin: AdminClient) -> list[int]:
+    async def _partitions_of(self, topic: str, admin: AdminClient, deadline_s: float) -> list[int]:
         if topic not in self._partitions:
-            self._partitions[topic] = await asyncio.to_thread(partitions_of, admin, topic, ANSWER_S)
+            self._partitions[topic] = await asyncio.to_thread(partitions_of, admin, topic, _left_s(deadline_s))
         return self._partitions[topic]
+
+
+def _left_s(deadline_s: float) -> float:
+    """Seconds in which brokers may answer, so that LATE_S are left of the whole; some of them in any case."""
+    return max(LEAST_S, deadline_s - LATE_S - time.monotonic())
 
 
 _POSITIONS = """
 SELECT topic, partition, max(if(done = 1, to_offset, from_offset)) AS held FROM positions FINAL
-WHERE topic IN {topics:Array(String)} AND lane IN ('facts', 'ranks', 'metrics') GROUP BY topic, partition
+WHERE topic IN {topics:Array(String)} AND lane IN ('facts', 'ranks', 'metrics', 'logs') GROUP BY topic, partition
 """
 
 

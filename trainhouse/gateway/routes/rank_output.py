@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.wire.envelope import from_rfc3339
-from trainhouse.events.wire.topics import POINT_TOPICS
+from trainhouse.events.wire.topics import LOGS, POINT_TOPICS
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here, now_ms
@@ -81,6 +81,7 @@ async def logs(
     job_id: JobPath,
     here: Here,
     principal: Viewer,
+    request: Request,
     rank: Rank = None,
     epoch: Epoch = None,
     attempt: Annotated[int | None, Query(ge=0, le=2**32 - 1)] = None,
@@ -90,9 +91,14 @@ async def logs(
     way: Annotated[Way, Query(alias="from")] = Way.NEWEST,
     limit: Limit = 1000,
     cursor: Cursor = None,
+    caught_up: Annotated[
+        bool, Query(description="Answer when the lines are there that the brokers hold now: of a job that has ended, all of them.")
+    ] = False,
 ) -> Json:
     """Lines in the order in which they were read: the newest ones, and older ones by cursor; or from the first one on."""
     await visible_job(here, principal, job_id)
+    if caught_up and here.kafka is not None:
+        await _caught_up(request, LOGS)
     where = of_job(job_id)
     for column, wanted in (("rank", rank), ("epoch", epoch), ("attempt", attempt)):
         where.equal(column, wanted, "UInt32")
@@ -138,7 +144,7 @@ async def points(
     """Every point of some metrics, or of all, as an Arrow stream; the header X-Next-Cursor asks for the next part."""
     job = await visible_job(here, principal, job_id)
     if cursor is None and here.kafka is not None and grows(job, now_ms()):
-        await _caught_up(request)
+        await _caught_up(request, *POINT_TOPICS)
     where = of_job(job_id)
     where.among("metric", metric or ())
     where.equal("rank", rank, "UInt32")
@@ -155,12 +161,12 @@ def grows(job: Row, at_ms: int) -> bool:
     return job["finished_at"] is None or from_rfc3339(job["finished_at"]) > at_ms - SETTLED_MS
 
 
-async def _caught_up(request: Request) -> None:
+async def _caught_up(request: Request, *asked: str) -> None:
     """Waits until the answer includes the brokers' present records; after a timeout, answers with the known ones."""
     try:
-        await freshness_of(request).reached(*POINT_TOPICS)
+        await freshness_of(request).reached(*asked)
     except BusUnavailableError as error:
-        log.warning("points are answered as far as they are known", error=str(error))
+        log.warning("rows are answered as far as they are known", topics=asked, error=str(error))
 
 
 def _behind(body: bytes) -> str | None:

@@ -3,7 +3,7 @@
 Holds: a line is given once, however often the table is asked; one answer has at most BATCH_LINES lines.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +15,14 @@ Stream = tuple[int, int, str]
 
 @dataclass
 class LogReader:
-    """Reads on from where it stopped, for each rank and stream."""
+    """Reads on from where it stopped, for each rank and stream. `reach`: waits until the tables hold the lines that the brokers hold."""
 
     sql: Sql
     job_id: str
     rank: int | None = None
     stream: str | None = None
     attempt: int | None = None
+    reach: Callable[[], None] | None = None
     _read: dict[Stream, int] = field(default_factory=dict)
 
     def more(self) -> Iterator[Line]:
@@ -30,6 +31,11 @@ class LogReader:
             line = Line(*row)
             self._read[line.epoch, line.rank, line.stream] = line.offset
             yield line
+
+    def catch_up(self) -> None:
+        """Waits until the tables hold what the brokers do, where it is known how. Blocks for some seconds at most."""
+        if self.reach is not None:
+            self.reach()
 
     def skip_to_last(self, lines: int) -> None:
         """Passes over all but the last lines of each rank and stream. Blocks."""

@@ -1,0 +1,152 @@
+"""CPU of commands that ask something, from the tables and over the gateway, beside those of peers against servers of their own.
+
+CPU is what the kernel counted for the command's own process, user and system together: other work on the machine matters little, and what
+it does matter shows in `python_cpu_s`, an interpreter that does nothing, measured at the same moment. Modules are compiled before.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bench import report
+from tests.bench.gateway_answers import _mlflow
+from tests.bench.peers import environment
+from tests.bench.stack import BenchStack, bench_stack
+from trainhouse.deploy.local.free_ports import free_port
+
+TIMES = 5
+AIM_S = 0.3
+UP_S = 120.0
+CLI = (sys.executable, "-m", "trainhouse.cli.main")
+GATEWAY = ("TRAINHOUSE_GATEWAY_URL", "TRAINHOUSE_GATEWAY_TOKEN")
+
+
+def run() -> None:
+    """Prints one line a command."""
+    with bench_stack(slots=1) as stack:
+        ended, waiting = _jobs(stack)
+        ours = _compiled(stack.environment)
+        laptop = {name: value for name, value in ours.items() if not name.startswith("TRAINHOUSE_") or name in GATEWAY}
+        for name, arguments in commands(ended, waiting).items():
+            _line(name, (*CLI, *arguments), ours, way="tables")
+            if name not in ON_THE_MACHINE:
+                _line(name, (*CLI, *arguments), laptop, way="gateway")
+    for peer in (_of_mlflow, _of_dstack, _of_sky):
+        try:
+            peer()
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+            report.line("cli_answers", peer=peer.__name__.removeprefix("_of_"), failed=str(error)[-500:])
+
+
+ON_THE_MACHINE = ("ps", "env")
+
+
+def commands(ended: str, waiting: str) -> dict[str, tuple[str, ...]]:
+    """What is asked, by the name that its line has."""
+    return {
+        "status": ("status",),
+        "status JOB": ("status", ended),
+        "events": ("events", ended),
+        "logs": ("logs", ended),
+        "why": ("why", waiting),
+        "checkpoints": ("checkpoints", ended),
+        "nodes": ("nodes",),
+        "alerts": ("alerts",),
+        "slo": ("slo",),
+        "sql": ("sql", "SELECT 1"),
+        "ps": ("ps",),
+        "env": ("env",),
+    }
+
+
+def cpu_s(command: Sequence[str], environment_of: Mapping[str, str]) -> float:
+    """User and system seconds of a command's process, the median of TIMES. Raises RuntimeError where it fails."""
+    taken = []
+    for _ in range(TIMES + 1):
+        process = subprocess.Popen(command, env=dict(environment_of), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        words = process.stderr.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}: {process.returncode}\n{words[-1000:]}")
+        taken.append(used.ru_utime + used.ru_stime)
+    return statistics.median(taken[1:])
+
+
+def _line(name: str, command: Sequence[str], environment_of: Mapping[str, str], **more: str) -> None:
+    python_s = cpu_s((sys.executable, "-c", "pass"), environment_of)
+    report.line("cli_answers", command=name, **more, cpu_s=cpu_s(command, environment_of), python_cpu_s=python_s, aim_s=AIM_S)
+
+
+def _compiled(found: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in found.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _jobs(stack: BenchStack) -> tuple[str, str]:
+    """One job that has ended, and one that waits and whose reason is known."""
+    ended = stack.trainhouse("submit", "--wait", "--quiet", "--no-code", "--", "python", "-c", "print(1)").split()[0]
+    stack.trainhouse("submit", "--no-code", "--", "sleep", "100000")
+    waiting = stack.trainhouse("submit", "--no-code", "--", "sleep", "1").split()[0]
+    deadline = time.monotonic() + UP_S
+    while not stack.rows(f"SELECT 1 FROM explanations WHERE job_id = '{waiting}'") and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return ended, waiting
+
+
+def _of_mlflow() -> None:
+    with tempfile.TemporaryDirectory(prefix="trainhouse-bench-") as folder, _mlflow(Path(folder)) as server:
+        server.fill()
+        command = (str(environment.python(environment.TRACKING)), "-m", "mlflow", "runs", "list", "--experiment-id", server.experiment)
+        _line("mlflow runs list", command, _compiled(os.environ) | {"MLFLOW_TRACKING_URI": server.url}, peer="mlflow")
+
+
+def _of_dstack() -> None:
+    port, token = free_port(), "bench"
+    tool = environment.python(environment.CONSOLES).parent / "dstack"
+    with _home() as home:
+        config = {"projects": [{"name": "main", "url": f"http://127.0.0.1:{port}", "token": token, "default": True}]}
+        (Path(home["HOME"]) / ".dstack").mkdir()
+        (Path(home["HOME"]) / ".dstack" / "config.yml").write_text(json.dumps(config))
+        log = Path(home["HOME"]) / "server.log"
+        server = [str(tool), "server", "--port", str(port), "--token", token, "--yes"]
+        with log.open("wb") as written:
+            process = subprocess.Popen(server, env=home, stdout=written, stderr=written)
+        try:
+            _until(lambda: subprocess.run([tool, "ps"], env=home, capture_output=True, check=False).returncode == 0, log)
+            _line("dstack ps", (str(tool), "ps"), home, peer="dstack")
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _of_sky() -> None:
+    tool = environment.python(environment.CONSOLES).parent / "sky"
+    with _home() as home:
+        subprocess.run([tool, "api", "start"], env=home, capture_output=True, check=True, timeout=UP_S)
+        try:
+            _line("sky status", (str(tool), "status"), home, peer="sky")
+        finally:
+            subprocess.run([tool, "api", "stop"], env=home, capture_output=True, check=False, timeout=UP_S)
+
+
+@contextmanager
+def _home() -> Iterator[dict[str, str]]:
+    """An environment with a home folder of its own, in which nothing is reported to the tool's makers."""
+    with tempfile.TemporaryDirectory(prefix="trainhouse-bench-") as folder:
+        yield _compiled(os.environ) | {"HOME": folder, "SKYPILOT_DISABLE_USAGE_COLLECTION": "1", "DSTACK_ENABLE_PROMETHEUS_METRICS": ""}
+
+
+def _until(answers: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + UP_S
+    while not answers():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no answer within {UP_S:.0f} s: {log.read_text()[-1000:]}")
+        time.sleep(0.5)

@@ -1,0 +1,249 @@
+"""Reads of a command without models, brokers and HTTP libraries: from the tables, or from the gateway where settings name that alone.
+
+Holds: rows are those that the whole client gives; what it makes a model of, these give as that model's JSON. None means: the whole client
+has to be asked, which has more ways and says what is wrong. What the tables do not know yet, it reads from Kafka.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from trainhouse.client import rows
+from trainhouse.client.errors import ClientError, NotReachableError
+from trainhouse.client.quick_sql import endpoint_of, settings_file
+
+if TYPE_CHECKING:
+    from trainhouse.client.backend_protocol import Happening, LineReader, Row, Sql
+    from trainhouse.client.filters import JobFilter
+    from trainhouse.client.quick_gateway import QuickGateway
+    from trainhouse.client.sql import SqlEndpoint
+
+T = TypeVar("T")
+
+
+class QuickReads(Protocol):
+    """Questions of commands. Each blocks."""
+
+    @property
+    def sql(self) -> "Sql":
+        """Any question, read-only."""
+        ...
+
+    def jobs(self, keep: "JobFilter", limit: int) -> "list[Row]":
+        """Rows of jobs, newest first."""
+        ...
+
+    def status(self, job_id: str) -> "Row | None":
+        """A job's status as JSON. None: not known here. Raises UnknownJobError where it is known that there is none."""
+        ...
+
+    def events(self, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> "list[Happening]":
+        """A job's events, oldest first."""
+        ...
+
+    def lines(self, job_id: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> "LineReader":
+        """A reader of log lines."""
+        ...
+
+    def checkpoints(self, job_id: str) -> "list[Row]":
+        """Checkpoints, oldest first."""
+        ...
+
+    def checkpoint_tags(self, job_id: str) -> "list[Row] | None":
+        """Commit and name of what keeps checkpoints. None: not known here."""
+        ...
+
+    def artifacts(self, job_id: str) -> "list[Row]":
+        """Versions of artifacts that a job stored or used."""
+        ...
+
+    def last_metrics(self, job_id: str, names: Sequence[str]) -> "list[Row]":
+        """The newest value of each of these metrics."""
+        ...
+
+    def why(self, job_id: str) -> "Row | None":
+        """The newest explanation of a job as JSON, whether it waits or not. None: not known here."""
+        ...
+
+    def nodes(self) -> "list[Row]":
+        """Machines as they are now."""
+        ...
+
+    def alerts(self) -> "list[Row]":
+        """Alerts that are open, the gravest first."""
+        ...
+
+
+@dataclass(frozen=True)
+class TableReads:
+    """Reads of the tables. `gateway`: of the same deployment, for what no table has."""
+
+    sql: "SqlEndpoint"
+    gateway: "QuickGateway | None" = None
+
+    def jobs(self, keep: "JobFilter", limit: int) -> "list[Row]":
+        return self._rows(rows.jobs_query(keep, limit))
+
+    def status(self, job_id: str) -> "Row | None":
+        found = self._rows(rows.job_query(job_id))
+        if not found:
+            return None
+        (row,) = found
+        if row["status_seq"] < 0:
+            return None  # refused before it was a job: the topic of statuses may have more of it
+        return rows.status_json(row | self._checkpoint(row), self._allocation(row))
+
+    def _checkpoint(self, row: "Row") -> "Row":
+        commit = row["last_checkpoint_commit"]
+        found = [] if commit is None else self._rows(rows.checkpoint_time_query(row["job_id"], commit))
+        return found[0] if found else {}
+
+    def _allocation(self, row: "Row") -> "list[Row]":
+        import orjson
+
+        found = self._rows(rows.allocation_query(row["job_id"], row["epoch"])) if row["node_ids"] else []
+        return [placement for each in found for placement in orjson.loads(each["placements"] or "[]")]
+
+    def events(self, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> "list[Happening]":
+        from trainhouse.client.backend_protocol import Happening
+
+        return [Happening(**row) for row in self._rows(rows.events_query(job_id, kind, since_ms, until_ms))]
+
+    def lines(self, job_id: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> "LineReader":
+        from trainhouse.client.log_lines import LogReader
+
+        reader = LogReader(self.sql, job_id, rank, stream, attempt)
+        if tail is not None:
+            reader.skip_to_last(tail)
+        return reader
+
+    def checkpoints(self, job_id: str) -> "list[Row]":
+        return self._rows(rows.checkpoints_query(job_id))
+
+    def checkpoint_tags(self, job_id: str) -> "list[Row] | None":
+        if self.gateway is None:
+            return None
+        try:
+            return GatewayReads(self.gateway).checkpoint_tags(job_id)
+        except ClientError:
+            return None
+
+    def artifacts(self, job_id: str) -> "list[Row]":
+        return self.sql.table(rows.ARTIFACTS_QUERY, {"job_id": job_id}).dicts()
+
+    def last_metrics(self, job_id: str, names: Sequence[str]) -> "list[Row]":
+        return self._rows(rows.last_metrics_query(job_id, names))
+
+    def why(self, job_id: str) -> "Row | None":
+        import orjson
+
+        found = self._rows(rows.explanation_query(job_id))
+        return rows.explanation_json(orjson.loads(found[0]["json"])) if found else None
+
+    def nodes(self) -> "list[Row]":
+        return self._rows(rows.NODES_QUERY)
+
+    def alerts(self) -> "list[Row]":
+        return self._rows(rows.alerts_query())
+
+    def _rows(self, query: str) -> "list[Row]":
+        return self.sql.table(query).dicts()
+
+
+@dataclass(frozen=True)
+class GatewayReads:
+    """Reads over the gateway."""
+
+    gateway: "QuickGateway"
+
+    @property
+    def sql(self) -> "Sql":
+        from trainhouse.client.gateway.sql import GatewaySql
+
+        return GatewaySql(self.gateway)
+
+    def jobs(self, keep: "JobFilter", limit: int) -> "list[Row]":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.jobs(keep, limit))
+
+    def status(self, job_id: str) -> "Row | None":
+        from trainhouse.client.gateway import reads
+
+        return rows.status_json(self.gateway.run(reads.job(job_id)))
+
+    def events(self, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> "list[Happening]":
+        from trainhouse.client.gateway import reads
+
+        found = self.gateway.run(reads.events(job_id, kind))
+        return [each for each in found if (since_ms or 0) <= each.at_ms < (until_ms or 2**62)]
+
+    def lines(self, job_id: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> "LineReader":
+        from trainhouse.client.gateway.lines import GatewayLines
+
+        return GatewayLines(self.gateway.run, job_id, {"rank": rank, "stream": stream, "attempt": attempt}, tail)
+
+    def checkpoints(self, job_id: str) -> "list[Row]":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.checkpoints(job_id))
+
+    def checkpoint_tags(self, job_id: str) -> "list[Row] | None":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.of_job_listing(job_id, "checkpoint-tags"))
+
+    def artifacts(self, job_id: str) -> "list[Row]":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.of_job_listing(job_id, "artifacts"))
+
+    def last_metrics(self, job_id: str, names: Sequence[str]) -> "list[Row]":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.of_job_listing(job_id, "metrics", metric=list(names), limit=reads.PAGE))
+
+    def why(self, job_id: str) -> "Row | None":
+        from trainhouse.client.gateway import reads
+
+        found = self.gateway.run(reads.explanation(job_id, None))
+        return None if found is None else rows.explanation_json(found)
+
+    def nodes(self) -> "list[Row]":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.nodes())
+
+    def alerts(self) -> "list[Row]":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.open_alerts())
+
+
+def quick_reads() -> QuickReads | None:
+    """The reads that environment and settings file name; None where the whole client has to decide. Blocks on the file alone."""
+    found = settings_file()
+    if found is None:
+        return None
+    endpoint = endpoint_of(found, os.environ)
+    from trainhouse.client.quick_gateway import gateway_of
+
+    if endpoint is not None:
+        return TableReads(endpoint, gateway_of(found, os.environ, own=True))
+    gateway = gateway_of(found, os.environ)
+    return None if gateway is None else GatewayReads(gateway)
+
+
+def quickly(ask: Callable[[QuickReads], T]) -> T | None:
+    """Answers a question, or None where the whole client has to be asked: settings need it, or tables are away. Blocks. Raises what `ask`
+    raises, QueryError and UnknownJobError among it."""
+    reads = quick_reads()
+    if reads is None:
+        return None
+    try:
+        return ask(reads)
+    except NotReachableError:
+        if isinstance(reads, TableReads):
+            return None
+        raise
