@@ -359,6 +359,27 @@ class Divergence(Model):
     )
 
 
+class InteractiveKind(StrEnum):
+    """Program that a person works with."""
+
+    SHELL = "shell"
+    NOTEBOOK = "notebook"
+
+
+class Interactive(Model):
+    """Interactive work of a job of one rank, which people reach by the gateway."""
+
+    kind: InteractiveKind = Field(
+        InteractiveKind.SHELL, description="`shell`: a terminal, whose end is the job's; `notebook`: Jupyter, beside terminals"
+    )
+    idle_limit_s: float = Field(
+        3600.0,
+        ge=1,
+        le=MOST_DURATION_S,
+        description="seconds without traffic of its users and without work of its processors or devices, after which the job ends",
+    )
+
+
 class JobSpec(Model):
     """The whole spec of a job. Only `runtime.command` is required."""
 
@@ -409,6 +430,11 @@ class JobSpec(Model):
     limits: Limits = Field(Limits(), description="how often it may restart, how long it may run and take to stop")
     divergence: Divergence = Field(Divergence(), description="reaction to a loss that is no number, or explodes")
     labels: dict[Label, InputText] = Field(default_factory=dict, max_length=64, description="notes on the job; nothing is decided by them")
+    interactive: Interactive | None = Field(
+        None,
+        exclude_if=is_absent,
+        description="interactive work of a gang of one, as `trainhouse shell` and `trainhouse notebook` submit it; default: none",
+    )
 
     @field_validator("gang", mode="before")
     @classmethod
@@ -447,6 +473,12 @@ class JobSpec(Model):
         shared = next((r.name for r in self.gang.roles if r.resources is not None and r.resources.device_share is not None), None)
         if shared is not None:
             raise ValueError(f"gang.roles: {shared} has a device_share; roles take whole devices, remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _alone(self) -> "JobSpec":
+        if self.interactive is not None and self.gang.ranks > 1:
+            raise ValueError(f"interactive is for a gang of one; this one has ranks = {self.gang.ranks}")
         return self
 
     @model_validator(mode="after")
