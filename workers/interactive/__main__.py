@@ -1,0 +1,35 @@
+"""`python -m trainhouse.workers.interactive`, in the rank of an interactive job."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from trainhouse.workers.interactive.notebook_server import NoJupyterError
+from trainhouse.workers.interactive.session_host import SessionHost, serve
+from trainhouse.workers.launcher import ports
+
+
+def main() -> int:
+    """Serves the session that the job's spec describes. Blocks until its end."""
+    folder, attempt = os.environ.get(ports.RANK_DIR), os.environ.get(ports.ATTEMPT_DIR)
+    spec = json.loads((Path(attempt) / "spec.json").read_bytes()) if attempt else {}
+    wanted = spec.get("interactive")
+    if folder is None or wanted is None:
+        print("this program runs in interactive jobs: start one by `trainhouse shell` or `trainhouse notebook`", file=sys.stderr)
+        return 2
+    try:
+        asyncio.run(serve(SessionHost(Path(folder), wanted["kind"], float(wanted["idle_limit_s"]))))
+    except NoJupyterError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except asyncio.CancelledError:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
