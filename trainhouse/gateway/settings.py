@@ -75,6 +75,14 @@ class GatewaySettings(TomlSection):
     stream_waiting: int = Field(1000, ge=16, description="most events that wait for one slow reader before its stream is closed")
     stream_send_s: float = Field(20.0, gt=0, description="seconds in which a reader must take what is sent")
 
+    tunnel_url: str = Field(
+        "",
+        description="address at which agents and users reach this very process for tunnels to interactive jobs, where `url` leads to one of "
+        "several; default: `url`",
+    )
+    tunnels_at_once: int = Field(1000, ge=1, description="most tunnels to interactive jobs at once")
+    tunnels_per_user: int = Field(64, ge=1, description="most tunnels of one user at once")
+
     audit: Literal["required", "preferred"] = Field(
         "preferred",
         description="an access that cannot be recorded for the audit is refused (required), or goes on and is counted as lost (preferred)",

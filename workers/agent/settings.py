@@ -20,12 +20,13 @@ NODE_KEY = "node.key"  # in `dir`
 
 
 class GatewayAddress(TomlSection):
-    """Address of the gateway for ranks that log by MLflow's client. Empty: MLflow is not configured."""
+    """Address of the gateway for ranks that log by MLflow's client, and its authority for tunnels. Empty: MLflow is not configured."""
 
     section = "gateway"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")
 
     url: str = Field("", description="address of the gateway")
+    ca: Path | None = Field(None, description="file of an authority that is trusted beside the system's (PEM)")
 
 
 class AgentSettings(TomlSection):

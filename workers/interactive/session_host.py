@@ -25,8 +25,8 @@ from trainhouse.workers.interactive.notebook_server import NotebookServer
 from trainhouse.workers.interactive.ssh_endpoint import NoSshError, SshEndpoint, end
 from trainhouse.workers.interactive.terminal import Terminal
 from trainhouse.workers.interactive.work_meter import WorkMeter
+from trainhouse.workers.launcher.ports import RankPaths
 
-SOCKET: Final = "interactive.sock"
 MAX_CONNECTIONS: Final = 64
 FIRST_LINE_S: Final = 15.0
 PIECE_BYTES: Final = 64 * 1024
@@ -254,14 +254,15 @@ def _argv(command: list[str]) -> list[str]:
 
 def _listening(folder: Path) -> socket.socket:
     """A socket of which the node's agent knows the name; nobody of another user reaches it. Raises OSError."""
+    name = RankPaths(folder).interactive.name
     held = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(SOCKET, dir_fd=held)
+            os.unlink(name, dir_fd=held)
         before = os.umask(0o177)
         try:
-            listener.bind(f"/proc/self/fd/{held}/{SOCKET}")  # the whole path may be longer than an address
+            listener.bind(f"/proc/self/fd/{held}/{name}")  # the whole path may be longer than an address
         finally:
             os.umask(before)
         listener.listen(MAX_CONNECTIONS)
