@@ -367,7 +367,7 @@ class InteractiveKind(StrEnum):
 
 
 class Interactive(Model):
-    """Interactive work of a job of one rank, which people reach by the gateway."""
+    """Interactive work in rank 0 of a job on one node, which people reach by the gateway."""
 
     kind: InteractiveKind = Field(
         InteractiveKind.SHELL, description="`shell`: a terminal, whose end is the job's; `notebook`: Jupyter, beside terminals"
@@ -433,7 +433,7 @@ class JobSpec(Model):
     interactive: Interactive | None = Field(
         None,
         exclude_if=is_absent,
-        description="interactive work of a gang of one, as `trainhouse shell` and `trainhouse notebook` submit it; default: none",
+        description="interactive work in its rank 0, as `trainhouse shell` and `trainhouse notebook` submit it; default: none",
     )
 
     @field_validator("gang", mode="before")
@@ -477,8 +477,8 @@ class JobSpec(Model):
 
     @model_validator(mode="after")
     def _alone(self) -> "JobSpec":
-        if self.interactive is not None and self.gang.ranks > 1:
-            raise ValueError(f"interactive is for a gang of one; this one has ranks = {self.gang.ranks}")
+        if self.interactive is not None and self.gang.ranks > 1 and self.gang.require != "node":
+            raise ValueError(f"interactive is for one node: with ranks = {self.gang.ranks} set gang.require = node")
         return self
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Bytes within a tunnel between a client and the program of an interactive job: a line each way, then what was asked for.
 
-The first line of each side is a JSON object. What follows is the raw stream (ssh, HTTP), or frames of a terminal: a letter, the length of the
-payload in four bytes (big endian), the payload.
+The first line of each side is a JSON object. What follows is the raw stream (ssh, HTTP), or frames of a terminal: a letter, the length of
+the payload in four bytes (big endian), the payload.
 
 Holds: pure; a line and a frame have a bound, and what exceeds it, or is no JSON object, raises TunnelFormatError.
 """

@@ -69,16 +69,20 @@ class SessionHost:
         tasks = [asyncio.create_task(self._watch())]
         if jupyter is not None:
             tasks.append(asyncio.create_task(self._ends_with(jupyter)))
+        reason = "its job is stopped"
         try:
-            return await self._over
+            reason = await self._over
+            return reason
         finally:
             server.close()
             for task in tasks:
                 task.cancel()
-            await self._close()
+            await self._close(reason)
 
-    async def _close(self) -> None:
-        for terminal in [*([self._main] if self._main else []), *self._others]:
+    async def _close(self, reason: str) -> None:
+        for terminal in self._terminals():
+            if not terminal.ended.done():
+                terminal.notify(f"the session ends: {reason}")
             await terminal.close()
         # The frames of its end are on their way to those who are attached.
         deadline_s = asyncio.get_running_loop().time() + LAST_BYTES_S
@@ -110,8 +114,11 @@ class SessionHost:
                 self._end(f"no use and no work for its idle limit of {self.idle_limit_s:g} s (spec: interactive.idle_limit_s)")
                 return
             if found.warned_left_s is not None:
-                for terminal in [*([self._main] if self._main else []), *self._others]:
+                for terminal in self._terminals():
                     terminal.notify(f"idle: this job ends in {found.warned_left_s:.0f} s unless you type or it works")
+
+    def _terminals(self) -> list[Terminal]:
+        return [*([self._main] if self._main is not None else []), *self._others]
 
     def _count(self, size_bytes: int) -> None:
         self._traffic_bytes += size_bytes
@@ -156,7 +163,8 @@ class SessionHost:
         try:
             while not ended.done():
                 reads = asyncio.ensure_future(reader.read(PIECE_BYTES))
-                await asyncio.wait({reads, ended}, return_when=asyncio.FIRST_COMPLETED)
+                either: set[asyncio.Future[Any]] = {reads, ended}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not reads.done():
                     reads.cancel()
                     break

@@ -117,7 +117,9 @@ def _environment(environ: Any) -> str:
         for name, value in environ.items()
         if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and value.isprintable() and '"' not in value and "\\" not in value
     }
-    words = " ".join(f'"{name}={value}"' for name, value in plain.items() if name not in ("HOME", "USER", "LOGNAME", "SHELL", "MAIL", "TERM"))
+    words = " ".join(
+        f'"{name}={value}"' for name, value in plain.items() if name not in ("HOME", "USER", "LOGNAME", "SHELL", "MAIL", "TERM")
+    )
     return f"SetEnv {words}\n" if words else ""
 
 

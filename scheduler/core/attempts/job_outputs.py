@@ -10,8 +10,8 @@ project than the spec.
 from typing import Final
 
 from trainhouse.events.model.dataset import DatasetVersion
-from trainhouse.events.model.job_outputs import OutputsRequested, OutputsSealed
 from trainhouse.events.model.interactive_end import SESSION_ENDED
+from trainhouse.events.model.job_outputs import OutputsRequested, OutputsSealed
 from trainhouse.events.model.phases import Allotment, Cancelled, Checkpointing, Failed, StopCause, StopKind, Stopping, Succeeded
 from trainhouse.scheduler.core.state.deadlines import REQUESTS_AT_LEAST, ask_again_ms, give_up_ms, run_time_ms
 from trainhouse.scheduler.core.state.draft import Draft

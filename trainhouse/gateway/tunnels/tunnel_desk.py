@@ -73,7 +73,9 @@ class TunnelDesk:
     def open(self, principal: Principal, job_id: str, node_key: str) -> Tunnel:
         """Adds a tunnel without ends. Raises ProblemError where there are too many."""
         if len(self._open) >= self._most:
-            raise ProblemError(503, "Too many tunnels", f"this gateway has {self._most} tunnels open, and that is the most: ask again later")
+            raise ProblemError(
+                503, "Too many tunnels", f"this gateway has {self._most} tunnels open, and that is the most: ask again later"
+            )
         if self._of_user[principal.sub] >= self._most_of_user:
             raise ProblemError(
                 429, "Too many tunnels", f"{principal.sub} has {self._most_of_user} tunnels open, and that is the most: close one of them"

@@ -1,7 +1,7 @@
 """Tunnels to interactive jobs: the request for one, and the websockets of its two ends.
 
-Holds: only a job's own user, or an operator, gets one. The job's node calls back, so nothing listens there. What passes is not read. A tunnel
-ends with either side, and with its user's rights.
+Holds: only a job's own user, or an operator, gets one. The job's node calls back, so nothing listens there. What passes is not read. A
+tunnel ends with either side, and with its user's rights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SELECT JSONExtractRaw(json, 'spec', 'interactive') AS found FROM events_rows FIN
 WHERE job_id = {job_id:String} AND type = {type:String} ORDER BY time LIMIT 1
 """
 _PLACE = """
-SELECT node_id, pool FROM ranks WHERE job_id = {job_id:String} AND epoch = {epoch:UInt32} AND rank = 0 AND node_id != '' LIMIT 1
+SELECT node_id FROM ranks WHERE job_id = {job_id:String} AND epoch = {epoch:UInt32} AND rank = 0 AND node_id != '' LIMIT 1
 """
 _KEY = "SELECT public_key FROM node_keys_rows FINAL WHERE node_id = {node:String} AND pool = {pool:String} LIMIT 1"
 
@@ -69,7 +69,7 @@ async def open_tunnel(job_id: JobPath, here: Here, principal: Submitter, request
     place = await here.reader.one(_PLACE, {"job_id": job_id, "epoch": job["epoch"]})
     if place is None:
         raise _not_yet(job_id, "where it runs is not known yet")
-    key = await here.reader.one(_KEY, {"node": place["node_id"], "pool": place["pool"]})
+    key = await here.reader.one(_KEY, {"node": place["node_id"], "pool": job["pool"]})
     tunnel = here.tunnels.open(principal, job_id, key["public_key"] if key is not None else "")
     try:
         event = OpenTunnel(
@@ -88,7 +88,9 @@ async def open_tunnel(job_id: JobPath, here: Here, principal: Submitter, request
     except TimeoutError as error:
         await here.tunnels.end(tunnel)
         why = "is its agent up (`trainhouse nodes`), does it reach this gateway, and does it list this gateway's operations key?"
-        raise ProblemError(504, "No answer", f"node {place['node_id']} of job {job_id} did not call back in {NODE_S:.0f} s: {why}") from error
+        raise ProblemError(
+            504, "No answer", f"node {place['node_id']} of job {job_id} did not call back in {NODE_S:.0f} s: {why}"
+        ) from error
     except BaseException:
         await here.tunnels.end(tunnel)
         raise

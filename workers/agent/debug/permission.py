@@ -2,7 +2,7 @@
 
 Holds: where signatures are required, nothing is done that no known key signed; a signature counts once, and for minutes; none
 counts from before the agent's start, since what it obeyed before that is not remembered. A gateway's key
-vouches for its user's role, and asks for profiles and tunnels alone; an operator's key vouches for its holder. A viewer's role records no profile.
+vouches for its user's role, and asks for profiles and tunnels alone; an operator's key vouches for its holder. A viewer's role has neither.
 Never: trusts a name in the request for itself.
 """
 

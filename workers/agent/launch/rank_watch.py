@@ -84,7 +84,8 @@ def killed_by_agent(record: ExitRecord, phase: Phase) -> bool:
 
 
 def reason(rank: int, record: ExitRecord, paths: RankPaths, stopped_for: str = "") -> str:
-    """For a person; ends with the last lines of standard error, and what flight recorder and stack tell. Of a clean end: why an interactive session ended, else empty.
+    """For a person; ends with the last lines of standard error, and what flight recorder and stack tell. Of a clean end: the reason of an
+    interactive session, else empty.
 
     `stopped_for`: why the agent itself ended it.
     """
