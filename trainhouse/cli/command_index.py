@@ -47,7 +47,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         ),
         "ssh-config": _of("Print the lines of ~/.ssh/config by which ssh and VS Code reach interactive jobs.", "interactive.ssh_commands"),
         "ssh-proxy": _of(
-            "Pass ssh's stream on to an interactive job; ssh runs it, by the lines of ssh-config.", "interactive.ssh_commands"
+            "Forward ssh's stream to an interactive job; ssh runs it, by the lines of ssh-config.", "interactive.ssh_commands"
         ),
     },
     "Checkpoints and data": {

@@ -32,7 +32,7 @@ class GatewaySettings(TomlSection):
     )
     operations_key: Path | None = Field(
         None,
-        description="file of the private key that signs its users' requests to agents (profiles); agents know it by a line "
+        description="file of the private key that signs its users' requests to agents (profiles, tunnels); agents know it by a line "
         "`gateway NAME KEY` in their list of operations keys",
     )
     token_file: Path | None = Field(

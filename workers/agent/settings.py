@@ -105,7 +105,7 @@ class AgentSettings(TomlSection):
     )
     peer_memory_port: int = Field(0, ge=0, le=65535, description="port at which other nodes reach them; 0: any that is free")
     operations_keys: Path | None = Field(
-        None, description="file of public keys whose requests for stacks, profiles and commands count, one a line"
+        None, description="file of public keys whose requests for stacks, profiles, tunnels and commands count, one a line"
     )
     require_signed: bool = Field(
         False, description="true: requests that none of those keys signed are refused; false: only signed ones are checked"

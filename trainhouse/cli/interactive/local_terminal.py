@@ -166,7 +166,7 @@ def _raw(fd: int) -> Iterator[None]:
 
     handlers = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        tty.setraw(fd)
+        tty.setraw(fd, termios.TCSADRAIN)  # what was typed ahead counts
         yield
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)

@@ -113,6 +113,7 @@ def attached(way: "ByGateway", job: str, command: list[str], *, beside: bool) ->
     if ended.code is not None:
         return ended.code if ended.code >= 0 else SIGNALLED - ended.code
     if ended.is_detached:
+        sys.stderr.write("\r\n")
         remark(f"detached; {job} goes on: attach again with `trainhouse shell --job {job}`, end it with `trainhouse cancel {job}`")
         return Exit.OK
     raise CliError(f"{job} closed the connection; see `trainhouse status {job}`", Exit.UNAVAILABLE)

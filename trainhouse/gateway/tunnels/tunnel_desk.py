@@ -13,6 +13,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from starlette.websockets import WebSocketDisconnect
+
 from trainhouse.events.security.signing import HEADER, signature_of
 from trainhouse.events.wire.tunnel_call import SIGNED_AS, call_bytes
 from trainhouse.gateway.auth.roles import Principal
@@ -102,5 +104,5 @@ class TunnelDesk:
             if side is not None:
                 try:
                     await side.close(code, reason.encode()[:120].decode("utf-8", "ignore"))
-                except RuntimeError:
-                    continue  # that side is closed already
+                except (RuntimeError, WebSocketDisconnect):
+                    continue  # that side is gone already

@@ -176,6 +176,8 @@ def test_a_spec_that_programs_of_before_cannot_read_waits_for_the_end_of_an_upda
     for number, rule in enumerate(({"action": "skip_data"}, {"skips": 2}, {"skip_steps": 9})):
         skips = submit(f"q{number}", pool="big", divergence=rule)
         assert f"spec.divergence.{next(iter(rule))}: an update is not finished" in refused(d.feed(skips))
+    d.machine = now.at(15)
+    assert "spec.interactive: an update is not finished" in refused(d.feed(submit("r", pool="big", interactive={"kind": "shell"})))
     d.machine = now
     [skipping] = d.feed(submit("q", pool="big", divergence={"action": "skip_data", "skips": 2}))
     assert skipping.event.spec.divergence.skips == 2
