@@ -46,9 +46,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
             "Open Jupyter in a job of its own, or in one that runs, at a port of this machine.", "interactive.notebook_command"
         ),
         "ssh-config": _of("Print the lines of ~/.ssh/config by which ssh and VS Code reach interactive jobs.", "interactive.ssh_commands"),
-        "ssh-proxy": _of(
-            "Forward ssh's stream to an interactive job; ssh runs it, by the lines of ssh-config.", "interactive.ssh_commands"
-        ),
+        "ssh-proxy": _of("Join ssh's stream with an interactive job; ssh runs it, by the lines of ssh-config.", "interactive.ssh_commands"),
     },
     "Checkpoints and data": {
         "checkpoints": _of("List the checkpoints of a job, oldest first: a restart begins from the newest good one.", "jobs.job_status"),

@@ -14,7 +14,7 @@ import uvicorn
 from trainhouse.events.runtime.watched_files import Followed
 from trainhouse.events.security.key_files import read_key
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.tunnel_call import MAX_MESSAGE_BYTES
+from trainhouse.events.tunnel.tunnel_call import MAX_MESSAGE_BYTES
 from trainhouse.gateway.app import make_app
 from trainhouse.gateway.auth import local_token
 from trainhouse.gateway.auth.keyring import Keyring

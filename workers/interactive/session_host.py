@@ -19,7 +19,7 @@ from typing import Any, Final
 import psutil
 
 from trainhouse.events.model.interactive_end import END_FILE
-from trainhouse.events.wire import tunnel_frames as frames
+from trainhouse.events.tunnel import tunnel_frames as frames
 from trainhouse.workers.interactive.idle_rule import Activity, IdleRule
 from trainhouse.workers.interactive.notebook_server import NotebookServer
 from trainhouse.workers.interactive.ssh_endpoint import NoSshError, SshEndpoint, end
@@ -39,7 +39,7 @@ _DEFAULT_SIZE: Final = (24, 80)
 
 
 class RefusedError(Exception):
-    """What a connection asks for is not to be had; the reason is for a person."""
+    """Refusal of a connection's request; the reason is for a person."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ import termios
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from trainhouse.events.wire import tunnel_frames as frames
+from trainhouse.events.tunnel import tunnel_frames as frames
 
 KEPT_BYTES: Final = 64 * 1024
 READ_BYTES: Final = 32 * 1024

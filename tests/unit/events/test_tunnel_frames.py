@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.events.wire import tunnel_frames as frames
+from trainhouse.events.tunnel import tunnel_frames as frames
 
 
 @given(st.lists(st.tuples(st.sampled_from([frames.DATA, frames.NOTICE]), st.binary(max_size=200))), st.integers(1, 50))

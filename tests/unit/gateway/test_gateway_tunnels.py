@@ -10,7 +10,7 @@ import pytest
 from starlette.websockets import WebSocketDisconnect
 
 from trainhouse.events.security.signing import SigningKey
-from trainhouse.events.wire.tunnel_call import SIGNED_AS, call_bytes
+from trainhouse.events.tunnel.tunnel_call import SIGNED_AS, call_bytes
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.tunnels.tunnel_desk import Tunnel, TunnelDesk

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from trainhouse.events.wire import tunnel_frames as frames
+from trainhouse.events.tunnel import tunnel_frames as frames
 
 if TYPE_CHECKING:
     from trainhouse.client.gateway.tunnels import TunnelStream

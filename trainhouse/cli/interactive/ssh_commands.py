@@ -79,7 +79,7 @@ def ssh_proxy(
     user: Annotated[str, typer.Argument(metavar="[USER]", help="User that ssh logs in as.")] = USER,
     data_dir: DataDir = None,
 ) -> None:
-    """Forward ssh's stream to an interactive job; ssh runs it, by the lines of ssh-config.
+    """Join ssh's stream with an interactive job; ssh runs it, by the lines of ssh-config.
 
     \b
     ssh -o ProxyCommand='trainhouse ssh-proxy %n %r' job@shell-1k7x3m9qp2f8d

@@ -15,8 +15,8 @@ from trainhouse.client.errors import ClientError, NotReachableError, UnknownJobE
 from trainhouse.client.gateway import transport
 from trainhouse.client.gateway.exchange import Flow, Request, error_of
 from trainhouse.client.gateway.reads import job_path
-from trainhouse.events.wire import tunnel_frames as frames
-from trainhouse.events.wire.tunnel_call import MAX_MESSAGE_BYTES, TICKET_HEADER, client_path
+from trainhouse.events.tunnel import tunnel_frames as frames
+from trainhouse.events.tunnel.tunnel_call import MAX_MESSAGE_BYTES, TICKET_HEADER, client_path
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection

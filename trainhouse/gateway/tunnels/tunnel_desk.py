@@ -16,7 +16,7 @@ from typing import Protocol
 from starlette.websockets import WebSocketDisconnect
 
 from trainhouse.events.security.signing import HEADER, signature_of
-from trainhouse.events.wire.tunnel_call import SIGNED_AS, call_bytes
+from trainhouse.events.tunnel.tunnel_call import SIGNED_AS, call_bytes
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.errors import ProblemError
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 
 from trainhouse.events import JobId, JobState, JobSubmitted, NodeId, OpenTunnel
 from trainhouse.events.security.signing import HEADER
+from trainhouse.events.tunnel.tunnel_call import TICKET_HEADER
 from trainhouse.events.wire.topics import OPERATIONS
-from trainhouse.events.wire.tunnel_call import TICKET_HEADER
 from trainhouse.gateway import problems, requests
 from trainhouse.gateway.auth.authentication import Submitter
 from trainhouse.gateway.auth.roles import Principal, Role
@@ -200,8 +200,8 @@ async def _watched(here: Gateway, tunnel: Tunnel) -> None:
             await here.tunnels.end(tunnel, NO_RIGHTS, over)
 
 
-async def _refused(websocket: WebSocket, who: str) -> None:
+async def _refused(websocket: WebSocket, needed: str) -> None:
     address = websocket.client.host if websocket.client else ""
     log.warning("a connection with a tunnel is refused", path=websocket.url.path, address=address)
-    problem = ProblemError(404, "No tunnel", f"there is no such tunnel here that waits for a connection: one connects {who}")
+    problem = ProblemError(404, "No tunnel", f"there is no such tunnel here that waits for a connection: one connects {needed}")
     await websocket.send_denial_response(problems.answer(problem, websocket.url.path))

@@ -24,8 +24,8 @@ import structlog
 
 from trainhouse.events import OpenTunnel
 from trainhouse.events.security.signing import SigningKey
-from trainhouse.events.wire.tunnel_call import MAX_MESSAGE_BYTES, call_bytes, node_path
-from trainhouse.events.wire.tunnel_call import SIGNED_AS as TUNNELS
+from trainhouse.events.tunnel.tunnel_call import MAX_MESSAGE_BYTES, call_bytes, node_path
+from trainhouse.events.tunnel.tunnel_call import SIGNED_AS as TUNNELS
 from trainhouse.workers.launcher import AttemptPaths
 
 if TYPE_CHECKING:
