@@ -141,13 +141,13 @@ def audit(stack: LiveStack, job: str) -> list[dict[str, object]]:
 
 
 def test_a_session_that_nobody_uses_ends_by_itself_and_says_so(stack: LiveStack, start: Start) -> None:
-    terminal = start("shell", "--idle-limit", "4s")
+    terminal = start("shell", "--idle-limit", "30s")
     job = begun(terminal)
     terminal.expect("idle: this job ends in")
-    terminal.expect("the session ends: no use and no work for its idle limit of 4 s")
+    terminal.expect("the session ends: no use and no work for its idle limit of 30 s")
     terminal.expect(pexpect.EOF)
     state, reason = final(stack, job)
-    assert state == "SUCCEEDED" and str(reason).startswith("interactive session ended: no use and no work for its idle limit of 4 s")
+    assert state == "SUCCEEDED" and str(reason).startswith("interactive session ended: no use and no work for its idle limit of 30 s")
 
 
 def test_several_devices_are_held_until_the_session_ends(stack: LiveStack) -> None:
