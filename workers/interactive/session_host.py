@@ -157,6 +157,7 @@ class SessionHost:
         terminal.attach(writer)
         if terminal.ended.done():
             writer.write(frames.exited(terminal.ended.result()))
+            await _closed_by_other(reader)
             return
         split = frames.Frames()
         ended = asyncio.ensure_future(asyncio.shield(terminal.ended))
@@ -167,6 +168,8 @@ class SessionHost:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not reads.done():
                     reads.cancel()
+                    await asyncio.wait({reads})
+                    await _closed_by_other(reader)
                     break
                 if not (data := reads.result()):
                     break
@@ -244,6 +247,14 @@ class SessionHost:
                 self._count(len(data))
                 writer.write(data)
                 await writer.drain()
+
+
+async def _closed_by_other(reader: asyncio.StreamReader) -> None:
+    """Waits for a moment until the user has closed the connection: whoever still typed into a closed one would not get the exit code."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(LAST_BYTES_S):
+            while await reader.read(PIECE_BYTES):
+                continue
 
 
 def _size(asked: dict[str, Any]) -> tuple[int, int]:

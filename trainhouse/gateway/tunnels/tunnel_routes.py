@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import structlog
 from fastapi import APIRouter, Path, Request, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, Field
+from starlette.websockets import WebSocketState
 
 from trainhouse.events import JobId, JobState, JobSubmitted, NodeId, OpenTunnel
 from trainhouse.events.security.signing import HEADER
@@ -31,6 +32,7 @@ router = APIRouter(tags=["jobs"])
 NODE_S: Final = 20.0
 CLIENT_S: Final = 20.0
 RIGHTS_S: Final = 5.0
+AGAIN_S: Final = 0.05
 LOST, NO_RIGHTS = 1011, 1008
 NODE_LOST: Final = "the connection to the job was lost; it goes on, attach again"
 _RUNS = frozenset({JobState.INITIALIZING, JobState.RUNNING, JobState.CHECKPOINTING})
@@ -175,6 +177,13 @@ async def of_client(websocket: WebSocket, tunnel_id: TunnelId) -> None:
     watch = asyncio.create_task(_watched(here, tunnel))
     try:
         await _passed_on(websocket, tunnel.node)
+        if websocket.client_state is WebSocketState.CONNECTED and tunnel.node is not None:
+            # The node has closed its end: what it sent before is still to be passed on, by `of_node`, which then ends the tunnel.
+            async with asyncio.timeout(CLIENT_S):
+                while not tunnel.is_over:
+                    await asyncio.sleep(AGAIN_S)
+    except TimeoutError:
+        pass
     finally:
         watch.cancel()
         await here.tunnels.end(tunnel)
