@@ -92,7 +92,7 @@ from trainhouse.events.model.node import (
     SignatureRefused,
 )
 from trainhouse.events.model.node_audit import NodeAccess
-from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied, OperationRequest, ProfileRanks
+from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OpenTunnel, OperationReplied, OperationRequest, ProfileRanks
 from trainhouse.events.model.policy import SchedulingPolicy
 from trainhouse.events.model.pool import (
     ChangeRefused,
@@ -116,6 +116,7 @@ from trainhouse.events.model.spec import (
     DataReference,
     Divergence,
     Gang,
+    Interactive,
     JobSpec,
     Limits,
     OnDivergence,
@@ -213,6 +214,7 @@ __all__ = [
     "JobId",
     "JobRejected",
     "JobReviewed",
+    "Interactive",
     "JobSpec",
     "JobState",
     "JobStatus",
@@ -241,6 +243,7 @@ __all__ = [
     "NodeRestricted",
     "NodeSuspected",
     "OnDivergence",
+    "OpenTunnel",
     "OperationReplied",
     "OperationRequest",
     "Order",

@@ -47,7 +47,14 @@ class ProfileRanks(Operation, type="trainhouse.operation.profile-ranks.v1"):
     timeout_s: float = Field(300.0, gt=0, le=3600, description="seconds after which recording ends, with the steps recorded by then")
 
 
-OperationRequest = DumpStacks | ExecuteCommand | ProfileRanks
+class OpenTunnel(Operation, type="trainhouse.operation.open-tunnel.v1"):
+    """Asks to connect the interactive job on the node with one of its users: the agent calls the gateway back, by `url`."""
+
+    url: str = Field(pattern=r"^https?://[^\s@]+$", max_length=1024, description="address of the gateway process that holds the tunnel")
+    nonce: str = Field(min_length=16, max_length=128, description="random text that the agent signs, with the request's id, when it calls")
+
+
+OperationRequest = DumpStacks | ExecuteCommand | OpenTunnel | ProfileRanks
 
 
 class OperationReplied(Event, type="trainhouse.operation.replied.v1"):

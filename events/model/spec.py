@@ -372,6 +372,27 @@ class Divergence(Model):
     )
 
 
+class InteractiveKind(StrEnum):
+    """Program that a person works with."""
+
+    SHELL = "shell"
+    NOTEBOOK = "notebook"
+
+
+class Interactive(Model):
+    """Interactive work in rank 0 of a job on one node, which people reach by the gateway."""
+
+    kind: InteractiveKind = Field(
+        InteractiveKind.SHELL, description="`shell`: a terminal, whose end is the job's; `notebook`: Jupyter, beside terminals"
+    )
+    idle_limit_s: float = Field(
+        3600.0,
+        ge=1,
+        le=MOST_DURATION_S,
+        description="seconds without traffic of its users and without work of its processors or devices, after which the job ends",
+    )
+
+
 class JobSpec(Model):
     """The whole spec of a job. Only `runtime.command` is required."""
 
@@ -422,6 +443,11 @@ class JobSpec(Model):
     limits: Limits = Field(Limits(), description="how often it may restart, how long it may run and take to stop")
     divergence: Divergence = Field(Divergence(), description="reaction to a loss that is no number, or explodes")
     labels: dict[Label, InputText] = Field(default_factory=dict, max_length=64, description="notes on the job; nothing is decided by them")
+    interactive: Interactive | None = Field(
+        None,
+        exclude_if=is_absent,
+        description="interactive work in its rank 0, as `trainhouse shell` and `trainhouse notebook` submit it; default: none",
+    )
 
     @field_validator("gang", mode="before")
     @classmethod
@@ -460,6 +486,12 @@ class JobSpec(Model):
         shared = next((r.name for r in self.gang.roles if r.resources is not None and r.resources.device_share is not None), None)
         if shared is not None:
             raise ValueError(f"gang.roles: {shared} has a device_share; roles take whole devices, remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _alone(self) -> "JobSpec":
+        if self.interactive is not None and self.gang.ranks > 1 and self.gang.require != "node":
+            raise ValueError(f"interactive is for one node: with ranks = {self.gang.ranks} set gang.require = node")
         return self
 
     @model_validator(mode="after")

@@ -104,7 +104,7 @@ from trainhouse.events.model.node import (
     SignatureRefused,
 )
 from trainhouse.events.model.node_audit import NodeAccess
-from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied, ProfileRanks
+from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OpenTunnel, OperationReplied, ProfileRanks
 from trainhouse.events.model.pool import (
     ChangeRefused,
     ClaimDropped,
@@ -362,7 +362,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.RESERVATIONS: (StartReserved, StartUnreserved),
     topics.TRACES: (JobTraced,),
     topics.SERVICES: (ServiceMeasured,),
-    topics.OPERATIONS: (DumpStacks, ExecuteCommand, ProfileRanks),
+    topics.OPERATIONS: (DumpStacks, ExecuteCommand, OpenTunnel, ProfileRanks),
     topics.OPERATION_REPLIES: (OperationReplied,),
     topics.AUDIT: (AccessRefused, AccessGranted, AccessEnded, RequestAccepted, AuditLost, DatasetAccessRefused),
     topics.NODE_AUDIT: (NodeAccess,),

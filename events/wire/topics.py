@@ -223,7 +223,7 @@ TOPICS: tuple[Topic, ...] = (
     ),
     Topic(MODELS, "model", "model versions"),
     Topic(STUDIES, "study", "studies"),
-    Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand, ProfileRanks", retention_days=1),
+    Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand, OpenTunnel, ProfileRanks", retention_days=1),
     Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),
     Topic(
         AUDIT,

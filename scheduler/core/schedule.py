@@ -49,8 +49,7 @@ from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, Ou
 from trainhouse.events.model.pool import CycleRan
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.events.wire.redirected import unwrapped
-from trainhouse.scheduler.core.attempts.data_skips import SKIPS_SINCE
-from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE
+from trainhouse.scheduler.core.attempts.job_outputs import INTERACTIVE_SINCE, OUTPUTS_SINCE
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
@@ -109,7 +108,7 @@ class ScheduleMachine(Leveled):
 
     name = "schedule"
     decide_version = 14
-    fold_version = SKIPS_SINCE
+    fold_version = INTERACTIVE_SINCE
     lowest_level = 7
     formats = SCHEDULE_FORMATS
     since: Mapping[str, int] = {

@@ -13,9 +13,11 @@ from trainhouse.events import (
     DumpStacks,
     Envelope,
     ExecuteCommand,
+    JobSpec,
     NodeAccess,
     NodeKeyed,
     NodePlacement,
+    OpenTunnel,
     OperationReplied,
     ProfileRanks,
     RequestedBy,
@@ -28,7 +30,7 @@ from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import HEADERS
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.core import AgentState
-from trainhouse.workers.agent.debug.permission import MAX_AGE_MS, KnownKey, Permission, read_keys
+from trainhouse.workers.agent.debug.permission import MAX_AGE_MS, KnownKey, Permission, read_keys, tunnel_refusal
 from trainhouse.workers.agent.errors import InvalidSettingError
 from trainhouse.workers.agent.node.registration import new_identity
 from trainhouse.workers.agent.rank_operations import REFUSED, Operations
@@ -49,6 +51,10 @@ def profile(asked: RequestedBy | None = None) -> ProfileRanks:
     return ProfileRanks.model_validate(ABOUT | {"ranks": (0,), "requested_by": asked})
 
 
+def tunnel(asked: RequestedBy | None = None) -> OpenTunnel:
+    return OpenTunnel.model_validate(ABOUT | {"url": "https://g", "nonce": "n" * 16, "requested_by": asked})
+
+
 def by_gateway(role: str, name: str = "alice") -> RequestedBy:
     return RequestedBy(name=name, via=AskedVia.GATEWAY, role=role)
 
@@ -60,7 +66,7 @@ def asked(
     at_ms: int = NOW_MS,
     event_id: str = "e",
     topic: str = topics.OPERATIONS,
-    event: DumpStacks | ExecuteCommand | ProfileRanks | None = None,
+    event: DumpStacks | ExecuteCommand | OpenTunnel | ProfileRanks | None = None,
 ) -> tuple[Envelope, bytes, Any]:
     default = profile(who) if key is GATEWAY else request(who)
     envelope = envelope_of(event or default, id=event_id, source="s", now_ms=at_ms)
@@ -90,8 +96,8 @@ def test_the_gateway_for_its_users_and_an_operator_are_obeyed(key: SigningKey, w
         (asked(GATEWAY, by_gateway("")), "without a role"),
         (asked(GATEWAY, None), "does not say for whom"),
         (asked(GATEWAY, RequestedBy(name="x", via=AskedVia.OPERATOR, role="admin")), "does not say for whom"),
-        (asked(GATEWAY, event=request(by_gateway("admin"))), "the gateway g asks for profiles alone"),
-        (asked(GATEWAY, event=DumpStacks.model_validate(ABOUT | {"requested_by": by_gateway("admin")})), "profiles alone"),
+        (asked(GATEWAY, event=request(by_gateway("admin"))), "the gateway g asks for profiles and tunnels alone"),
+        (asked(GATEWAY, event=DumpStacks.model_validate(ABOUT | {"requested_by": by_gateway("admin")})), "profiles and tunnels alone"),
         (asked(OPERATOR, topic=topics.JOBS), "does not hold"),
         (asked(OPERATOR, at_ms=NOW_MS - MAX_AGE_MS - 1), "minutes ago"),
         (asked(OPERATOR, at_ms=NOW_MS + MAX_AGE_MS + 1), "minutes ago"),
@@ -99,6 +105,30 @@ def test_the_gateway_for_its_users_and_an_operator_are_obeyed(key: SigningKey, w
 )
 def test_nothing_else_is(found: tuple[Envelope, bytes, Any], told: str) -> None:
     assert told in strict().refusal(*found, NOW_MS)
+
+
+def test_a_gateway_asks_for_tunnels_for_those_who_may_submit() -> None:
+    assert strict().refusal(*asked(GATEWAY, event=tunnel(by_gateway("submitter"))), NOW_MS) == ""
+    assert "alice is a viewer" in strict().refusal(*asked(GATEWAY, event=tunnel(by_gateway("viewer"))), NOW_MS)
+    assert "not signed" in strict().refusal(*asked(None, event=tunnel(by_gateway("admin"))), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("who", "told"),
+    [
+        (by_gateway("submitter", "ada"), ""),
+        (by_gateway("operator", "bob"), ""),
+        (by_gateway("admin", "bob"), ""),
+        (by_gateway("submitter", "bob"), "the job is ada's, and bob is neither"),
+        (RequestedBy(name="ada", via=AskedVia.OPERATOR, role=""), "no gateway says for whom"),
+        (None, "no gateway says for whom"),
+    ],
+)
+def test_a_tunnel_leads_to_the_job_s_own_user_and_to_operators(who: RequestedBy | None, told: str) -> None:
+    spec = JobSpec.model_validate({"user": "ada", "runtime": {"command": ("x",)}, "interactive": {}})
+    found = tunnel_refusal(spec, who)
+    assert told in found and bool(told) == bool(found)
+    assert tunnel_refusal(spec.model_copy(update={"interactive": None}), who) == "the job is not interactive"
 
 
 def test_a_request_that_was_changed_on_the_way_is_refused() -> None:

@@ -38,6 +38,16 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         "top": _of("Show jobs, nodes and queue, live.", "top.command"),
         "open": _of("Open the web pages in a browser, or print their address.", "stack.open"),
     },
+    "Interactive work": {
+        "shell": _of(
+            "Open a terminal in a job: one of its own on as many devices as asked, or one that runs.", "interactive.shell_command"
+        ),
+        "notebook": _of(
+            "Open Jupyter in a job of its own, or in one that runs, at a port of this machine.", "interactive.notebook_command"
+        ),
+        "ssh-config": _of("Print the lines of ~/.ssh/config by which ssh and VS Code reach interactive jobs.", "interactive.ssh_commands"),
+        "ssh-proxy": _of("Join ssh's stream with an interactive job; ssh runs it, by the lines of ssh-config.", "interactive.ssh_commands"),
+    },
     "Checkpoints and data": {
         "checkpoints": _of("List the checkpoints of a job, oldest first: a restart begins from the newest good one.", "jobs.job_status"),
         "checkpoint": _of("Tag single checkpoints, verify, delete, export and import them.", "jobs.checkpoint_commands"),

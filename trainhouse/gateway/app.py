@@ -52,6 +52,7 @@ from trainhouse.gateway.routes import (
     writes,
 )
 from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.gateway.tunnels import tunnel_routes
 
 DESCRIPTION = "Trainhouse over HTTP: submit training jobs, follow them, ask anything in SQL. Errors are RFC 9457 problems."
 
@@ -66,6 +67,7 @@ ROUTES = (
     job_parts,
     profiles,
     streams,
+    tunnel_routes,
     compare,
     lineage,
     fleet_nodes,

@@ -26,6 +26,7 @@ from trainhouse.gateway.limits.storage_room import Storage
 from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.gateway.tunnels.tunnel_desk import TunnelDesk
 
 REMEMBERED = 10_000
 
@@ -57,12 +58,14 @@ class Gateway:
     revocations: Revocations = field(default_factory=Revocations)
     projects: ProjectBook = field(default_factory=ProjectBook)
     recent: Recent = field(default_factory=Recent)
+    tunnels: TunnelDesk = field(init=False)
     audit: Auditor = field(init=False)
     limits: Limits = field(init=False)
     storage: Storage = field(init=False)
     queued: Queued = field(init=False)
 
     def __post_init__(self) -> None:
+        self.tunnels = TunnelDesk(self.settings.tunnels_at_once, self.settings.tunnels_per_user)
         self.audit = Auditor(self.settings, self.bus)
         self.limits = Limits(self.settings.requests_per_minute, self.projects)
         self.storage = Storage(self.reader, self.projects)

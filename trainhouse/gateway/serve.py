@@ -14,6 +14,7 @@ import uvicorn
 from trainhouse.events.runtime.watched_files import Followed
 from trainhouse.events.security.key_files import read_key
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.tunnel.tunnel_call import MAX_MESSAGE_BYTES
 from trainhouse.gateway.app import make_app
 from trainhouse.gateway.auth import local_token
 from trainhouse.gateway.auth.keyring import Keyring
@@ -76,7 +77,11 @@ def server_config(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: C
         http=PatientProtocol,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+        # Who reads nothing for a while, as behind a pager, answers no ping; TCP's keepalive finds who is gone.
+        ws_ping_interval=None,
         h11_max_incomplete_event_size=settings.header_bytes,
         limit_concurrency=settings.requests_at_once,
         timeout_keep_alive=round(settings.idle_s),

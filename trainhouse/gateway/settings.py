@@ -32,7 +32,7 @@ class GatewaySettings(TomlSection):
     )
     operations_key: Path | None = Field(
         None,
-        description="file of the private key that signs its users' requests to agents (profiles); agents know it by a line "
+        description="file of the private key that signs its users' requests to agents (profiles, tunnels); agents know it by a line "
         "`gateway NAME KEY` in their list of operations keys",
     )
     token_file: Path | None = Field(
@@ -74,6 +74,14 @@ class GatewaySettings(TomlSection):
     stream_watchers: int = Field(2000, ge=1, description="most open streams")
     stream_waiting: int = Field(1000, ge=16, description="most events that wait for one slow reader before its stream is closed")
     stream_send_s: float = Field(20.0, gt=0, description="seconds in which a reader must take what is sent")
+
+    tunnel_url: str = Field(
+        "",
+        description="address at which agents and users reach this very process for tunnels to interactive jobs, where `url` leads to one "
+        "of several; default: `url`",
+    )
+    tunnels_at_once: int = Field(1000, ge=1, description="most tunnels to interactive jobs at once")
+    tunnels_per_user: int = Field(64, ge=1, description="most tunnels of one user at once")
 
     audit: Literal["required", "preferred"] = Field(
         "preferred",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainhouse.events import DumpStacks, GangAllocated, NodeAccess, OperationRequest, ProfileRanks
+from trainhouse.events import DumpStacks, GangAllocated, NodeAccess, OpenTunnel, OperationRequest, ProfileRanks
 from trainhouse.events.model.node_audit import Outcome
 from trainhouse.events.runtime.counts import MINUTE_MS, TOGETHER, PerMinute, within
 from trainhouse.events.security.masked_commands import masked_command
@@ -120,7 +120,7 @@ def about_secrets(allocation: GangAllocated, names: Mapping[str, str]) -> tuple[
 
 def command_text(request: OperationRequest, known: Iterable[str] | None) -> str:
     """The command, masked; `known`: the job's secrets, None where they could not be read."""
-    if isinstance(request, DumpStacks):
+    if isinstance(request, DumpStacks | OpenTunnel):
         return ""
     if isinstance(request, ProfileRanks):
         return f"{request.steps} steps"

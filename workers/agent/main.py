@@ -34,6 +34,7 @@ from trainhouse.workers.agent.agent_metrics import AgentFigures
 from trainhouse.workers.agent.components import Inbox, Message, Parts
 from trainhouse.workers.agent.core import Noticed, ShutdownAsked
 from trainhouse.workers.agent.debug.permission import ListedKeys, Permission
+from trainhouse.workers.agent.debug.tunnels import Tunnels
 from trainhouse.workers.agent.errors import InvalidSettingError, NotLaunchableError
 from trainhouse.workers.agent.follower import Follower
 from trainhouse.workers.agent.launch.attempt_dirs import FolderLock, StateFile
@@ -149,7 +150,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         reports=reports,
         shipper=shipper,
         starter=starter,
-        operations=Operations(starter, emit, audit),
+        operations=Operations(starter, emit, audit, Tunnels(GatewayAddress().ca, signing)),
         audit=audit,
         notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),

@@ -18,11 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainhouse.events import DumpStacks, ExecuteCommand, OperationReplied, OperationRequest, ProfileRanks
+from trainhouse.events import DumpStacks, ExecuteCommand, OpenTunnel, OperationReplied, OperationRequest, ProfileRanks
 from trainhouse.workers.agent.accesses import EXEC, UNKNOWN, Access, Asker, NodeAudit, about_operation, command_text
 from trainhouse.workers.agent.core import AgentState, LocalAttempt
+from trainhouse.workers.agent.debug.permission import tunnel_refusal
 from trainhouse.workers.agent.debug.profiles import Profiles
 from trainhouse.workers.agent.debug.stacks import shown_stack
+from trainhouse.workers.agent.debug.tunnels import Tunnels
 from trainhouse.workers.agent.errors import NotLaunchableError
 from trainhouse.workers.agent.launch.attempt_dirs import key_of
 from trainhouse.workers.agent.launch.launching import RankStarter, paths_of
@@ -48,8 +50,9 @@ Emit = Callable[[OperationReplied], None]
 class Operations:
     """Runs operations in threads of its own; `emit` takes the answers."""
 
-    def __init__(self, starter: RankStarter, emit: Emit, audit: NodeAudit) -> None:
+    def __init__(self, starter: RankStarter, emit: Emit, audit: NodeAudit, tunnels: Tunnels | None = None) -> None:
         self._audit = audit
+        self._tunnels = tunnels or Tunnels()
         self._starter = starter
         self._emit = emit
         self._profiles = Profiles()
@@ -61,7 +64,9 @@ class Operations:
         attempts = [a for a in state.attempts.values() if a.key.job_id == request.job_id and a.has_processes]
         attempt = max(attempts, key=lambda a: a.key, default=None)
         here = tuple(attempt.placement.ranks) if attempt else ()
-        asked = here if isinstance(request, DumpStacks) else request.ranks if isinstance(request, ProfileRanks) else (request.rank,)
+        asked = _ranks_of(request, here)
+        if isinstance(request, OpenTunnel) and attempt is not None:
+            refusal = refusal or tunnel_refusal(attempt.allocation.spec, request.requested_by)
         void = f"it came after its end, {request.expires_at_ms} ms since 1970" if request.expires_at_ms <= now_ms else ""
         acted_on = tuple(rank for rank in asked if rank in here)
         absent = "" if acted_on else "no such rank of the job runs on this node now"
@@ -81,11 +86,18 @@ class Operations:
             answers = {rank: OperationReply(request, attempt, rank, self._emit, access if rank in here else None) for rank in asked}
             self._profile(request, attempt, answers)
             return
-        answer = OperationReply(request, attempt, request.rank, self._emit, access)
-        if attempt is None or absent:
+        answer = OperationReply(request, attempt, asked[0], self._emit, access)
+        if isinstance(request, OpenTunnel):
+            self._tunnel(request, attempt, answer)
+        elif attempt is None or absent:
             answer.end(_not_here(request, request.rank), exit_code=None)
         else:
             self._run(answer, lambda: self._execute(request, attempt, answer))
+
+    def _tunnel(self, request: OpenTunnel, attempt: LocalAttempt | None, answer: "OperationReply") -> None:
+        """Calls the gateway in any case: its user waits there for the reason, too."""
+        paths = None if attempt is None else paths_of(self._starter.agent_dir, attempt.key)
+        self._tunnels.open(request, paths, lambda size_bytes, why: answer.closed(size_bytes, why))
 
     def _accessed(
         self,
@@ -109,6 +121,7 @@ class Operations:
 
     def close(self) -> None:
         self._profiles.close()
+        self._tunnels.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, answer: "OperationReply", work: Callable[[], None]) -> None:
@@ -181,6 +194,18 @@ class Operations:
         return None
 
 
+def _ranks_of(request: OperationRequest, here: tuple[int, ...]) -> tuple[int, ...]:
+    match request:
+        case DumpStacks():
+            return here
+        case ProfileRanks(ranks=ranks):
+            return ranks
+        case OpenTunnel():
+            return (0,)
+        case ExecuteCommand(rank=rank):
+            return (rank,)
+
+
 def _not_here(request: OperationRequest, rank: int) -> str:
     return f"rank {rank} of job {request.job_id} does not run on this node now\n"
 
@@ -213,6 +238,12 @@ class OperationReply:
         )
         self.parts += 1
         self.size_bytes += len(text.encode("utf-8", "replace"))
+
+    def closed(self, size_bytes: int, why: str) -> None:
+        """The end of a tunnel: its reply is for the audit, since its user has heard by then."""
+        self.size_bytes = size_bytes
+        if self.access is not None:
+            self.access.ended((self.rank,), None, size_bytes, why)
 
     def end(self, text: str, exit_code: int | None, why: str = "") -> None:
         """The last part; `why`: for the audit, where it did not go as asked."""

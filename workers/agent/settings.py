@@ -20,12 +20,13 @@ NODE_KEY = "node.key"  # in `dir`
 
 
 class GatewayAddress(TomlSection):
-    """Address of the gateway for ranks that log by MLflow's client. Empty: MLflow is not configured."""
+    """Address of the gateway for ranks that log by MLflow's client, and its authority for tunnels. Empty: MLflow is not configured."""
 
     section = "gateway"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")
 
     url: str = Field("", description="address of the gateway")
+    ca: Path | None = Field(None, description="file of an authority that is trusted beside the system's (PEM)")
 
 
 class AgentSettings(TomlSection):
@@ -104,7 +105,7 @@ class AgentSettings(TomlSection):
     )
     peer_memory_port: int = Field(0, ge=0, le=65535, description="port at which other nodes reach them; 0: any that is free")
     operations_keys: Path | None = Field(
-        None, description="file of public keys whose requests for stacks, profiles and commands count, one a line"
+        None, description="file of public keys whose requests for stacks, profiles, tunnels and commands count, one a line"
     )
     require_signed: bool = Field(
         False, description="true: requests that none of those keys signed are refused; false: only signed ones are checked"

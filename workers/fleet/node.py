@@ -174,7 +174,13 @@ class EmulatedNode:
         running = [a for a in self.agent.state.attempts.values() if a.key.job_id == request.job_id and a.has_processes]
         found = max(running, key=lambda a: a.key, default=None)
         here = found.placement.ranks if found is not None else range(0)
-        asked = here if isinstance(request, DumpStacks) else request.ranks if isinstance(request, ProfileRanks) else [request.rank]
+        asked = (
+            here
+            if isinstance(request, DumpStacks)
+            else request.ranks
+            if isinstance(request, ProfileRanks)
+            else [getattr(request, "rank", 0)]
+        )
         for rank in asked:
             known = found is not None and rank in here
             text = NO_PROCESS if known else f"rank {rank} of job {request.job_id} does not run on this node now\n"

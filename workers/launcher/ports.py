@@ -66,6 +66,11 @@ class RankPaths:
         return self.own / "spool.jsonl"
 
     @property
+    def interactive(self) -> Path:
+        """Socket of an interactive job's program, to which its agent connects its users."""
+        return self.own / "interactive.sock"
+
+    @property
     def trace_status(self) -> Path:
         """State of the profile that was asked of the rank, replaced atomically by its session."""
         return self.own / "profile.json"

@@ -45,7 +45,7 @@ def operations_key(folder: StackFolder) -> Path:
 
 
 def gateway_key(folder: StackFolder) -> Path:
-    """Path of the gateway's signing key, for its users' requests for profiles."""
+    """Path of the gateway's signing key, for its users' requests for profiles and tunnels."""
     return _folder(folder) / "gateway.key"
 
 

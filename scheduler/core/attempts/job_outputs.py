@@ -10,6 +10,7 @@ project than the spec.
 from typing import Final
 
 from trainhouse.events.model.dataset import DatasetVersion
+from trainhouse.events.model.interactive_end import SESSION_ENDED
 from trainhouse.events.model.job_outputs import OutputsRequested, OutputsSealed
 from trainhouse.events.model.phases import Allotment, Cancelled, Checkpointing, Failed, StopCause, StopKind, Stopping, Succeeded
 from trainhouse.scheduler.core.state.deadlines import REQUESTS_AT_LEAST, ask_again_ms, give_up_ms, run_time_ms
@@ -22,13 +23,16 @@ OUTPUTS_SINCE: Final = 17
 SEALING_MS: Final = 600_000
 """What asks a finished attempt to leave waits as long as this for the report of its outputs, where its nodes stay."""
 _EXITED: Final = "every rank exited with code 0"
+INTERACTIVE_SINCE: Final = 21
+"""Level from which jobs may be interactive."""
 
 
 def succeed(draft: Draft, job: Job) -> None:
     """Ends the job, asks intake for its outputs, or waits for the answers."""
     outputs = job.outputs
     if not job.spec.outputs:
-        draft.move(job.job_id, Succeeded(), _EXITED)
+        of_session = job.spec.interactive is not None and job.reason.startswith(SESSION_ENDED)
+        draft.move(job.job_id, Succeeded(), job.reason if of_session else _EXITED)
     elif outputs is None:
         draft.move(job.job_id, Failed(), f"{_EXITED}, but its outputs are not published: {_why_none(draft)}")
     elif outputs.sealed.failure:

@@ -17,7 +17,9 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.attempt import AttemptReport
 from trainhouse.events.model.decisions import CheckpointNoted, DevicesFreed, JobMoved, JobProgressed, PartStarted, RankFinished
+from trainhouse.events.model.interactive_end import SESSION_ENDED
 from trainhouse.events.model.phases import Checkpointing, Initializing, PartEnd, Progress, Running, Scheduled, StopCause, StopKind, Stopping
+from trainhouse.events.wire.rank_end import one_line
 from trainhouse.scheduler.core.attempts.end_line import end_line
 from trainhouse.scheduler.core.attempts.evidence import note_end, note_launch
 from trainhouse.scheduler.core.attempts.job_outputs import let_seal
@@ -83,6 +85,8 @@ def on_rank_exited(draft: Draft, report: RankExited) -> None:
     if report.clean:
         if report.rank not in job.allotment.clean_ranks:
             draft.emit(RankFinished(job_id=job.job_id, epoch=report.epoch, rank=report.rank))
+            if job.spec.interactive is not None and report.reason.startswith(SESSION_ENDED) and not isinstance(job.phase, Stopping):
+                draft.move(job.job_id, job.phase, one_line(report.reason))
             let_seal(draft, draft.state.job(job.job_id))
             settle(draft, job.job_id)
         return

@@ -165,7 +165,7 @@ DATASETS_SINCE: Final = 10
 QUARANTINES_SINCE: Final = 11
 # The level from which datasets are granted to other projects.
 GRANTS_SINCE: Final = 12
-# The level from which a spec may say how fast its checkpoints are uploaded.
+# The level from which a spec may say how fast its checkpoints are uploaded: that of interactive jobs, which came with it.
 PACE_SINCE: Final = 16
 # Fields of a spec's checkpoint policy with the level from which a spec may name them: programs of before read no such spec.
 CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_memory": 9, "pace": PACE_SINCE}
@@ -173,6 +173,8 @@ CHECKPOINT_FIELDS_SINCE: Final = {"keep_best": 6, "host_memory_gib": 7, "peer_me
 OUTPUTS_SINCE: Final = 13
 # The level from which a job may leave out data over which its loss diverged.
 SKIPS_SINCE: Final = 15
+# The level from which jobs may be interactive.
+INTERACTIVE_SINCE: Final = 16
 # Fields of a spec with the level from which it may name them.
 SPEC_FIELDS_SINCE: Final = {
     "parallelism": 8,
@@ -185,6 +187,7 @@ SPEC_FIELDS_SINCE: Final = {
     "outputs": OUTPUTS_SINCE,
     "divergence.skips": SKIPS_SINCE,
     "divergence.skip_steps": SKIPS_SINCE,
+    "interactive": INTERACTIVE_SINCE,
 }
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
@@ -200,7 +203,7 @@ class DirectoryMachine(Leveled):
 
     name = "directory"
     decide_version = 10
-    fold_version = PACE_SINCE
+    fold_version = INTERACTIVE_SINCE
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {

@@ -45,7 +45,7 @@ def open_pages(
     settings = GatewaySettings()
     if not settings.url:
         raise CliError("no gateway is known: `trainhouse up` starts one, or set TRAINHOUSE_GATEWAY_URL", Exit.UNAVAILABLE)
-    page, token = path_of(what), settings.token or _local_token()
+    page, token = path_of(what), settings.token or local_token()
     address = login_address(settings.url, page, _code(settings.url, token)) if token else settings.url.rstrip("/") + page
     if show or not webbrowser.open(_file(address).as_uri() if token else address):
         sys.stdout.write(address + "\n")
@@ -61,7 +61,7 @@ def _code(url: str, token: str) -> str:
     return str(ByGateway(url, token).run(reads.login_code())["code"])
 
 
-def _local_token() -> str:
+def local_token() -> str:
     """The token of whoever's stack this is; empty where this is none, or where it is not ours to read."""
     from trainhouse.gateway.settings import GatewaySettings
 

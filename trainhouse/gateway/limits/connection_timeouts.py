@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 HEAD_S = 15.0
 UNREAD_MS = 30_000
 BACKLOG = 2048
+KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class PatientProtocol(H11Protocol):
     """HTTP/1.1 with a limit of time for a request's head, from the connection or the head's first byte on."""
 
     _late: asyncio.TimerHandle | None = None
+    _upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -31,11 +34,19 @@ class PatientProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         before: object = self.cycle
         super().data_received(data)
+        if self._upgraded:
+            return
         if self.cycle is not before:
             self._in_time()
         elif self._late is None and self._between():
             # The first bytes of a later head end the keep-alive's limit: from here on this one counts.
             self._late = self.loop.call_later(HEAD_S, self._give_up)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Leaves the connection to the protocol of websockets, without a limit of time."""
+        self._upgraded = True
+        self._in_time()
+        super().handle_websocket_upgrade(event)
 
     def _in_time(self) -> None:
         if self._late is not None:
@@ -59,6 +70,11 @@ def listening(host: str, port: int) -> socket.socket:
     # Connections inherit it. Without it a body waits until its head is acknowledged, which a client delays by 40 ms; asyncio sets it on
     # sockets alone that were made with the protocol's number.
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A tunnel may be silent for hours; its client may be gone without a word.
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if hasattr(socket, name):
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
     return found

@@ -115,12 +115,12 @@ class Heads:
         self._https = https
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         secured = self._secured(scope, send)
         target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
-        problem = refused(scope["method"], target_bytes, scope["headers"], self._names, self._limits)
+        problem = refused(scope.get("method", "GET"), target_bytes, scope["headers"], self._names, self._limits)
         if problem is None:
             await self._app(scope, receive, secured)
             return

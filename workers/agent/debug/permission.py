@@ -2,7 +2,7 @@
 
 Holds: where signatures are required, nothing is done that no known key signed; a signature counts once, and for minutes; none
 counts from before the agent's start, since what it obeyed before that is not remembered. A gateway's key
-vouches for its user's role, and asks for profiles alone; an operator's key vouches for its holder. A viewer's role records no profile.
+vouches for its user's role, and asks for profiles and tunnels alone; an operator's key vouches for its holder. A viewer's role has neither.
 Never: trusts a name in the request for itself.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainhouse.events import AskedVia, Envelope, Event, ProfileRanks, RequestedBy
+from trainhouse.events import AskedVia, Envelope, Event, JobSpec, OpenTunnel, ProfileRanks, RequestedBy
 from trainhouse.events.runtime.watched_files import Followed
 from trainhouse.events.security.signing import InvalidKeyError, Signature, checked_public_key
 from trainhouse.events.wire.topics import OPERATIONS
@@ -19,6 +19,7 @@ from trainhouse.workers.agent.errors import InvalidSettingError
 
 GATEWAY, OPERATOR = "gateway", "operator"
 ROLES_THAT_MAY = frozenset({"submitter", "operator", "admin"})
+ROLES_OF_ALL_JOBS = frozenset({"operator", "admin"})
 MAX_AGE_MS = 300_000
 MAX_SEEN = 10_000
 
@@ -121,8 +122,8 @@ class Permission:
     def _by_role(self, key: KnownKey, event: Event, asked: RequestedBy | None) -> str:
         if key.holder == OPERATOR:
             return ""
-        if not isinstance(event, ProfileRanks):
-            return f"the gateway {key.name} asks for profiles alone: for stacks and commands ask with an operations key"
+        if not isinstance(event, ProfileRanks | OpenTunnel):
+            return f"the gateway {key.name} asks for profiles and tunnels alone: for stacks and commands ask with an operations key"
         if asked is None or asked.via is not AskedVia.GATEWAY:
             return f"the gateway {key.name} signed it and does not say for whom"
         if asked.role not in ROLES_THAT_MAY:
@@ -142,3 +143,14 @@ class Permission:
             return "too many requests in these minutes"
         self._seen[str(envelope.id)] = now_ms
         return ""
+
+
+def tunnel_refusal(spec: JobSpec, asked: RequestedBy | None) -> str:
+    """Returns the reason that a user is not connected with a job; empty if it is allowed. Its shell has the rights of its user."""
+    if spec.interactive is None:
+        return "the job is not interactive"
+    if asked is None or asked.via is not AskedVia.GATEWAY:
+        return "no gateway says for whom"
+    if asked.name != spec.user and asked.role not in ROLES_OF_ALL_JOBS:
+        return f"the job is {spec.user}'s, and {asked.name} is neither that user nor an operator"
+    return ""

@@ -6,13 +6,15 @@ Holds: an end is told once its record is there, or once the process has been gon
 import signal
 from pathlib import Path
 
-from trainhouse.events.wire.rank_end import report_text
+from trainhouse.events.model.interactive_end import END_FILE, MAX_END_CHARS, SESSION_ENDED
+from trainhouse.events.wire.rank_end import one_line, report_text
 from trainhouse.workers.agent.core import AttemptKey, RankGone
 from trainhouse.workers.agent.core.agent_state import Phase, Running, Stopping
 from trainhouse.workers.agent.debug.recorder_dumps import words_of
 from trainhouse.workers.agent.debug.stacks import top_of_stack
 from trainhouse.workers.agent.periodic import due
 from trainhouse.workers.launcher import AttemptPaths, ExitRecord, RankPaths, attempt_alive, kill_keeper, kill_tree, rank_alive, read_exit
+from trainhouse.workers.untrusted import read_plain
 
 UNRECORDED_MS = 1_500
 LOOK_FOR_PROCESS_MS = 500
@@ -82,17 +84,27 @@ def killed_by_agent(record: ExitRecord, phase: Phase) -> bool:
 
 
 def reason(rank: int, record: ExitRecord, paths: RankPaths, stopped_for: str = "") -> str:
-    """For a person; ends with the last lines of standard error, and what flight recorder and stack tell. Empty for a clean end.
+    """For a person; ends with the last lines of standard error, and what flight recorder and stack tell. Of a clean end: the reason of an
+    interactive session, else empty.
 
     `stopped_for`: why the agent itself ended it.
     """
     if record.clean:
-        return ""
+        return session_end(paths.own / END_FILE)
     explained = bool(record.note or stopped_for)
     how = f"exited with code {record.exit_code}" if record.signal is None else f"was ended by {_signal(record.signal, explained)}"
     note = "; ".join(filter(None, (record.note, f"Trainhouse sent it: {stopped_for}" if stopped_for else "")))
     recorded = "\n".join(filter(None, (words_of(paths.recorder(rank), rank), top_of_stack(paths.stacks, rank))))
     return report_text(rank, how, note, last_words(paths.stderr), recorded)
+
+
+def session_end(path: Path) -> str:
+    """The reason that the program of an interactive session left; empty for any other job. A job wrote it: it is a text, of one line."""
+    try:
+        left = read_plain(path, 4 * MAX_END_CHARS).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return SESSION_ENDED + one_line(left, MAX_END_CHARS) if left.strip() else ""
 
 
 def last_words(path: Path) -> str:

@@ -178,6 +178,7 @@ def test_a_spec_that_programs_of_before_cannot_read_waits_for_the_end_of_an_upda
         assert f"spec.divergence.{next(iter(rule))}: an update is not finished" in refused(d.feed(skips))
     d.machine = now.at(15)
     assert "spec.checkpoint.pace: an update is not finished" in refused(d.feed(submit("r", pool="big", checkpoint={"pace": "full"})))
+    assert "spec.interactive: an update is not finished" in refused(d.feed(submit("r", pool="big", interactive={"kind": "shell"})))
     d.machine = now
     [hurried] = d.feed(submit("r", pool="big", checkpoint={"pace": "full"}))
     assert hurried.event.spec.checkpoint.pace == "full"

@@ -1,0 +1,1 @@
+"""Interactive work: terminals, notebooks and ssh in jobs."""

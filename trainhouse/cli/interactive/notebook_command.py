@@ -1,0 +1,194 @@
+"""`trainhouse notebook`: Jupyter in a job, at a port of this machine's loopback address."""
+
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from trainhouse.cli.interactive.shell_command import (
+    AttachTo,
+    Code,
+    Device,
+    Devices,
+    Env,
+    IdleLimit,
+    Interpreter,
+    MaxRunTime,
+    Name,
+    Pool,
+    Priority,
+    Project,
+    Secret,
+    Team,
+)
+from trainhouse.cli.shared.exit_codes import CliError, Exit
+from trainhouse.cli.shared.options import DataDir
+
+if TYPE_CHECKING:
+    from trainhouse.client.gateway.backend import ByGateway
+    from trainhouse.client.gateway.tunnels import TunnelStream
+
+LOOPBACK: Final = "127.0.0.1"
+FIRST: Final = {"kind": "http"}
+STARTING_S: Final = 120.0
+LOOK_S: Final = 0.5
+MAX_CONNECTIONS: Final = 48
+PIECE_BYTES: Final = 32 * 1024
+AWAY: Final = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("notebook")(notebook)
+
+
+def notebook(
+    job: AttachTo = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine; 0: a free one.")] = 0,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = False,
+    devices: Devices = 1,
+    device: Device = None,
+    idle_limit: IdleLimit = None,
+    max_run_time: MaxRunTime = None,
+    name: Name = None,
+    project: Project = None,
+    team: Team = None,
+    pool: Pool = None,
+    priority: Priority = None,
+    env: Env = None,
+    secret: Secret = None,
+    interpreter: Interpreter = None,
+    code: Code = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Open Jupyter in a job of its own, or in one that runs, at a port of this machine. Ctrl-C detaches, and the job goes on.
+
+    \b
+    trainhouse notebook --gpus 1 --interpreter /opt/envs/train/bin/python
+    trainhouse notebook --job notebook-1k7x3m9qp2f8d                attach again
+    trainhouse shell --job notebook-1k7x3m9qp2f8d                   a terminal beside it
+
+    The job's Python needs Jupyter (jupyterlab or notebook). Without use and work the job ends by itself.
+    """
+    from trainhouse.cli.interactive import sessions
+
+    way = sessions.gateway()
+    if job is None:
+        wanted = sessions.Wanted(
+            kind="notebook",
+            idle_limit=idle_limit,
+            devices=devices,
+            device=device,
+            name=name,
+            project=project,
+            team=team,
+            pool=pool,
+            priority=priority,
+            max_run_time=max_run_time,
+            interpreter=interpreter,
+            env=env or (),
+            secrets=secret or (),
+        )
+        job = sessions.submitted(way, wanted, code)
+    serve(way, job, port, show=show)
+
+
+def serve(way: "ByGateway", job: str, port: int, *, show: bool) -> None:
+    """Listens at this machine's loopback address until Ctrl-C or the job's end. Blocks. Raises CliError, ClientError."""
+    from trainhouse.cli.shared.output import remark
+
+    about = _started(way, job)
+    try:
+        listener = socket.create_server((LOOPBACK, port))
+    except OSError as error:
+        raise CliError(f"port {port} of this machine cannot be used: {error.strerror}; name another by --port", Exit.USAGE) from error
+    address = f"http://{LOOPBACK}:{listener.getsockname()[1]}{about['page']}?token={about['token']}"
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()
+    remark(f"Jupyter of {job}; Ctrl-C detaches, and `trainhouse cancel {job}` ends it")
+    if show:
+        import webbrowser
+
+        webbrowser.open(address)
+    ended: list[Exception] = []
+    room = threading.BoundedSemaphore(MAX_CONNECTIONS)
+    try:
+        with listener:
+            listener.settimeout(1.0)
+            while not ended:
+                try:
+                    connection, _ = listener.accept()
+                except TimeoutError:
+                    continue
+                connection.settimeout(None)
+                room.acquire()
+                threading.Thread(target=_serve_one, args=(way, job, connection, room, ended), daemon=True).start()
+    except KeyboardInterrupt:
+        remark(f"detached; {job} goes on: attach again with `trainhouse notebook --job {job}`, end it with `trainhouse cancel {job}`")
+        return
+    raise ended[0]
+
+
+def _started(way: "ByGateway", job: str) -> "dict[str, Any]":
+    """Jupyter's token and page, when it answers. Blocks. Raises CliError, ClientError."""
+    from trainhouse.client.gateway.tunnels import opened
+
+    until_s = time.monotonic() + STARTING_S
+    while time.monotonic() < until_s:
+        stream = opened(way, job, FIRST)
+        stream.close()
+        if "token" in stream.answer:
+            return dict(stream.answer)
+        time.sleep(LOOK_S)
+    raise CliError(f"Jupyter of {job} has not started for {STARTING_S:.0f} s: see `trainhouse logs {job}`", Exit.TIMEOUT)
+
+
+def _serve_one(way: "ByGateway", job: str, connection: socket.socket, room: threading.BoundedSemaphore, ended: list[Exception]) -> None:
+    """Joins one connection of a browser with a tunnel of its own. `ended` gets the reason where the job is over."""
+    from trainhouse.client.errors import ChangeRefusedError, ClientError
+    from trainhouse.client.gateway.tunnels import opened
+
+    try:
+        with connection:
+            try:
+                stream = opened(way, job, FIRST, patience_s=10.0)
+            except ClientError as error:
+                connection.sendall(AWAY + f"{error}\n".encode())
+                if isinstance(error, ChangeRefusedError):
+                    ended.append(error)
+                return
+            try:
+                typing = threading.Thread(target=_sent, args=(connection, stream), daemon=True)
+                typing.start()
+                _received(connection, stream)
+            finally:
+                stream.close()
+    except OSError:
+        return
+    finally:
+        room.release()
+
+
+def _sent(connection: socket.socket, stream: "TunnelStream") -> None:
+    from trainhouse.client.gateway.tunnels import TunnelLostError
+
+    try:
+        while data := connection.recv(PIECE_BYTES):
+            stream.send(data)
+    except (OSError, TunnelLostError):
+        pass
+    stream.close()
+
+
+def _received(connection: socket.socket, stream: "TunnelStream") -> None:
+    from trainhouse.client.gateway.tunnels import TunnelLostError
+
+    try:
+        while data := stream.receive():
+            connection.sendall(data)
+        connection.shutdown(socket.SHUT_RDWR)
+    except (OSError, TunnelLostError):
+        return

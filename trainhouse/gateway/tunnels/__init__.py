@@ -1,0 +1,1 @@
+"""Tunnels between users and the programs of interactive jobs."""
