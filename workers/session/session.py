@@ -508,8 +508,8 @@ class Session:
         self._boundary.left()
         self._boundary.reads.close()
         self._boundary.report()
-        stored = all([part.close(self._boundary.last_wait_s) for part in (self._boundary.trace, self._artifacts, self._media)])
-        if quiet and stored:  # otherwise a thread may still write, and the end of the process closes the file
+        ended = [part.close(self._boundary.last_wait_s) for part in (self._boundary.trace, self._artifacts, self._media)]
+        if quiet and all(ended):  # otherwise a thread may still write, and the end of the process closes the file
             self._sink.close()
 
     def _training_step(self) -> int | None:

@@ -8,6 +8,7 @@ Never: imports torch or Pillow before a value needs them; encodes more than the 
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import wave
 from abc import ABC, abstractmethod
@@ -140,7 +141,7 @@ class Histogram(Media):
         limits, counts = [float(edge) for edge in edges], [float(count) for count in values]
         if not 0 < len(counts) <= MOST_BINS or len(limits) != len(counts) + 1:
             raise InvalidUseError(f"Histogram: {len(counts)} counts and {len(limits)} edges; give 1 to {MOST_BINS} counts, one edge more")
-        rising = all(low < high for low, high in zip(limits, limits[1:], strict=False))
+        rising = all(low < high for low, high in itertools.pairwise(limits))
         if not rising or not all(math.isfinite(edge) for edge in limits) or not all(0 <= count < math.inf for count in counts):
             raise InvalidUseError("Histogram: edges rise and are finite, and counts are 0 or more")
         self._values, self._edges = counts, limits
