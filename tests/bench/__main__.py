@@ -35,6 +35,7 @@ BENCHES = (
     "gateway_answers",
     "sse",
     "pages",
+    "pages_curves",
     "sql_walls",
     "checkpoint_stall",
     "upload_steps",

@@ -1,4 +1,4 @@
-"""Images, tables, histograms, texts and audio on a job's page: by key, at a step that all share, loaded when they are near, and nothing of them runs."""
+"""Images, tables, histograms, texts and audio on a job's page: by key, at a step that all share, loaded when near; nothing of them runs."""
 
 from __future__ import annotations
 
@@ -93,14 +93,16 @@ def test_media_are_shown_by_key_and_follow_one_step(page: Page, media: World) ->
     answers.scroll_into_view_if_needed()
     expect(page.get_by_text("Nothing was logged under this key until this step.").first).to_be_visible()
     page.get_by_role("button", name="Newest").click()
-    expect(page.get_by_role("cell", name="answer 99")).to_be_attached()
-    expect(page.get_by_text("The first 100 of 300 rows.")).to_be_attached()
-    expect(page.get_by_role("cell", name="answer 100")).to_have_count(0)
+    expect(page.get_by_text("The first 20 of 300 rows.")).to_be_attached()
+    expect(page.get_by_role("cell", name="answer 20")).to_have_count(0)
+    page.get_by_role("button", name="Show all rows").click()
+    expect(page.get_by_role("cell", name="answer 299")).to_be_attached()
+    expect(page.get_by_text("of 300 rows")).to_have_count(0)
 
 
 def test_histograms_over_steps_are_a_heat_map(page: Page, media: World) -> None:
     page.goto(f"/jobs/{JOB}?tab=media&m=weights")
-    chart = page.get_by_role("img", name=re.compile("^weights/layer.0: 10 histograms of steps 60 to 114, values -"))
+    chart = page.get_by_role("img", name=re.compile("^weights.layer.0: 10 histograms of steps 60 to 114, values -"))
     expect(chart).to_be_visible()
     expect(page.get_by_text(re.compile("^step 114: 4,000 values from .* median .*, 1 not finite$"))).to_be_visible()
     page.get_by_role("slider", name="Step").fill("0")

@@ -1,7 +1,7 @@
 """A world for the pages: real tables with a known fleet in them, their SQL endpoint, and a gateway as its own process before it.
 
-Holds: tests may kill the gateway and start it again on the same port; Kafka and the object store are away until a test starts them where the
-gateway looks for them, and what is written to Kafka then comes back to no table.
+Holds: tests may kill the gateway and start it again on the same port; Kafka and the object store are away until a test starts them where
+the gateway looks for them, and what is written to Kafka then comes back to no table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Images, tables, histograms, texts and audio over HTTP: listed by key and step, shown so that nothing of them runs, each project's alone."""
+"""Images, tables, histograms, texts and audio over HTTP: by key and step, shown so that nothing of them runs, each project's alone."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_what_is_shown_cannot_run(shelf: Shelf) -> None:
     path = shelf.rank("images", "x", 1, b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>", "png")
     shown = shelf.get("/content", path=path)
     assert shown.headers["content-type"] == "image/png" and shown.headers["x-content-type-options"] == "nosniff"
-    assert shown.headers["content-security-policy"] == "default-src 'none'; sandbox; frame-ancestors 'none'"
+    assert shown.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
     said = shelf.rank("texts", "x", 1, b"<script>alert(1)</script>", "txt")
     answer = shelf.get("/text", path=said)
     assert answer.headers["content-type"] == "application/json" and answer.json()["text"] == "<script>alert(1)</script>"

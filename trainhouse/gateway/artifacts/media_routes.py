@@ -53,7 +53,7 @@ TYPES: Final = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "
     "flac": "audio/flac",
 }
 HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Content-Disposition": "inline",

@@ -8,6 +8,8 @@ import { shade } from "./heatmap.js";
 
 const SHADES = 48;
 const HEIGHT = 240;
+// Distances between ticks of steps, which are whole.
+const WHOLE = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11].flatMap((power) => [1, 2, 5].map((n) => n * 10 ** power));
 
 // Where columns of steps begin and end (half way to the next one), the least and greatest value, and the greatest density. Pure.
 export function gridOf(items) {
@@ -28,7 +30,7 @@ export function gridOf(items) {
 
 function draw(plot, items, grid, marked) {
   const { ctx } = plot;
-  const palette = [...Array(SHADES).keys()].map((i) => shade(i / (SHADES - 1)));
+  const palette = [...Array(SHADES).keys()].map((i) => shade(0.6 * i / (SHADES - 1)));
   const x = (value) => plot.valToPos(value, "x", true);
   const y = (value) => plot.valToPos(value, "y", true);
   ctx.save();
@@ -66,7 +68,7 @@ export function Distributions({ label, items, step = null }) {
     const plot = new uPlot({
       width, height: HEIGHT, pxAlign: false, legend: { show: false }, cursor: { drag: { x: false, y: false }, points: { show: false } },
       scales: { x: { time: false, range: ends }, y: { range: [grid.low, grid.high] } },
-      axes: [{ ...axis, size: 34, label: "step", labelSize: 18, labelFont: axis.font, values: (_, ticks) => ticks.map((v) => tick(v)) },
+      axes: [{ ...axis, size: 34, incrs: WHOLE, label: "step", labelSize: 18, labelFont: axis.font, values: (_, ticks) => ticks.map((v) => tick(v)) },
         { ...axis, size: (__, values) => 18 + Math.ceil(7 * Math.max(3, ...(values || []).map((text) => String(text ?? "").length))), values: (_, ticks) => ticks.map((v) => number(v, 3)) }],
       series: [{}, { paths: () => null, points: { show: false } }],
       hooks: { drawClear: [(made) => draw(made, items, grid, marked)], setCursor: [(made) => setAt(made.cursor.idx ?? null)] },

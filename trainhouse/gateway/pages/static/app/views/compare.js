@@ -1,4 +1,4 @@
-// Up to fifty runs beside each other: which, their curves, where their configs differ, and all results as parallel axes.
+// Up to a hundred runs beside each other: which, their curves, where their configs differ, and all results as parallel axes.
 import { html, useMemo, useState } from "../kit.js";
 import { url } from "../api.js";
 import { Card, JobState, useTitle } from "../parts/bits.js";
@@ -21,7 +21,7 @@ export default function Compare({ query }) {
   return html`<div class="title"><h1>Compare</h1><span class="sub">${chosen.length ? plural(chosen.length, "run") : ""}</span></div>
     <${Choose} chosen=${chosen} />
     ${chosen.length ? html`<${Runs} chosen=${chosen} query=${query} />`
-      : html`<${Empty}>Choose runs above, or mark them on the <a href="/jobs">list of jobs</a>: up to fifty are set beside each other here.<//>`}`;
+      : html`<${Empty}>Choose runs above, or mark them on the <a href="/jobs">list of jobs</a>: up to a hundred are set beside each other here.<//>`}`;
 }
 
 function Runs({ chosen, query }) {

@@ -13,7 +13,8 @@ import { useData } from "../../use.js";
 
 const KINDS = [["image", "Images"], ["histogram", "Histograms"], ["table", "Tables"], ["text", "Text"], ["audio", "Audio"]];
 const FIRST = 12;
-const ROWS = 100;
+const ROWS = 20;
+const MORE_ROWS = 500;
 const AHEAD_PX = "400px";
 const PACE_MS = 120;
 
@@ -68,9 +69,9 @@ function StepSlider({ steps, chosen }) {
   };
   return html`<div class="row" role="group" aria-label="Step">
     <button aria-label="Step before" title="Step before" disabled=${at === 0} onClick=${() => move(at - 1)}>←</button>
+    <button aria-label="Step after" title="Step after" disabled=${at === steps.length - 1} onClick=${() => move(at + 1)}>→</button>
     <label class="inline">Step<input type="range" min="0" max=${steps.length - 1} step="1" value=${at} aria-valuetext=${`step ${number(steps[at])}`}
       onInput=${(event) => move(Number(event.target.value))} /><span class="num" style="min-width:6ch">${number(steps[at])}</span></label>
-    <button aria-label="Step after" title="Step after" disabled=${at === steps.length - 1} onClick=${() => move(at + 1)}>→</button>
     <button aria-pressed=${chosen === null ? "true" : "false"} onClick=${() => ask({ at: null })}>Newest</button></div>`;
 }
 
@@ -133,11 +134,13 @@ function Tables({ one, path, step }) {
 
 // JSON of another form is shown as the text that it is.
 function TableOf({ path, file, name }) {
-  const found = useData(url(`${path}/media/table`, { path: file.path, limit: ROWS }));
+  const [limit, setLimit] = useState(ROWS);
+  const found = useData(url(`${path}/media/table`, { path: file.path, limit }));
   if (found.error?.status === 422) return html`<${TextOf} path=${path} file=${file} name=${name} />`;
   return html`<${Shown} of=${found} what=${name}>${(d) => html`<${Table} caption=${`Table ${name}${nameOf(file) ? `, ${nameOf(file)}` : ""}`} rows=${d.rows}
       columns=${d.columns.map((title, i) => [title, (row) => cell(row[i]), d.rows.every((row) => typeof row[i] === "number" || row[i] === null) ? "num" : null])} />
-    ${(d.total_rows > d.rows.length || d.total_columns > d.columns.length) && html`<p class="sub">The first ${number(d.rows.length)} of ${plural(d.total_rows, "row")}${d.total_columns > d.columns.length ? `, ${number(d.columns.length)} of ${number(d.total_columns)} columns` : ""}.</p>`}`}<//>`;
+    ${(d.total_rows > d.rows.length || d.total_columns > d.columns.length) && html`<p class="sub">The first ${number(d.rows.length)} of ${plural(d.total_rows, "row")}${d.total_columns > d.columns.length ? `, ${number(d.columns.length)} of ${number(d.total_columns)} columns` : ""}.
+      ${limit === ROWS && d.total_rows > d.rows.length && html` <button onClick=${() => setLimit(MORE_ROWS)}>Show ${d.total_rows > MORE_ROWS ? `${number(MORE_ROWS)} rows` : "all rows"}</button>`}</p>`}`}<//>`;
 }
 
 const cell = (value) => (value === null || value === undefined ? "" : typeof value === "number" ? number(value, 6) : String(value));
