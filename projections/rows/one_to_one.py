@@ -15,9 +15,9 @@ from trainhouse.events.model.audit import AccessEnded, AccessGranted, AccessRefu
 from trainhouse.events.model.bad_shard import ShardQuarantined, ShardReleased
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished
+from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.node_audit import NodeAccess
 from trainhouse.events.model.service_level import ServiceMeasured
-from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.tracking import TRACE_PATH, ArtifactLogged, TraceRecorded
 from trainhouse.events.security.signing import signature_of
 from trainhouse.events.wire.envelope import Envelope

@@ -60,7 +60,7 @@ class Image(Media):
 
     def __init__(self, data: Any) -> None:
         self._data = data
-        self._shape = () if _is_drawn(data) else _image_shape(data)
+        self._shape: tuple[int, ...] = () if _is_drawn(data) else _image_shape(data)
 
     @property
     def staged_bytes(self) -> int:
