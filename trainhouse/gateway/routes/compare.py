@@ -20,6 +20,7 @@ from trainhouse.gateway.routes.curves import FOR_EVER, MetricName, counted_until
 from trainhouse.gateway.routes.job_parts import configs
 from trainhouse.gateway.routes.jobs import COLUMNS
 
+_BANDS = ("least", "greatest")
 _COLUMNS = ("step", "time_ms", "least", "greatest", "mean")
 router = APIRouter(prefix="/v1/compare", tags=["jobs"])
 
@@ -84,6 +85,7 @@ async def curves(
     points: Annotated[int, Query(ge=10, le=2000, description="At most so many buckets of steps a run.")] = 400,
     from_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = 0,
     to_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = FOR_EVER,
+    bands: Annotated[bool, Query(description="Whether buckets have their least and greatest value, beside the mean.")] = True,
 ) -> Json:
     """The curve of one metric of each run as columns, over the same buckets of steps; `step` is where a bucket begins, `time_ms` when."""
     runs = await _visible(here, principal, job)
@@ -93,7 +95,8 @@ async def curves(
     width = max(0, high - from_step) // points + 1
     rows = await here.reader.rows(_CURVES, values | {"width": width, "low": from_step, "high": high} | counted(epochs))
     found = {job_id: list(own) for job_id, own in groupby(rows, key=lambda row: row["job_id"])}
-    items = [{"job_id": run["job_id"], **{c: [row[c] for row in found.get(run["job_id"], [])] for c in _COLUMNS}} for run in runs]
+    columns = _COLUMNS if bands else [c for c in _COLUMNS if c not in _BANDS]
+    items = [{"job_id": run["job_id"], **{c: [row[c] for row in found.get(run["job_id"], [])] for c in columns}} for run in runs]
     return Json({"items": items, "next_cursor": None, "metric": metric, "width": width})
 
 
