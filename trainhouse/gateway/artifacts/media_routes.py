@@ -103,7 +103,7 @@ class TablePart(BaseModel):
 class TextPart(BaseModel):
     """Beginning of a text."""
 
-    text: str
+    text: str = Field(description="the text, as far as it was asked for")
     total_bytes: int = Field(description="bytes that the file has")
     is_cut: bool = Field(description="whether there is more")
 
@@ -121,7 +121,7 @@ async def items(
     job_id: JobPath,
     here: Here,
     principal: Viewer,
-    kind: Kind,
+    kind: Annotated[Kind, Query(description="Kind of it.")],
     key: Key,
     step: Annotated[int, Query(ge=0, le=2**63, description="Those of the last step until this one.")] = 2**63,
 ) -> Json:
@@ -138,7 +138,7 @@ async def histograms(
     here: Here,
     principal: Viewer,
     key: Key,
-    rank: Annotated[int, Query(ge=0, le=2**32 - 1)] = 0,
+    rank: Annotated[int, Query(ge=0, le=2**32 - 1, description="The rank that logged them.")] = 0,
     columns: Annotated[int, Query(ge=1, le=200, description="At most so many steps, spread over all.")] = 100,
 ) -> Json:
     """Histograms of one key over steps: edges and counts of each."""
@@ -164,7 +164,7 @@ async def table(
     request: Request,
     here: Here,
     principal: Viewer,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="At most so many rows.")] = 100,
 ) -> TablePart:
     """The first rows of a table that was logged."""
     content, _ = await _whole(job_id, path, request, here, principal)
