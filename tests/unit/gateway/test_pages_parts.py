@@ -15,7 +15,6 @@ from trainhouse.gateway.routes.curves import FOR_EVER, counted_until
 from trainhouse.gateway.routes.fleet import letters
 from trainhouse.workers import Session
 
-
 ADVISED = r"session\.\w+\((?:[^()`]|\([^()`]*\))*\)"
 
 
