@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainhouse.workers.session import Session
+    from trainhouse.workers.session.media.values import Audio, Histogram, Image, Table, Text
     from trainhouse.workers.trainers.lightning_plugin import TrainhousePlugin as TrainhousePlugin
     from trainhouse.workers.trainers.transformers_callback import TrainhouseCallback as TrainhouseCallback
 
-__all__ = ["Session"]
+_MEDIA = ("Audio", "Histogram", "Image", "Table", "Text")
+__all__ = ["Audio", "Histogram", "Image", "Session", "Table", "Text"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from trainhouse.workers.session import Session
 
         return Session
+    if name in _MEDIA:
+        from trainhouse.workers.session.media import values
+
+        return getattr(values, name)
     if name == "TrainhouseCallback":
         _require("TRANSFORMERS", "ACCELERATE")
         from trainhouse.workers.trainers.transformers_callback import TrainhouseCallback

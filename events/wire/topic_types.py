@@ -92,6 +92,7 @@ from trainhouse.events.model.job import (
     ReviewJob,
 )
 from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
+from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.node import (
     NodeHeartbeat,
     NodeKeyed,
@@ -354,7 +355,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         CheckpointDeleted,
         DatasetDriftMeasured,
     ),
-    topics.ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, ArtifactRecorded, DataRead),
+    topics.ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, MediaRecorded, ArtifactRecorded, DataRead),
     topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     topics.LOGS: (LogLines,),
     topics.STATUS: (JobStatus, JobRejected),

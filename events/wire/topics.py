@@ -197,7 +197,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         ENVIRONMENTS,
         "job",
-        "EnvironmentCaptured: where a rank ran; TraceRecorded; ArtifactRecorded; DataRead: what steps read; signed by its node",
+        "EnvironmentCaptured: where a rank ran; TraceRecorded; MediaRecorded; ArtifactRecorded; DataRead; signed by its node",
         max_message_bytes=2 * 1024 * 1024,
     ),
     Topic(CHECKPOINTS, "job", "CheckpointStarted, -Completed, -Failed, -Restored, -Pruned, signed by a node of the job"),

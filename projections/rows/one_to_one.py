@@ -15,6 +15,7 @@ from trainhouse.events.model.audit import AccessEnded, AccessGranted, AccessRefu
 from trainhouse.events.model.bad_shard import ShardQuarantined, ShardReleased
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished
+from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.node_audit import NodeAccess
 from trainhouse.events.model.service_level import ServiceMeasured
 from trainhouse.events.model.tracking import TRACE_PATH, ArtifactLogged, TraceRecorded
@@ -66,7 +67,9 @@ def alerts(envelope: Envelope, record: Record) -> Iterator[Row]:
 
 
 def is_own_trace(event: Event) -> bool:
-    """Returns whether a trace is its rank's and its job's; True for other events. A rank names it, and might name another's."""
+    """Returns whether a trace, or media, is its rank's and its job's; True for other events. A rank names it, and might name another's."""
+    if isinstance(event, MediaRecorded):
+        return event.is_of_rank()
     if not isinstance(event, TraceRecorded):
         return True
     named = re.fullmatch(TRACE_PATH, event.path)
@@ -77,10 +80,10 @@ def is_own_trace(event: Event) -> bool:
 def artifacts(envelope: Envelope, record: Record) -> Iterator[Row]:
     """The row of one artifact; nothing for other events. The newest record of a path counts; a deleted one stays as a row that says so.
 
-    A trace is of another topic: its version is below that of each record that deletes it.
+    Traces and media are of another topic: their version is below that of each record that deletes them.
     """
     event = envelope.event
-    if not isinstance(event, ArtifactLogged | TraceRecorded) or not is_own_trace(event):
+    if not isinstance(event, ArtifactLogged | TraceRecorded | MediaRecorded) or not is_own_trace(event):
         return
     at = clamp_ms(event.at_ms)
     yield Row(

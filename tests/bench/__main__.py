@@ -36,6 +36,7 @@ BENCHES = (
     "cli_answers",
     "sse",
     "pages",
+    "pages_curves",
     "sql_walls",
     "checkpoint_stall",
     "upload_steps",

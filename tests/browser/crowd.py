@@ -22,6 +22,9 @@ class Size:
     nodes: int = 40
     jobs: int = 400
     long_curve: int = 20_000
+    long_runs: int = 0
+    long_points: int = 1_000_000
+    """Runs `long-000` and on, each with a curve of so many points."""
 
 
 def fill(tables: Tables, size: Size) -> None:
@@ -32,6 +35,12 @@ def fill(tables: Tables, size: Size) -> None:
     run(_WAITING)
     _sweep(tables)
     run(_LONG.format(points=size.long_curve))
+    if size.long_runs:
+        run(_LONG_JOBS.format(runs=size.long_runs, points=size.long_points))
+    for number in range(size.long_runs):
+        run(_LONG_CURVES.format(number=number, points=size.long_points))
+    # What the projector makes of points, batch by batch: minutes, hours and last values follow from it.
+    run(_SECONDS)
 
 
 def _fleet(tables: Tables, nodes: int) -> None:
@@ -115,6 +124,33 @@ _LONG = """
 INSERT INTO step_metrics (job_id, metric, epoch, attempt, rank, step, time, value, node_id)
 SELECT 'bulk-00004', 'loss', 1, 0, 0, number, now64(3) - 7200 + number / 1000, 2 + 3 / (1 + number / 5000) + sin(number / 700) / 9
     + if(number = 7777, 90, 0), 'node-0001'
+FROM numbers({points})"""
+
+
+_LONG_JOBS = """
+INSERT INTO jobs_rows (job_key, version, job_id, name, project, team, user, pool, priority, state,
+    attempt, epoch, world_size, step, total_steps, loss, steps_per_s, elapsed_s, submitted_at, started_at, finished_at, updated_at)
+SELECT concat('long-', leftPad(toString(number), 3, '0')) AS id, 5, id, id, 'research', 'language', 'ada', 'a100', 50, 'SUCCEEDED',
+    0, 1, 1, {points}, {points}, 2, 100, {points} / 100, now64(3) - 30000 + number, now64(3) - 29990, now64(3) - 100, now64(3) - 100
+FROM numbers({runs})"""
+
+_SECONDS = """
+INSERT INTO step_metrics_1s_rows (job_id, metric, epoch, rank, time, first_step, last, min_value, max_value, sum_value, finite, points)
+SELECT job_id, metric, epoch, rank, toDateTime(p.time, 'UTC') AS time, min(p.step),
+    max(bitOr(bitOr(bitShiftLeft(toUInt256(p.epoch), 192), bitShiftLeft(toUInt256(p.step), 128)),
+        bitOr(bitShiftLeft(toUInt256(toUnixTimestamp64Milli(p.time)), 64), toUInt256(reinterpretAsUInt64(p.value))))),
+    minOrNullIf(p.value, NOT isNaN(p.value)), maxOrNullIf(p.value, NOT isNaN(p.value)), sumIf(p.value, isFinite(p.value)),
+    countIf(isFinite(p.value)), count()
+FROM step_metrics AS p
+GROUP BY job_id, metric, epoch, rank, time
+SETTINGS optimize_aggregation_in_order = 1, insert_deduplicate = 0"""
+
+# One value in a million is a spike, at another step of each run.
+_LONG_CURVES = """
+INSERT INTO step_metrics (job_id, metric, epoch, attempt, rank, step, time, value, node_id)
+SELECT concat('long-', leftPad(toString({number}), 3, '0')), 'loss', 1, 0, 0, number, now64(3) - 29990 + number / 100,
+    2 + {number} / 50 + 3 / (1 + number / 50000) + sin(number / 7000 + {number}) / 9 + randCanonical() / 5
+    + if(number = 7777 + {number}, 90, 0), 'node-0001'
 FROM numbers({points})"""
 
 

@@ -1,7 +1,7 @@
 """A world for the pages: real tables with a known fleet in them, their SQL endpoint, and a gateway as its own process before it.
 
-Holds: tests may kill the gateway and start it again on the same port; Kafka is away until a test starts it where the gateway looks for it,
-and what is written then comes back to no table.
+Holds: tests may kill the gateway and start it again on the same port; Kafka and the object store are away until a test starts them where
+the gateway looks for them, and what is written to Kafka then comes back to no table.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.browser.crowd import Size, fill
 from tests.browser.dataset_story import tell_datasets
 from tests.browser.story import Story
 from tests.support.tables.alert_tables import Tables, tables_in
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.gateway.auth import tokens
 
@@ -33,9 +37,10 @@ ROOT = Path(__file__).parents[2]
 class Gateway:
     """A gateway process over an SQL endpoint."""
 
-    def __init__(self, sql_url: str, log: Path) -> None:
+    def __init__(self, sql_url: str, log: Path, store: StoreServer) -> None:
         self._sql_url = sql_url
         self._log = log
+        self._store = store
         self.port = free_port()
         self.kafka_port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
@@ -51,6 +56,9 @@ class Gateway:
             "TRAINHOUSE_GATEWAY_PORT": str(self.port),
             "TRAINHOUSE_CLICKHOUSE_URL": self._sql_url,
             "TRAINHOUSE_KAFKA_BOOTSTRAP": f"127.0.0.1:{self.kafka_port}",
+            "TRAINHOUSE_S3_ENDPOINT": self._store.endpoint,
+            "TRAINHOUSE_S3_ACCESS_KEY": self._store.access_key,
+            "TRAINHOUSE_S3_SECRET_KEY": self._store.secret_key,
         }
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")}
         with self._log.open("ab") as log:
@@ -82,10 +90,26 @@ class Gateway:
 class World:
     """What tests have of it."""
 
-    def __init__(self, tables: Tables, gateway: Gateway, story: Story) -> None:
+    def __init__(self, tables: Tables, gateway: Gateway, story: Story, store: StoreServer) -> None:
         self.tables = tables
         self.gateway = gateway
         self.story = story
+        self._store = store
+        self._objects: S3ObjectStore | None = None
+
+    @property
+    def objects(self) -> S3ObjectStore:
+        """The gateway's object store, started at its first use."""
+        if self._objects is None:
+            self._store.start()
+            found: dict[str, Any] = {name: getattr(self._store, name) for name in ("endpoint", "access_key", "secret_key", "bucket")}
+            self._objects = S3ObjectStore(StoreSettings(**found))
+        return self._objects
+
+    def stop(self) -> None:
+        """Ends the store, where there is one."""
+        if self._objects is not None:
+            self._store.stop()
 
 
 @contextmanager
@@ -96,9 +120,12 @@ def world_in(folder: Path, size: Size) -> Iterator[World]:
         story = Story(tables)
         story.tell()
         tell_datasets(story)
-        gateway = Gateway(tables.url, folder / "gateway.log")
+        store = StoreServer(folder / "store")
+        gateway = Gateway(tables.url, folder / "gateway.log", store)
         gateway.start()
+        world = World(tables, gateway, story, store)
         try:
-            yield World(tables, gateway, story)
+            yield world
         finally:
             gateway.stop()
+            world.stop()

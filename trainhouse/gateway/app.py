@@ -15,7 +15,7 @@ from fastapi.responses import PlainTextResponse, Response
 from trainhouse.events.runtime.metrics_server import exposition
 from trainhouse.gateway import problems
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.artifacts import artifact_version_routes
+from trainhouse.gateway.artifacts import artifact_version_routes, media_routes
 from trainhouse.gateway.audit.auditor import Audited
 from trainhouse.gateway.auth.authentication import needs
 from trainhouse.gateway.auth.roles import Role
@@ -78,6 +78,7 @@ ROUTES = (
     drift_routes,
     grant_routes,
     artifact_version_routes,
+    media_routes,
     slo,
     query,
     audit,

@@ -61,6 +61,8 @@ from trainhouse.workers.session.errors import InvalidUseError, Stopped
 from trainhouse.workers.session.logging.auto_logging import OwnLog
 from trainhouse.workers.session.logging.sink import Sink, open_sink
 from trainhouse.workers.session.measuring.step_figures import Amounts
+from trainhouse.workers.session.media.media_log import MediaLog
+from trainhouse.workers.session.media.values import is_media
 from trainhouse.workers.session.process import randomness, recorder
 from trainhouse.workers.session.process.exit_guard import wait_until_let_go
 from trainhouse.workers.session.process_groups import DEFAULT_TIMEOUT_S, Gang
@@ -101,6 +103,7 @@ class Session:
         self._pid = os.getpid()
         self._outputs: dict[str, Output] = {}
         self._artifacts = JobArtifacts(context, sink)
+        self._media = MediaLog(context, sink)
         self._step = 0
         self._closed = False
 
@@ -410,12 +413,37 @@ class Session:
             )
         return at_once
 
-    def log(self, **metrics: Any) -> None:
-        """Record metrics of the current step: numbers, or tensors of one element. Microseconds; survives a SIGKILL right after it."""
+    def log(self, values: Mapping[str, Any] | None = None, /, **metrics: Any) -> None:
+        """Record metrics of the current step: numbers, or tensors of one element. Microseconds; survives a SIGKILL right after it.
+
+        A value may be an `Image`, `Table`, `Histogram`, `Text`, `Audio`, or a list of them: it is copied, and a thread encodes and stores
+        it, whole or not at all. Under a mapping, `step` is the step of such values (by default the current one); metrics are of the current
+        one. What is over the bounds (100 a step, 16 MiB each, 256 MiB waiting) is dropped, and counted on standard error. Raises
+        InvalidUseError.
+        """
         began_ns = time.perf_counter_ns()
         self._boundary.untracked.begin()
+        if values is not None or any(map(is_media, metrics.values())):
+            metrics = self._log_media(values, metrics)
+            if not metrics:
+                self._tracking_ns += time.perf_counter_ns() - began_ns
+                return
         self._fresh.update(self._write_point(self._step, time.time_ns() // 1_000_000, metrics))
         self._tracking_ns += time.perf_counter_ns() - began_ns
+
+    def _log_media(self, values: Mapping[str, Any] | None, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Stages what is no number; returns the metrics."""
+        step = None if values is None else metrics.pop("step", None)
+        named = {**(values or {}), **metrics}
+        media = {name: value for name, value in named.items() if is_media(value)}
+        left = {name: value for name, value in named.items() if name not in media}
+        if step is not None and (type(step) is not int or not 0 <= step < 2**32 or (left and step != self._step)):
+            raise InvalidUseError(
+                f"log(…, step={step!r}): give a step of 0 and more to images, tables and others alone; metrics are of the current step"
+            )
+        for name, value in media.items():
+            self._media.log(name, value, self._step if step is None else step)
+        return left
 
     @contextlib.contextmanager
     def data_wait(self) -> Iterator[None]:
@@ -480,8 +508,8 @@ class Session:
         self._boundary.left()
         self._boundary.reads.close()
         self._boundary.report()
-        stored = all([self._boundary.trace.close(self._boundary.last_wait_s), self._artifacts.close(self._boundary.last_wait_s)])
-        if quiet and stored:  # otherwise a thread may still write, and the end of the process closes the file
+        ended = [part.close(self._boundary.last_wait_s) for part in (self._boundary.trace, self._artifacts, self._media)]
+        if quiet and all(ended):  # otherwise a thread may still write, and the end of the process closes the file
             self._sink.close()
 
     def _training_step(self) -> int | None:

@@ -8,6 +8,7 @@ from functools import singledispatch
 from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.dataset_drift import DatasetDriftMeasured
+from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.tracking import (
     ArtifactLogged,
     EnvironmentCaptured,
@@ -73,6 +74,11 @@ def _(event: ArtifactRecorded) -> str:
 @tracking_line.register
 def _(event: TraceRecorded) -> str:
     return f"rank {event.rank} profiled for {event.steps} steps from step {event.first_step}: {event.path}, {event.size_bytes} bytes"
+
+
+@tracking_line.register
+def _(event: MediaRecorded) -> str:
+    return f"rank {event.rank} logged {event.path}, {event.size_bytes} bytes"
 
 
 @tracking_line.register

@@ -19,6 +19,7 @@ from trainhouse.events.model.evidence import Trust
 from trainhouse.events.model.gang import GangAllocated, NodePlacement
 from trainhouse.events.model.ids import EventId
 from trainhouse.events.model.job import JobAdmitted, JobState, JobStatus
+from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.node import AttemptHeartbeat, Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankHeartbeat, RankState
 from trainhouse.events.model.spec import CodeArchive, DataReference, JobSpec, Runtime
 from trainhouse.events.model.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged, TraceRecorded
@@ -181,6 +182,20 @@ def test_a_trace_is_an_artifact_of_its_job_that_replaces_no_other_one() -> None:
     for wrong in ({"path": "/etc/x"}, {"path": f"{trace.path}\n"}, {"path": f"x/../{trace.path}"}, {"size_bytes": 2**26 + 1}):
         with pytest.raises(ValidationError):
             TraceRecorded.model_validate(trace.model_dump() | wrong)
+
+
+def test_media_of_a_rank_are_artifacts_of_its_job_and_no_edges_of_lineage() -> None:
+    path = "images/eval~samples+step+40+timestamp+1795251600000+3-0.png"
+    about = {"job_id": "j", "attempt": 0, "epoch": 1, "rank": 3, "path": path, "uri": f"s3://b/artifacts/j/{SHA}"}
+    logged = MediaRecorded.model_validate(about | {"sha256": SHA, "size_bytes": 3, "at_ms": NOW})
+    ((table, row),) = rows_of(one_to_one.artifacts, logged)
+    assert (table, row["path"], row["kind"], row["version"]) == ("artifacts_rows", path, "png", 0) and edges_of(logged) == set()
+    for foreign in ({"uri": f"s3://b/artifacts/other/{SHA}"}, {"rank": 4}, {"sha256": "f" * 64}):  # pragma: allowlist secret
+        assert rows_of(one_to_one.artifacts, logged.model_copy(update=foreign)) == []
+    climbing = path.replace("eval~samples", "../x")
+    for wrong in ({"path": climbing}, {"path": f"{path}\n"}, {"path": path.replace("png", "svg")}, {"size_bytes": 2**24 + 1}):
+        with pytest.raises(ValidationError):
+            MediaRecorded.model_validate(logged.model_dump() | wrong)
 
 
 @pytest.mark.parametrize("event", [NodeGivenUp(node_id="n", reason="lost"), JobStatus(job_id="j", status_seq=3, state=JobState.RUNNING)])

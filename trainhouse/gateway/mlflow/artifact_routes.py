@@ -7,27 +7,22 @@ never shown as a page of this server.
 
 import asyncio
 import re
-from collections.abc import Iterator
-from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
-from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, hashed_content
+from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
 from trainhouse.checkpointing.errors import DamagedError
 from trainhouse.events import JobId
-from trainhouse.events.model.artifact import object_key
-from trainhouse.events.model.tracking import ArtifactLogged, artifact_key
+from trainhouse.events.model.tracking import ArtifactLogged
+from trainhouse.gateway.artifacts.run_files import run_file
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.limits.request_limits import declared_bytes
 from trainhouse.gateway.limits.spooling import spooled
 from trainhouse.gateway.mlflow import schemas
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
 from trainhouse.gateway.mlflow.request_scope import Reading, RequestScope, Row, Writing
-
-if TYPE_CHECKING:
-    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 
 router = APIRouter(prefix="/api/2.0", route_class=MlflowRoute)
 Json = dict[str, Any]
@@ -85,7 +80,7 @@ async def download(place: str, desk: Reading) -> StreamingResponse:
     if found is None:
         raise missing(f"artifact {path} of run {run_id}")
     try:
-        stored = await asyncio.to_thread(_content, desk.ports.objects, row, found)
+        stored = await asyncio.to_thread(run_file, desk.ports.objects, row["job_id"], row["project"], found)
     except DamagedError as error:
         raise MlflowError("DATA_LOSS", f"artifact {path} of run {run_id}: {error}") from error
     if stored is None:
@@ -132,19 +127,6 @@ def cleaned(path: str) -> str:
     if len(path) > 1024 or any(p in ("", ".", "..") or not p.isprintable() or "\\" in p for p in parts):
         raise invalid(f"{path[:200]!r} is no path of an artifact: name folders and a file, with / between them, at most 1024 characters")
     return path
-
-
-def _content(objects: "S3ObjectStore", run: Row, found: Row) -> Iterator[bytes] | None:
-    """The content of a file of a run, of which the first piece was read; None where it is not there. Blocks. Raises DamagedError.
-
-    Anyone who may write to the topic names a place: only those of the run's own files, and of its project's, are read.
-    """
-    of_run, of_project = artifact_key(run["job_id"], found["sha256"]), object_key(run["project"], found["sha256"])
-    key = next((key for key in (of_run, of_project) if found["uri"] == objects.uri(key)), None)
-    if key is None or objects.stat(key) is None:
-        return None
-    pieces = hashed_content(objects, key, found["sha256"], found["size_bytes"], found["path"])
-    return chain([next(pieces, b"")], pieces)
 
 
 async def _files(desk: RequestScope, run: Row, under: str) -> list[Json]:

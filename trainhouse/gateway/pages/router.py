@@ -18,7 +18,7 @@ INDEX = Path(__file__).parent / "index.html"
 PATHS = ("/", "/jobs", "/jobs/{job_id}", "/compare", "/nodes", "/nodes/{node_id}", "/datasets", "/datasets/{name}", "/utilization", "/sql")
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "Referrer-Policy": "no-referrer",

@@ -1,4 +1,4 @@
-"""Up to fifty runs beside each other: what they are, where their configs differ, their curves over the same buckets of steps."""
+"""Up to a hundred runs beside each other: what they are, where their configs differ, their curves over the same buckets of steps."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ from trainhouse.gateway.routes.curves import FOR_EVER, MetricName, counted_until
 from trainhouse.gateway.routes.job_parts import configs
 from trainhouse.gateway.routes.jobs import COLUMNS
 
+_BANDS = ("least", "greatest")
 _COLUMNS = ("step", "time_ms", "least", "greatest", "mean")
 router = APIRouter(prefix="/v1/compare", tags=["jobs"])
 
-MOST_RUNS = 50
+MOST_RUNS = 100
 Chosen = Annotated[
     list[Annotated[str, Query(min_length=1, max_length=128)]], Query(min_length=1, max_length=MOST_RUNS, description="Ids of jobs.")
 ]
 
 _METRICS = """
-SELECT metric, uniqExact(job_id) AS jobs FROM step_metrics WHERE job_id IN {job_ids:Array(String)} AND rank = 0
+SELECT metric, uniqExact(job_id) AS jobs FROM metric_latest WHERE job_id IN {job_ids:Array(String)} AND rank = 0
 GROUP BY metric ORDER BY jobs DESC, metric LIMIT 200
 """
+# Not of the points: a hundred runs may have a hundred million.
 _LAST = """
-SELECT job_id, metric, argMax(m.value, (m.epoch, m.step)) AS last, min(m.value) AS least, max(m.value) AS greatest
-FROM step_metrics AS m WHERE job_id IN {job_ids:Array(String)} AND rank = 0 AND isFinite(m.value) GROUP BY job_id, metric
+SELECT job_id, metric, m.value AS last, m.min_value AS least, m.max_value AS greatest
+FROM metric_latest AS m WHERE job_id IN {job_ids:Array(String)} AND rank = 0
 """
 _USED = """
 SELECT job_id, sum(g.gpu_seconds) AS gpu_seconds, sumIf(g.gpu_seconds, g.category = 'stepping') AS stepping_gpu_seconds
 FROM gpu_seconds AS g WHERE job_id IN {job_ids:Array(String)} GROUP BY job_id
 """
 _EPOCHS = """
-SELECT job_id, epoch, min(m.step) AS first, max(m.step) AS last FROM step_metrics AS m
+SELECT job_id, epoch, min(m.first_step) AS first, max(m.last_step) AS last FROM step_metrics_1h AS m
 WHERE job_id IN {job_ids:Array(String)} AND metric = {metric:String} AND rank = 0 GROUP BY job_id, epoch ORDER BY job_id, epoch
 """
 # Only jobs with several attempts need the steps that a later one made anew taken out.
@@ -83,6 +85,7 @@ async def curves(
     points: Annotated[int, Query(ge=10, le=2000, description="At most so many buckets of steps a run.")] = 400,
     from_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = 0,
     to_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = FOR_EVER,
+    bands: Annotated[bool, Query(description="Whether buckets have their least and greatest value, beside the mean.")] = True,
 ) -> Json:
     """The curve of one metric of each run as columns, over the same buckets of steps; `step` is where a bucket begins, `time_ms` when."""
     runs = await _visible(here, principal, job)
@@ -92,7 +95,8 @@ async def curves(
     width = max(0, high - from_step) // points + 1
     rows = await here.reader.rows(_CURVES, values | {"width": width, "low": from_step, "high": high} | counted(epochs))
     found = {job_id: list(own) for job_id, own in groupby(rows, key=lambda row: row["job_id"])}
-    items = [{"job_id": run["job_id"], **{c: [row[c] for row in found.get(run["job_id"], [])] for c in _COLUMNS}} for run in runs]
+    columns = _COLUMNS if bands else [c for c in _COLUMNS if c not in _BANDS]
+    items = [{"job_id": run["job_id"], **{c: [row[c] for row in found.get(run["job_id"], [])] for c in columns}} for run in runs]
     return Json({"items": items, "next_cursor": None, "metric": metric, "width": width})
 
 

@@ -23,7 +23,7 @@ FOR_EVER = 2**63
 MetricName = Annotated[str, Query(min_length=1, max_length=256, description="The metric's name.")]
 
 _EPOCHS = """
-SELECT epoch, min(m.step) AS first, max(m.step) AS last FROM step_metrics AS m
+SELECT epoch, min(m.first_step) AS first, max(m.last_step) AS last FROM step_metrics_1h AS m
 WHERE job_id = {job_id:String} AND metric = {metric:String} AND rank = {rank:UInt32}
 GROUP BY epoch ORDER BY epoch
 """

@@ -33,6 +33,7 @@ from trainhouse.events import (
 from trainhouse.events.model.artifact import ArtifactRecorded
 from trainhouse.events.model.bounds import read_clamped
 from trainhouse.events.model.data_read import DataRead
+from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.tracking import EnvironmentCaptured, TraceRecorded
 from trainhouse.events.wire.topics import CHECKPOINTS, CONTROL, ENVIRONMENTS
 from trainhouse.workers.agent.core.loglines import LogCut
@@ -42,7 +43,7 @@ from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 RANK_EVENTS: dict[str, tuple[type[Event], ...]] = {
     CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     CONTROL: (LossDiverged, BadShardFound, TooManyBadSamples),
-    ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, ArtifactRecorded, DataRead),
+    ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, MediaRecorded, ArtifactRecorded, DataRead),
 }
 _BY_NAME = {model.__name__: (topic, model) for topic, models in RANK_EVENTS.items() for model in models}
 MAX_EVENT_ID_CHARS = 512

@@ -1,5 +1,5 @@
 // Small things of many pages: a state, a figure, a meter, the name of a live connection, a card.
-import { html, useEffect } from "../kit.js";
+import { html, useEffect, useState } from "../kit.js";
 import { jobColour, jobWord, NODE_STATES } from "../states.js";
 
 export const Pill = ({ word, token, square }) => html`<span class=${`pill${square ? " square" : ""}`} style=${{ "--dot": `var(${token})` }}>${word}</span>`;
@@ -26,6 +26,16 @@ export const Figures = ({ items }) => html`<dl class="figures">${items.map(([nam
 
 export function Card({ title, width, push, children }) {
   return html`<section class=${`card ${width || ""}`}><div class="bar"><h2>${title}</h2>${push && html`<div class="push">${push}</div>`}</div>${children}</section>`;
+}
+
+// Draws what is large in a task of its own, after what stands before it.
+export function Later({ children }) {
+  const [on, setOn] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setOn(true));
+    return () => clearTimeout(timer);
+  }, []);
+  return on ? children() : null;
 }
 
 export function useTitle(title) {

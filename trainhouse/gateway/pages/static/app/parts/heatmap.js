@@ -20,7 +20,7 @@ export function gridOf(cells) {
 
 const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 
-function shade(part) {
+export function shade(part) {
   const [a, b] = part < 0.6 ? ["--heat-0", "--heat-1"] : ["--heat-1", "--heat-2"];
   const share = part < 0.6 ? part / 0.6 : (part - 0.6) / 0.4;
   const [from, to] = [channels(colour(a)), channels(colour(b))];

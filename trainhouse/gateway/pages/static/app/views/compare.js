@@ -1,7 +1,7 @@
-// Up to fifty runs beside each other: which, their curves, where their configs differ, and all results as parallel axes.
+// Up to a hundred runs beside each other: which, their curves, where their configs differ, and all results as parallel axes.
 import { html, useMemo, useState } from "../kit.js";
 import { url } from "../api.js";
-import { Card, JobState, useTitle } from "../parts/bits.js";
+import { Card, JobState, Later, useTitle } from "../parts/bits.js";
 import { Empty, Shown } from "../parts/notice.js";
 import { Table } from "../parts/table.js";
 import { ask } from "../router.js";
@@ -21,7 +21,7 @@ export default function Compare({ query }) {
   return html`<div class="title"><h1>Compare</h1><span class="sub">${chosen.length ? plural(chosen.length, "run") : ""}</span></div>
     <${Choose} chosen=${chosen} />
     ${chosen.length ? html`<${Runs} chosen=${chosen} query=${query} />`
-      : html`<${Empty}>Choose runs above, or mark them on the <a href="/jobs">list of jobs</a>: up to fifty are set beside each other here.<//>`}`;
+      : html`<${Empty}>Choose runs above, or mark them on the <a href="/jobs">list of jobs</a>: up to a hundred are set beside each other here.<//>`}`;
 }
 
 function Runs({ chosen, query }) {
@@ -33,9 +33,9 @@ function Runs({ chosen, query }) {
     return html`<div class="grid">
       ${metric ? html`<${Curves} runs=${d.items} chosen=${chosen} metrics=${d.metrics} names=${names} at=${at} setAt=${setAt} query=${query} />`
         : html`<${Card} title="Metrics"><${Empty}>None of these runs has logged a metric. Training code logs one by <code>session.log(loss=…)</code>.<//><//>`}
-      <${Card} title="Parallel coordinates"><${Parallel} runs=${d.items} config=${d.config} metrics=${d.metrics} names=${names} at=${at} setAt=${setAt} /><//>
+      <${Card} title="Parallel coordinates"><${Later}>${() => html`<${Parallel} runs=${d.items} config=${d.config} metrics=${d.metrics} names=${names} at=${at} setAt=${setAt} />`}<//><//>
       <${Card} title="Where the configs differ"><${Differences} runs=${d.items} config=${d.config} names=${names} /><//>
-      <${Card} title="Results"><${Table} caption="Results of the runs" rows=${d.items} keyOf=${(run) => run.job_id} columns=${results(metric, chosen, names)} /><//>
+      <${Card} title="Results"><${Later}>${() => html`<${Table} caption="Results of the runs" rows=${d.items} keyOf=${(run) => run.job_id} columns=${results(metric, chosen, names)} />`}<//><//>
     </div>`;
   }}<//>`;
 }

@@ -8,6 +8,7 @@ import { ago, moment, number, plural, span, titleOf } from "../format.js";
 import { ENDED, jobWord } from "../states.js";
 import { useClock, useLive } from "../use.js";
 import { Summary } from "./job/summary.js";
+import { Media } from "./job/media.js";
 import { Ranks } from "./job/ranks.js";
 import { Performance } from "./job/performance.js";
 import { Checkpoints } from "./job/checkpoints.js";
@@ -19,7 +20,7 @@ import { Artifacts } from "./job/artifacts.js";
 import { Lineage } from "./job/lineage.js";
 
 const TABS = [
-  ["summary", "Summary", Summary], ["ranks", "Ranks", Ranks], ["performance", "Performance", Performance], ["checkpoints", "Checkpoints", Checkpoints], ["logs", "Logs", Logs],
+  ["summary", "Summary", Summary], ["media", "Media", Media], ["ranks", "Ranks", Ranks], ["performance", "Performance", Performance], ["checkpoints", "Checkpoints", Checkpoints], ["logs", "Logs", Logs],
   ["events", "Events", Events], ["why", "Why pending", Why], ["config", "Config", Config], ["artifacts", "Artifacts", Artifacts], ["lineage", "Lineage", Lineage],
 ];
 

@@ -14,7 +14,7 @@ import { useClock } from "../use.js";
 import { useJobs } from "../jobs.js";
 
 const MOST = 20000;
-const MOST_COMPARED = 50;
+const MOST_COMPARED = 100;
 const EVERYTHING = () => true;
 const FIELDS = ["q", "order", "group", "col"];
 // [key, title, width, what a cell shows, is it a number]; the name is always there.

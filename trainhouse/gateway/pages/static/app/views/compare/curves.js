@@ -11,6 +11,10 @@ import { unitOf } from "../../units.js";
 import { useData } from "../../use.js";
 import { tokenOf } from "../compare.js";
 
+// Points of all runs together: what a chart has room for. A zoom asks for as many of its part.
+const MOST_POINTS = 20000;
+const pointsOf = (runs) => Math.max(50, Math.min(400, Math.floor(MOST_POINTS / Math.max(1, runs))));
+
 export function Curves({ runs, chosen, metrics, names, at, setAt, query }) {
   const known = useMemo(() => metrics.map((one) => one.metric), [metrics]);
   const counter = counterOf(known);
@@ -23,7 +27,7 @@ export function Curves({ runs, chosen, metrics, names, at, setAt, query }) {
 }
 
 function One({ runs, chosen, metric, jobs, names, at, view, height, zoom, counter }) {
-  const asked = (name) => url("/v1/compare/curves", { job: chosen, metric: name, points: 400, from_step: view.range[0], to_step: view.range[1] });
+  const asked = (name) => url("/v1/compare/curves", { job: chosen, metric: name, points: pointsOf(chosen.length), bands: false, from_step: view.range[0], to_step: view.range[1] });
   const found = useData(asked(metric));
   const counts = useData(counter ? asked(counter) : null);
   const began_ms = useRef({});
