@@ -51,6 +51,7 @@ from trainhouse.gateway.routes import (
     usage,
     writes,
 )
+from trainhouse.gateway.runs import column_routes, differences_routes, tag_routes
 from trainhouse.gateway.settings import GatewaySettings
 
 DESCRIPTION = "Trainhouse over HTTP: submit training jobs, follow them, ask anything in SQL. Errors are RFC 9457 problems."
@@ -67,6 +68,9 @@ ROUTES = (
     profiles,
     streams,
     compare,
+    differences_routes,
+    tag_routes,
+    column_routes,
     lineage,
     fleet_nodes,
     fleet,

@@ -1,4 +1,4 @@
-"""Up to fifty runs beside each other: what they are, where their configs differ, their curves over the same buckets of steps."""
+"""Up to a hundred runs beside each other: what they are, where their configs differ, their curves over the same buckets of steps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.routes.curves import FOR_EVER, MetricName, counted_until
 from trainhouse.gateway.routes.job_parts import configs
 from trainhouse.gateway.routes.jobs import COLUMNS
+from trainhouse.gateway.runs.run_parameters import joined, parameters
+from trainhouse.run_names import names_of
 
 _COLUMNS = ("step", "time_ms", "least", "greatest", "mean")
 router = APIRouter(prefix="/v1/compare", tags=["jobs"])
 
-MOST_RUNS = 50
+MOST_RUNS = 100
 Chosen = Annotated[
     list[Annotated[str, Query(min_length=1, max_length=128)]], Query(min_length=1, max_length=MOST_RUNS, description="Ids of jobs.")
 ]
@@ -32,7 +34,7 @@ _METRICS = """
 SELECT metric, uniqExact(job_id) AS jobs FROM step_metrics WHERE job_id IN {job_ids:Array(String)} AND rank = 0
 GROUP BY metric ORDER BY jobs DESC, metric LIMIT 200
 """
-_LAST = """
+LAST = """
 SELECT job_id, metric, argMax(m.value, (m.epoch, m.step)) AS last, min(m.value) AS least, max(m.value) AS greatest
 FROM step_metrics AS m WHERE job_id IN {job_ids:Array(String)} AND rank = 0 AND isFinite(m.value) GROUP BY job_id, metric
 """
@@ -59,19 +61,23 @@ GROUP BY job_id, step ORDER BY job_id, step
 
 @router.get("")
 async def compare(here: Here, principal: Viewer, job: Chosen) -> Json:
-    """The runs with their figures (last, least and greatest of each metric), the names of metrics, and where their configs differ."""
-    runs = await _visible(here, principal, job)
+    """The runs with their figures (last, least and greatest of each metric), their names by what differs, parameters, the names of metrics,
+    and where their configs differ."""
+    runs = await visible_runs(here, principal, job)
     wanted = {"job_ids": [run["job_id"] for run in runs]}
     by_id: dict[str, dict[str, Any]] = {
         run["job_id"]: run | {"metrics": {}, "gpu_seconds": None, "stepping_gpu_seconds": None} for run in runs
     }
-    for row in await here.reader.rows(_LAST, wanted):
+    for row in await here.reader.rows(LAST, wanted):
         by_id[row["job_id"]]["metrics"][row["metric"]] = {name: row[name] for name in ("last", "least", "greatest")}
     for row in await here.reader.rows(_USED, wanted):
         by_id[row["job_id"]].update(row)
     metrics = await here.reader.rows(_METRICS, wanted)
-    lines = await configs(here.reader, by_id)
-    return Json({"items": list(by_id.values()), "next_cursor": None, "metrics": metrics, "config": differences.differing(lines)})
+    lines = joined(await configs(here.reader, by_id))
+    own = {job_id: parameters(config) for job_id, config in lines.items()}
+    names = names_of({run["job_id"]: run["name"] for run in runs}, own)
+    answer = {"items": list(by_id.values()), "next_cursor": None, "metrics": metrics, "config": differences.differing(lines)}
+    return Json(answer | {"names": names, "parameters": differences.by_path(own)})
 
 
 @router.get("/curves")
@@ -85,7 +91,7 @@ async def curves(
     to_step: Annotated[int, Query(ge=0, le=FOR_EVER)] = FOR_EVER,
 ) -> Json:
     """The curve of one metric of each run as columns, over the same buckets of steps; `step` is where a bucket begins, `time_ms` when."""
-    runs = await _visible(here, principal, job)
+    runs = await visible_runs(here, principal, job)
     values: dict[str, Any] = {"job_ids": [run["job_id"] for run in runs], "metric": metric}
     epochs = await here.reader.rows(_EPOCHS, values)
     high = min(to_step, max((e["last"] for e in epochs), default=0))
@@ -108,7 +114,7 @@ def counted(epochs: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {"several": several, "keys": keys, "ends": ends}
 
 
-async def _visible(here: Gateway, principal: Principal, job_ids: Sequence[str]) -> list[dict[str, Any]]:
+async def visible_runs(here: Gateway, principal: Principal, job_ids: Sequence[str]) -> list[dict[str, Any]]:
     """The chosen jobs in the order in which they were named. Raises ProblemError 404 for one that is not there or not to be seen."""
     chosen = list(dict.fromkeys(job_ids))
     where = Where()
