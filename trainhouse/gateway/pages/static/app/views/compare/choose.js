@@ -5,7 +5,7 @@ import { keep } from "../../filter.js";
 import { titleOf } from "../../format.js";
 import { useData } from "../../use.js";
 
-const MOST = 50;
+export const MOST = 100;
 const MOST_OFFERED = 12;
 
 export function Choose({ chosen }) {
@@ -19,7 +19,7 @@ export function Choose({ chosen }) {
         onInput=${(event) => setWord(event.target.value)} onKeyDown=${(event) => { if (event.key === "Enter" && offered[0]) add([offered[0].job_id]); }} /></label>
       ${all.length > 1 && html`<button onClick=${() => add(all.map((job) => job.job_id))}>Add ${Math.min(all.length, MOST - chosen.length)} that fit</button>`}
       ${chosen.length > 0 && html`<button onClick=${() => ask({ job: null })}>Remove all</button>`}</div>
-    ${chosen.length >= MOST && html`<p class="sub">Fifty are the most.</p>`}
+    ${chosen.length >= MOST && html`<p class="sub">A hundred are the most.</p>`}
     ${word.trim() && !offered.length && known.data && html`<p class="sub" role="status">None of the newest ${known.data.items.length} jobs fits “${word}”.</p>`}
     ${offered.length > 0 && html`<div class="row" style="margin-top:8px" role="group" aria-label="Runs that fit">${offered.map((job) => html`
       <button key=${job.job_id} onClick=${() => add([job.job_id])}>${titleOf(job)} <span class="sub">${job.job_id}</span></button>`)}</div>`}</div>`;
