@@ -13,7 +13,7 @@ const EDGE = { left: 84, right: 24, top: 16, bottom: 48 };
 // So that no point lies on the edge.
 const INSET = 12;
 const LABEL_CHARS = 14;
-const APART_PX = 90;
+const APART_PX = 60;
 
 export function Scatter({ runs, dimensions, kept, names, tokenOf, at, setAt, query }) {
   const find = (id, other) => dimensions.find((one) => one.id === id) || other;
@@ -21,7 +21,7 @@ export function Scatter({ runs, dimensions, kept, names, tokenOf, at, setAt, que
   const up = find(query.get("sy"), dimensions.find((one) => one.value === "last" && one !== across) || dimensions.find((one) => one !== across));
   if (!across || !up) return html`<${Card} title="Scatter"><${Empty}>These runs have nothing to be laid out by yet: no parameter and no metric.<//><//>`;
   const logs = [query.get("sxlog") === "1", query.get("sylog") === "1"];
-  const choose = (label, name, value) => html`<label class="inline">${label}<select value=${value.id} onChange=${(event) => ask({ [name]: event.target.value })}>
+  const choose = (label, name, value) => html`<label class="inline">${label}<select aria-label=${`${label} of the scatter`} value=${value.id} onChange=${(event) => ask({ [name]: event.target.value })}>
     ${dimensions.map((one) => html`<option value=${one.id}>${one.full}</option>`)}</select></label>`;
   const logBox = (label, name, on) => html`<label class="inline"><input type="checkbox" checked=${on} onChange=${() => ask({ [name]: on ? null : 1 })} />${label}</label>`;
   return html`<${Card} title="Scatter"><div class="row" style="margin-bottom:8px">${choose("x", "sx", across)}${logBox("log x", "sxlog", logs[0])}${choose("y", "sy", up)}${logBox("log y", "sylog", logs[1])}</div>

@@ -78,7 +78,7 @@ export function MoreColumns({ shown: keys, set }) {
     <span style="overflow-wrap:anywhere">${titles(key)}</span></label></div>`;
   return html`<h3 style="margin-top:8px">Parameters and metrics</h3>${own.map(box)}
     <label class="field">Search<input type="search" value=${word} placeholder="lr, loss …" onFocus=${() => setAsked(true)} onInput=${(event) => { setAsked(true); setWord(event.target.value); }} /></label>
-    <div class="columns-more" tabindex="0" role="group" aria-label="Parameters and metrics that fit">${offered.slice(0, MOST_OFFERED).map(box)}</div>
+    <div role="group" aria-label="Parameters and metrics that fit">${offered.slice(0, MOST_OFFERED).map(box)}</div>
     ${own.length >= MOST_COLUMNS ? html`<p class="sub" role="status">${MOST_COLUMNS} are the most.</p>`
       : asked && html`<p class="sub" role="status">${found.error ? found.error.message : !found.data ? "Loading …" : offered.length > MOST_OFFERED ? `The first ${MOST_OFFERED} of ${offered.length}; type more of a name.`
         : offered.length ? "" : word ? `None is called “${word}”.` : "No job has logged a parameter or a metric yet."}</p>`}`;
