@@ -136,7 +136,7 @@ def test_any_two_values_are_a_scatter(page: Page, named: World) -> None:
     page.get_by_label("y of the scatter").select_option("greatest loss")
     expect(page).to_have_url(re.compile("sylog=1"))
     page.locator(".scatter circle").first.hover()
-    expect(page.get_by_text(re.compile(r"^n+ lr=0.001 opt=adam: parameters.opt adam · loss, highest 1$"))).to_be_visible()
+    expect(page.locator(".tip").filter(has_text=re.compile(r"^n+ lr=0.001 opt=adam: parameters.opt adam · loss, highest 1$"))).to_be_visible()
 
 
 def test_importance_of_parameters(page: Page, named: World) -> None:

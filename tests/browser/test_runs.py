@@ -76,8 +76,8 @@ def test_the_list_of_jobs_is_filtered_by_tag_and_has_chosen_columns(page: Page, 
     page.get_by_label("Search", exact=True).fill("lr")
     page.get_by_label("lr", exact=True).check()
     page.get_by_label("Search", exact=True).fill("loss")
-    page.get_by_label("loss, lowest").check()
-    page.get_by_label("loss, last").check()
+    page.get_by_role("checkbox", name="loss, lowest").check()
+    page.get_by_role("checkbox", name="loss, last").check()
     row = jobs.get_by_role("listitem").first
     expect(row).to_contain_text(re.compile(r"owner=ada.*for the paper.*3e-4.*1\.00[0-9].*1\.00[0-9]", re.S))
     page.reload()
@@ -142,7 +142,7 @@ def test_a_job_is_submitted_again_and_resumed_from_its_page(page: Page, world: W
     spec = spec_of_job(bus, told.get_by_role("link").inner_text())
     assert spec is not None and spec.labels == {"rerun-of": JOB} and spec.user == "eva"
     assert spec.model_copy(update={"labels": {}, "user": SPEC.user}) == SPEC
-    page.get_by_text("Priority", exact=True).click()
+    page.locator("summary").filter(has_text="Priority").click()
     expect(page.get_by_label("Priority", exact=True)).to_have_value(re.compile(r"\d+"))
     page.get_by_label("Priority", exact=True).fill("7")
     page.get_by_role("button", name="Change", exact=True).click()
