@@ -26,8 +26,9 @@ def named(world: World) -> Iterator[World]:
     ids = "concat('named-', toString(number))"
     run(
         f"INSERT INTO jobs_rows SELECT * REPLACE ({ids} AS job_key, {ids} AS job_id, '{NAME}' AS name) FROM "
-        "(SELECT *, toUInt32(substring(job_id, 7)) AS number FROM jobs_rows WHERE job_id BETWEEN 'sweep-00' AND 'sweep-11')"
-        .replace("SELECT * REPLACE", "SELECT * EXCEPT (number) REPLACE")
+        "(SELECT *, toUInt32(substring(job_id, 7)) AS number FROM jobs_rows WHERE job_id BETWEEN 'sweep-00' AND 'sweep-11')".replace(
+            "SELECT * REPLACE", "SELECT * EXCEPT (number) REPLACE"
+        )
     )
     run(
         "INSERT INTO parameters_rows (job_id, key, version, value, logged_at) SELECT "
@@ -36,7 +37,8 @@ def named(world: World) -> Iterator[World]:
     )
     run(
         "INSERT INTO step_metrics (job_id, metric, epoch, attempt, rank, step, time, value, node_id) SELECT "
-        f"{ids}, m, 1, 0, 0, step, now64(3) - 1000 + step, multiIf(m = 'nothing', nan, m = 'lr', 0.001 * (1 + number), number + 1 / (1 + step)), "
+        f"{ids}, m, 1, 0, 0, step, now64(3) - 1000 + step, "
+        "multiIf(m = 'nothing', nan, m = 'lr', 0.001 * (1 + number), number + 1 / (1 + step)), "
         "'n' FROM numbers(12) ARRAY JOIN range(20) AS step ARRAY JOIN ['loss', 'nothing', 'lr'] AS m"
     )
     run(
@@ -76,7 +78,8 @@ def test_means_and_bands_of_curves(page: Page) -> None:
     found = page.evaluate(
         of(
             "views/compare/groups.js",
-            "[m.filled([0, 1, 2, 3], [1, null, 3, null]), m.banded([0, 1], [[1, 2], [3, null]], 'range'), m.banded([0], [[1], [3]], 'std')]",
+            "[m.filled([0, 1, 2, 3], [1, null, 3, null]), m.banded([0, 1], [[1, 2], [3, null]], 'range'), "
+            "m.banded([0], [[1], [3]], 'std')]",
         )
     )
     assert found[0] == [1, 2, 3, None]
@@ -89,7 +92,10 @@ def test_many_values_of_a_number_fall_into_ranges(page: Page) -> None:
     runs = [{"job_id": f"r{n}"} for n in range(41)]
     numbers = {"path": "lr", "values": {f"r{n}": n for n in range(40)}}
     words = {"path": "host", "values": {f"r{n}": f"host-{n}" for n in range(40)}}
-    tried = "[m.groupsOf(given.runs, given.numbers).map((one) => one.label), m.groupable([given.numbers, given.words], given.runs).map((one) => one.path)]"
+    tried = (
+        "[m.groupsOf(given.runs, given.numbers).map((one) => one.label), "
+        "m.groupable([given.numbers, given.words], given.runs).map((one) => one.path)]"
+    )
     labels, offered = page.evaluate(of("views/compare/groups.js", tried), {"runs": runs, "numbers": numbers, "words": words})
     assert labels == ["lr 0 to 9 (10)", "lr 10 to 19 (10)", "lr 20 to 29 (10)", "lr 30 to 39 (10)", "lr not set (1)"]
     assert offered == ["lr"]
@@ -129,14 +135,20 @@ def test_runs_are_kept_by_dragging_along_an_axis_and_by_keys(page: Page, named: 
 
 def test_any_two_values_are_a_scatter(page: Page, named: World) -> None:
     page.goto(f"/compare?{ALL}")
-    expect(page.get_by_role("img", name=re.compile(r"^loss, last over parameters.lr: 12 runs, parameters.lr 0.001 to 0.012, loss, last 0.05 to 11.05"))).to_be_visible()
+    expect(
+        page.get_by_role(
+            "img", name=re.compile(r"^loss, last over parameters.lr: 12 runs, parameters.lr 0.001 to 0.012, loss, last 0.05 to 11.05")
+        )
+    ).to_be_visible()
     page.get_by_label("x of the scatter").select_option("parameter opt")
     expect(page.get_by_role("img", name=re.compile("^loss, last over parameters.opt: 12 runs, parameters.opt adam, sgd"))).to_be_visible()
     page.get_by_label("log y").check()
     page.get_by_label("y of the scatter").select_option("greatest loss")
     expect(page).to_have_url(re.compile("sylog=1"))
     page.locator(".scatter circle").first.hover()
-    expect(page.locator(".tip").filter(has_text=re.compile(r"^n+ lr=0.001 opt=adam: parameters.opt adam · loss, highest 1$"))).to_be_visible()
+    expect(
+        page.locator(".tip").filter(has_text=re.compile(r"^n+ lr=0.001 opt=adam: parameters.opt adam · loss, highest 1$"))
+    ).to_be_visible()
 
 
 def test_importance_of_parameters(page: Page, named: World) -> None:
@@ -160,10 +172,22 @@ def test_environments_and_code_are_compared(page: Page, named: World) -> None:
 def test_lines_of_code_that_differ_are_shown(page: Page, named: World) -> None:
     side = {"git_commit": "a" * 40, "git_dirty": True}
     files = [
-        {"path": "train.py", "change": "changed", "left_bytes": 10, "right_bytes": 12, "diff": "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-lr = 1\n+lr = 2 <b>"},
+        {
+            "path": "train.py",
+            "change": "changed",
+            "left_bytes": 10,
+            "right_bytes": 12,
+            "diff": "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-lr = 1\n+lr = 2 <b>",
+        },
         {"path": "data.bin", "change": "added", "left_bytes": None, "right_bytes": 2**20, "diff": None},
     ]
-    found = {"left": side | {"job_id": RUNS[0], "sha256": "1"}, "right": side | {"job_id": RUNS[1], "sha256": "2"}, "same": False, "files": files, "more": 3}
+    found = {
+        "left": side | {"job_id": RUNS[0], "sha256": "1"},
+        "right": side | {"job_id": RUNS[1], "sha256": "2"},
+        "same": False,
+        "files": files,
+        "more": 3,
+    }
     page.route("**/v1/compare/code?*", lambda route: route.fulfill(json=found))
     page.goto(f"/compare?job={RUNS[0]}&job={RUNS[1]}")
     page.get_by_text("train.py changed").click()

@@ -92,7 +92,9 @@ def test_the_list_of_jobs_is_filtered_by_tag_and_has_chosen_columns(page: Page, 
 def test_jobs_without_a_value_come_last_whichever_way(page: Page) -> None:
     page.goto("/jobs")
     jobs = [{"job_id": n, "name": n} for n in "abcd"]
-    tried = "['lr', '-lr'].map((order) => m.sorted(given.jobs, order, { lr: (job) => given.lr[job.job_id] }).map((job) => job.job_id).join(''))"
+    tried = (
+        "['lr', '-lr'].map((order) => m.sorted(given.jobs, order, { lr: (job) => given.lr[job.job_id] }).map((job) => job.job_id).join(''))"
+    )
     assert page.evaluate(of("filter.js", tried), {"jobs": jobs, "lr": {"a": 2, "b": 1, "d": "word"}}) == ["badc", "abdc"]
 
 
@@ -127,7 +129,8 @@ def test_what_was_refused_of_many_is_listed_with_its_reason(page: Page, world: W
     chosen = page.get_by_role("group", name="Chosen jobs")
     tried = """async (given) => {
       const m = await import('/static/app/views/jobs/bulk.js');
-      return m.forEach(given, async (job) => { if (job.bad) throw new Error('no'); }).then((found) => found.map(([job, why]) => `${job.job_id} ${why}`));
+      const found = await m.forEach(given, async (job) => { if (job.bad) throw new Error('no'); });
+      return found.map(([job, why]) => `${job.job_id} ${why}`);
     }"""
     assert page.evaluate(tried, [{"job_id": str(n), "bad": n == 2} for n in range(9)]) == ["2 no"]
     expect(chosen).to_contain_text("1 job chosen")

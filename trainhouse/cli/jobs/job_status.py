@@ -11,7 +11,7 @@ import typer
 
 from trainhouse.cli.shared import complete
 from trainhouse.cli.shared.exit_codes import CliError, Exit
-from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Limit, Pool, Project, Since, State, Team, Until, User
+from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Limit, Pool, Project, Since, State, Tag, Team, Until, User
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +40,7 @@ def status(
     project: Project = None,
     pool: Pool = None,
     state: State = None,
+    tag: Tag = None,
     since: Since = None,
     until: Until = None,
     limit: Limit = 50,
@@ -51,6 +52,7 @@ def status(
     \b
     trainhouse status                                    the newest jobs
     trainhouse status --state RUNNING --team vision      what a team runs now
+    trainhouse status --tag paper=icml                   those with a tag
     trainhouse status --since 2h --json | jq .state      for programs
     trainhouse status gpt-1k7x3m9qp2f8d --json | jq .mfu share of the devices' peak; null where it is not known
     trainhouse status gpt-1k7x3m9qp2f8d --watch          follow; exits with the job's code
@@ -66,7 +68,7 @@ def status(
         return
     for _ in _moments() if watch else (None,):
         now_ms = time.time_ns() // 1_000_000
-        keep = job_filter(now_ms, user=user, team=team, project=project, pool=pool, state=state, since=since, until=until)
+        keep = job_filter(now_ms, user=user, team=team, project=project, pool=pool, state=state, since=since, until=until, tag=tag)
         rows = _listed(keep, limit)
         if watch and sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
@@ -245,12 +247,13 @@ def _one(client: "TrainhouseClient", job: str, *, watch: bool, json: bool) -> No
     from trainhouse.cli.jobs.job_artifacts import lines as artifact_lines
     from trainhouse.cli.jobs.measured_figures import figures_of, lines
     from trainhouse.cli.shared import output
+    from trainhouse.cli.tags.tag_command import tag_lines, tags_of_job
 
-    figures, artifacts = figures_of(client, found), artifacts_of(client, job)
+    figures, artifacts, tags = figures_of(client, found), artifacts_of(client, job), tags_of_job(client, job)
     if json:
-        output.json_lines([found.model_dump(mode="json") | figures | {"artifacts": artifacts}])
+        output.json_lines([found.model_dump(mode="json") | figures | {"artifacts": artifacts, "tags": tags}])
         return
-    for name, value in (*details(found), *lines(figures), *artifact_lines(artifacts)):
+    for name, value in (*details(found), *lines(figures), *artifact_lines(artifacts), *tag_lines(tags)):
         typer.echo(f"{name:<12}{output.printable(value)}")
 
 
