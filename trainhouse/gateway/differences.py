@@ -28,7 +28,7 @@ def by_path(configs: Mapping[str, Mapping[str, Value]]) -> list[dict[str, Value]
 
 
 def differing(configs: Mapping[str, Mapping[str, Value]]) -> list[dict[str, Value]]:
-    """Those of them at which not all configs say the same."""
+    """The paths at which not all configs say the same."""
     return [line for line in by_path(configs) if _differs(line["values"], len(configs))]
 
 

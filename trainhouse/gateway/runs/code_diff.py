@@ -124,11 +124,11 @@ def _hash(files: Mapping[str, ArchivedFile], path: str) -> str | None:
 def _diff(path: str, old: ArchivedFile | None, new: ArchivedFile | None) -> str | None:
     if (old is not None and old.text is None) or (new is not None and new.text is None):
         return None
-    sides = [(one.text or "").splitlines() if one is not None else [] for one in (old, new)]
-    if max(map(len, sides)) > MOST_LINES:
+    before, after = [(one.text or "").splitlines() if one is not None else [] for one in (old, new)]
+    if max(len(before), len(after)) > MOST_LINES:
         return None
     name = _shown(path)
-    return "\n".join(_lines(difflib.unified_diff(*sides, fromfile=f"a/{name}", tofile=f"b/{name}", lineterm="")))
+    return "\n".join(_lines(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")))
 
 
 def _lines(lines: Iterator[str]) -> Iterator[str]:

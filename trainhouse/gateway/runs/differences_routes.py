@@ -1,4 +1,4 @@
-"""Where runs differ in environment and code, and which parameters go along with a metric.
+"""Differences of runs in environment and code, and parameters that go along with a metric.
 
 Holds: what belongs to a job that its asker may not see is as if it were not there.
 """

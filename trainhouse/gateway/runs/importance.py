@@ -1,4 +1,4 @@
-"""How strongly each parameter goes along with a metric: Spearman's rank correlation over runs, by numpy.
+"""Importance of parameters for a metric: Spearman's rank correlation over runs, by numpy.
 
 Holds: pure; says nothing from fewer than LEAST_RUNS runs, nor of a parameter or a metric that is the same in all of them. Words have no
 order: each value of such a parameter is a parameter of its own, 1 where a run has it, else 0.
