@@ -23,7 +23,9 @@ router = APIRouter(prefix="/v1/runs", tags=["jobs"])
 MOST_COLUMNS = 20
 MOST_NAMES = 1000
 MOST_VALUES = 200_000
-Names = Annotated[list[Annotated[str, Query(min_length=1, max_length=256)]] | None, Query(max_length=MOST_COLUMNS)]
+Names = Annotated[
+    list[Annotated[str, Query(min_length=1, max_length=256)]] | None, Query(max_length=MOST_COLUMNS, description="Names; may be repeated.")
+]
 
 
 @router.get("/columns")

@@ -41,8 +41,8 @@ SELECT key, value, changed_at FROM tags WHERE job_id = {job_id:String} ORDER BY 
 class TagChanges(Body):
     """Tags to set, and keys of tags to remove."""
 
-    set: Annotated[dict[Key, Text], Field(default_factory=dict, max_length=MOST_TAGS)]
-    remove: Annotated[list[Key], Field(default_factory=list, max_length=MOST_TAGS)]
+    set: Annotated[dict[Key, Text], Field(default_factory=dict, max_length=MOST_TAGS, description="values of tags to set, by key")]
+    remove: Annotated[list[Key], Field(default_factory=list, max_length=MOST_TAGS, description="keys of tags to remove")]
 
 
 @router.get("/v1/training-jobs/{job_id}/tags")

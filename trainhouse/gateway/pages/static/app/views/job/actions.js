@@ -47,7 +47,7 @@ function Priority({ job, path, setWord }) {
     setBusy(false);
   };
   return html`<${Menu} title="Priority" label="Change the priority"><form class="row" onSubmit=${change}>
-    <label class="inline">Priority<input key=${job.priority} name="priority" type="number" min="0" max="100" step="1" required value=${job.priority} style="width:6rem" /></label><button disabled=${busy}>Change</button></form>
+    <label class="inline">Priority<input key=${job.priority} name="priority" type="number" min="0" max="100" step="1" required defaultValue=${job.priority} style="width:6rem" /></label><button disabled=${busy}>Change</button></form>
     <p class="sub">0 is the highest, 100 the lowest. It is ${job.priority} now.</p><//>`;
 }
 
