@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +17,9 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 from tests.browser.chromium import executable
 from tests.browser.crowd import Size
 from tests.browser.world import World, world_in
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.settings import KafkaSettings
 
 WAIT_MS = 60_000
 WIDE = {"width": 1280, "height": 800}
@@ -76,6 +80,15 @@ def page(context: BrowserContext, world: World) -> Page:
     """A page whose browser has an admin's session."""
     sign_in(context, world.gateway.token())
     return context.new_page()
+
+
+@pytest.fixture
+def bus(world: World, tmp_path: Path) -> Iterator[KafkaSettings]:
+    """Kafka, where the gateway looks for it."""
+    with KafkaServer(tmp_path / "kafka", port=world.gateway.kafka_port) as server:
+        settings = KafkaSettings(bootstrap=server.bootstrap)
+        create_topics(settings)
+        yield settings
 
 
 def sign_in(context: BrowserContext, token: str) -> None:

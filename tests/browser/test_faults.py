@@ -68,9 +68,11 @@ def test_a_start_that_was_expected_before_now_is_overdue(page: Page) -> None:
 def test_a_field_that_is_a_metric_too_is_one_axis(page: Page) -> None:
     page.goto("/jobs")
     runs = [{"job_id": n, "gpu_seconds": None, "metrics": {"lr": {"last": v}, "loss": {"last": v + 1}}} for n, v in (("a", 1), ("b", 2))]
-    config = [{"path": f"{where}.lr", "values": {"a": 1, "b": 2}} for where in ("hyperparameters", "parameters")]
-    given = {"runs": runs, "config": config, "metrics": [{"metric": "loss"}, {"metric": "lr"}]}
-    axes = of("views/compare/parallel.js", "m.axesOf(given.runs, given.config, given.metrics).map((axis) => axis.title)")
+    values = {"a": 1, "b": 2}
+    given = {"runs": runs, "config": [{"path": "hyperparameters.lr", "values": values}], "parameters": [{"path": "lr", "values": values}]}
+    given |= {"metrics": [{"metric": "loss"}, {"metric": "lr"}]}
+    titles = "m.axesOf(given.runs, m.dimensionsOf(given.runs, given.config, given.parameters, given.metrics), 9).map((axis) => axis.title)"
+    axes = of("views/compare/axes.js", titles)
     assert page.evaluate(axes, given) == ["lr", "loss"]
     runs[0]["metrics"] = {"lr": {"last": 0.5}, "loss": {"last": 2}}
     assert page.evaluate(axes, given) == ["lr", "loss", "lr, last"], "a schedule ended elsewhere than it began"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.conftest import Watched, sign_in
@@ -17,8 +15,6 @@ from tests.browser.story import JOB, SPEC
 from tests.browser.world import World
 from trainhouse.cli.stack.open import login_address
 from trainhouse.client.kafka.job_events import spec_of_job
-from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
-from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.settings import KafkaSettings
 
 
@@ -128,15 +124,6 @@ def test_a_job_tells_its_whole_story(page: Page) -> None:
     expect(artifacts.get_by_role("row").filter(has_text="story-export@1f1f1f1f1f1f")).to_contain_text("1.9 GiB")
     parts.get_by_role("link", name="Lineage").click()
     expect(page.get_by_role("region", name="Lineage graph")).to_contain_text("story-1@1")
-
-
-@pytest.fixture
-def bus(world: World, tmp_path: Path) -> Iterator[KafkaSettings]:
-    """Kafka, where the gateway looks for it."""
-    with KafkaServer(tmp_path / "kafka", port=world.gateway.kafka_port) as server:
-        settings = KafkaSettings(bootstrap=server.bootstrap)
-        create_topics(settings)
-        yield settings
 
 
 def test_a_new_job_begins_from_a_checkpoint(page: Page, bus: KafkaSettings) -> None:

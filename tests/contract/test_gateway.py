@@ -56,7 +56,7 @@ JOBS = "/v1/training-jobs"
 OWN, OTHERS = "own-1", "others-1"
 PARTS = (
     *("", "/events", "/explain", "/logs", "/attempts", "/ranks", "/checkpoints", "/timeline", "/gpu-seconds", "/config", "/metrics"),
-    "/artifacts",
+    *("/artifacts", "/tags"),
     *("/points", "/curves?metric=loss", "/step-heatmap", "/stream", "/terms", "/profiles", "/profiles/r1/0", "/checkpoint-tags"),
 )
 

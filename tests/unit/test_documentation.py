@@ -132,7 +132,7 @@ def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
 IMPERATIVES = re.compile(
     "Add|Allow|Approve|Build|Cancel|Change|Check|Close|Compare|Copy|Create|Declare|Delete|Empty|Emulate|End|Explain|Export|Fetch|Find|Forget|"
     "Give|Grant|Import|Join|Keep|Let|List|Make|Move|Open|Place|Prepare|Print|Prove|Publish|Put|Re-run|Read|Record|Remove|Repair|"
-    "Report|Revoke|Run|Send|Show|Start|Stop|Store|Submit|Sweep|Tag|Take|Use|Write"
+    "Report|Revoke|Run|Send|Set|Show|Start|Stop|Store|Submit|Sweep|Tag|Take|Use|Write"
 )
 
 

@@ -145,6 +145,14 @@ class WayIn(Protocol):
         """Sends a job to review, or ends its review, and waits until that counts. Raises ChangeRefusedError, NoReplyError."""
         ...
 
+    def change_tags(self, job_id: JobId, tags: Mapping[str, str], remove: Sequence[str]) -> None:
+        """Sets and removes tags of a job, and returns when that is durable. Raises UnknownJobError."""
+        ...
+
+    def job_tags(self, job_id: str) -> dict[str, str]:
+        """Tags of a job by their keys, in their order. Raises UnknownJobError, NotReachableError."""
+        ...
+
     def put_code(self, code: PackedCode) -> CodeArchive:
         """Stores an archive unless it is there."""
         ...

@@ -4,7 +4,7 @@ Holds: the same calls mean the same over Kafka and over the gateway; a method th
 Never: keeps state about jobs of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,6 +110,17 @@ class TrainhouseClient:
         Raises ChangeRefusedError, NoReplyError.
         """
         return self.way.change(JobId.parse(job_id), priority, limits, timeout_s)
+
+    def change_tags(self, job_id: str, tags: Mapping[str, str] | None = None, remove: Sequence[str] = ()) -> None:
+        """Sets and removes tags of a job, as MLflow's client does: a tag set there is read here. Blocks until that is durable.
+
+        The tag `mlflow.note.content` is the job's note. Raises UnknownJobError.
+        """
+        self.way.change_tags(JobId.parse(job_id), tags or {}, remove)
+
+    def tags(self, job_id: str) -> dict[str, str]:
+        """Tags of a job by their keys, its note among them. Blocks. Raises UnknownJobError."""
+        return self.way.job_tags(job_id)
 
     def review(
         self, job_id: str, action: "ReviewAction | str", *, reason: str = "", max_bad: float | None = None, timeout_s: float = 30.0

@@ -19,6 +19,8 @@ class JobFilter:
     states: tuple[str, ...] = ()
     since_ms: int | None = None
     until_ms: int | None = None
+    # `key=value`, or `key` with any value; all of them count. Rows have no tags: the tables and the gateway filter by them.
+    tags: tuple[str, ...] = ()
 
     def keeps(self, row: Mapping[str, Any]) -> bool:
         """Returns whether a row of names and values passes."""

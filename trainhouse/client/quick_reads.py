@@ -54,6 +54,10 @@ class QuickReads(Protocol):
         """Commit and name of what keeps checkpoints. None: not known here."""
         ...
 
+    def tags(self, job_id: str) -> dict[str, str]:
+        """A job's tags, its note among them."""
+        ...
+
     def artifacts(self, job_id: str) -> "list[Row]":
         """Versions of artifacts that a job stored or used."""
         ...
@@ -129,6 +133,9 @@ class TableReads:
         except ClientError:
             return None
 
+    def tags(self, job_id: str) -> dict[str, str]:
+        return {row["key"]: row["value"] for row in self.sql.table(rows.TAGS_QUERY, {"job_id": job_id}).dicts()}
+
     def artifacts(self, job_id: str) -> "list[Row]":
         return self.sql.table(rows.ARTIFACTS_QUERY, {"job_id": job_id}).dicts()
 
@@ -193,6 +200,11 @@ class GatewayReads:
         from trainhouse.client.gateway import reads
 
         return self.gateway.run(reads.of_job_listing(job_id, "checkpoint-tags"))
+
+    def tags(self, job_id: str) -> dict[str, str]:
+        from trainhouse.client.gateway import reads
+
+        return {row["key"]: row["value"] for row in self.gateway.run(reads.of_job_listing(job_id, "tags"))}
 
     def artifacts(self, job_id: str) -> "list[Row]":
         from trainhouse.client.gateway import reads

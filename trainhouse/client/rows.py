@@ -104,6 +104,7 @@ def jobs_query(keep: JobFilter, limit: int) -> str:
     where = [f"{n} = {literal(v)}" for n in ("user", "team", "project", "pool") if (v := getattr(keep, n)) is not None]
     if keep.states:
         where.append(f"state IN ({', '.join(map(literal, keep.states))})")
+    where += [f"job_id IN (SELECT job_id FROM tags WHERE {tag_condition(tag)})" for tag in keep.tags]
     if keep.since_ms is not None:
         where.append(f"{moment} >= fromUnixTimestamp64Milli({keep.since_ms})")
     if keep.until_ms is not None:
@@ -111,6 +112,12 @@ def jobs_query(keep: JobFilter, limit: int) -> str:
     times = ", ".join(f"toUnixTimestamp64Milli({column}) AS {name}" for name, column in TIMES.items())
     nodes = "node_ids, last_checkpoint_step, last_checkpoint_uri"
     return f"SELECT {', '.join(PLAIN)}, {nodes}, {times} FROM jobs WHERE {' AND '.join(where) or '1'} ORDER BY {moment} DESC LIMIT {limit}"
+
+
+def tag_condition(tag: str) -> str:
+    """The condition of a tag as `key=value` or `key`; the key ends at the first `=`. Pure."""
+    key, has_value, value = tag.partition("=")
+    return f"key = {literal(key)}" + (f" AND value = {literal(value)}" if has_value else "")
 
 
 def job_query(job_id: str) -> str:
@@ -241,6 +248,10 @@ ARTIFACTS_QUERY = """
 SELECT action, name, sha256, kind, project, size_bytes, files, toUnixTimestamp64Milli(at) AS at_ms FROM job_artifacts
 WHERE job_id = {job_id:String} ORDER BY action, name, at, sha256 LIMIT 10000
 """
+
+
+EXISTS_QUERY = "SELECT job_id FROM jobs WHERE job_id = {job_id:String} LIMIT 1"
+TAGS_QUERY = "SELECT key, value FROM tags WHERE job_id = {job_id:String} ORDER BY key LIMIT 10000"
 
 
 def checkpoints_query(job: str) -> str:

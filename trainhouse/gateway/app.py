@@ -51,6 +51,7 @@ from trainhouse.gateway.routes import (
     usage,
     writes,
 )
+from trainhouse.gateway.runs import column_routes, differences_routes, tag_routes
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.gateway.tunnels import tunnel_routes
 
@@ -69,6 +70,9 @@ ROUTES = (
     streams,
     tunnel_routes,
     compare,
+    differences_routes,
+    tag_routes,
+    column_routes,
     lineage,
     fleet_nodes,
     fleet,

@@ -21,12 +21,16 @@ def _walk(path: str, value: Value) -> Iterator[tuple[str, Value]]:
         yield path, value
 
 
-def differing(configs: Mapping[str, Mapping[str, Value]]) -> list[dict[str, Value]]:
-    """The paths at which not all configs say the same: {path, values: {name: value}}; who lacks the path is left out of `values`."""
+def by_path(configs: Mapping[str, Mapping[str, Value]]) -> list[dict[str, Value]]:
+    """All paths, in their order: {path, values: {name: value}}; who lacks the path is left out of `values`."""
     paths = sorted({path for config in configs.values() for path in config})
-    found = []
-    for path in paths:
-        values = {name: config[path] for name, config in configs.items() if path in config}
-        if len(values) < len(configs) or any(value != next(iter(values.values())) for value in values.values()):
-            found.append({"path": path, "values": values})
-    return found
+    return [{"path": path, "values": {name: config[path] for name, config in configs.items() if path in config}} for path in paths]
+
+
+def differing(configs: Mapping[str, Mapping[str, Value]]) -> list[dict[str, Value]]:
+    """The paths at which not all configs say the same."""
+    return [line for line in by_path(configs) if _differs(line["values"], len(configs))]
+
+
+def _differs(values: Mapping[str, Value], count: int) -> bool:
+    return len(values) < count or any(value != next(iter(values.values())) for value in values.values())

@@ -2,8 +2,9 @@
 
 import pytest
 
-from trainhouse.cli.jobs.sweep import MAX_SWEEP_JOBS, differing, name_of, parse_value, parse_values, points
+from trainhouse.cli.jobs.sweep import MAX_SWEEP_JOBS, differing, parse_value, parse_values, points
 from trainhouse.cli.shared.exit_codes import CliError, Exit
+from trainhouse.run_names import name_of
 
 
 @pytest.mark.parametrize(

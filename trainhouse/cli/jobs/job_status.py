@@ -11,7 +11,7 @@ import typer
 
 from trainhouse.cli.shared import complete
 from trainhouse.cli.shared.exit_codes import CliError, Exit
-from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Limit, Pool, Project, Since, State, Team, Until, User
+from trainhouse.cli.shared.options import DataDir, JobArgument, Json, Limit, Pool, Project, Since, State, Tag, Team, Until, User
 from trainhouse.client.errors import UnknownJobError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def status(
     project: Project = None,
     pool: Pool = None,
     state: State = None,
+    tag: Tag = None,
     since: Since = None,
     until: Until = None,
     limit: Limit = 50,
@@ -53,6 +54,7 @@ def status(
     \b
     trainhouse status                                    the newest jobs
     trainhouse status --state RUNNING --team vision      what a team runs now
+    trainhouse status --tag paper=icml                   those with a tag
     trainhouse status --since 2h --json | jq .state      for programs
     trainhouse status gpt-1k7x3m9qp2f8d --json | jq .mfu share of the devices' peak; null where it is not known
     trainhouse status gpt-1k7x3m9qp2f8d --watch          follow; exits with the job's code
@@ -68,7 +70,7 @@ def status(
         return
     for _ in _moments() if watch else (None,):
         now_ms = time.time_ns() // 1_000_000
-        keep = job_filter(now_ms, user=user, team=team, project=project, pool=pool, state=state, since=since, until=until)
+        keep = job_filter(now_ms, user=user, team=team, project=project, pool=pool, state=state, since=since, until=until, tag=tag)
         rows = _listed(keep, limit)
         if watch and sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
@@ -296,13 +298,14 @@ def _one(job: str, *, json: bool) -> None:
     from trainhouse.cli.jobs.job_artifacts import lines as artifact_lines
     from trainhouse.cli.jobs.measured_figures import figures_of, lines
     from trainhouse.cli.shared import output
+    from trainhouse.cli.tags.tag_command import tag_lines, tags_of_job
 
     asked, found = current(job)
-    figures, artifacts = figures_of(asked, found), artifacts_of(asked, job)
+    figures, artifacts, tags = figures_of(asked, found), artifacts_of(asked, job), tags_of_job(asked, job)
     if json:
-        output.json_lines([found | figures | {"artifacts": artifacts}])
+        output.json_lines([found | figures | {"artifacts": artifacts, "tags": tags}])
         return
-    for name, value in (*details(found), *lines(figures), *artifact_lines(artifacts)):
+    for name, value in (*details(found), *lines(figures), *artifact_lines(artifacts), *tag_lines(tags)):
         typer.echo(f"{name:<12}{output.printable(value)}")
 
 

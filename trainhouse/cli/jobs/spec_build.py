@@ -13,6 +13,7 @@ from trainhouse.cli.jobs.spec_file import SpecFile
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client.names import default_name
 from trainhouse.events.model.dataset_names import REFERENCE_PATTERN, SPLIT_PATTERN
+from trainhouse.run_names import name_of
 
 if TYPE_CHECKING:
     from trainhouse.events import JobSpec
@@ -99,7 +100,7 @@ def _at(fields: dict[str, Any], point: dict[str, sweep.Value], differs: list[str
         return fields
     varied = copy.deepcopy(fields)
     if isinstance(varied["name"], str):
-        varied["name"] = sweep.name_of(varied["name"], differs, point)
+        varied["name"] = name_of(varied["name"], differs, point)
     _part(varied, "hyperparameters").update(point)
     return varied
 

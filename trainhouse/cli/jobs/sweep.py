@@ -4,13 +4,12 @@ Holds: pure; the jobs of a sweep are the cartesian product, in the order in whic
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 
 Value = bool | int | float | str | None
 MAX_SWEEP_JOBS = 1000
-MAX_NAME_CHARS, MAX_ENDING_CHARS = 128, 96
 WORDS: dict[str, Value] = {"true": True, "false": False, "null": None, "none": None}
 
 
@@ -75,14 +74,3 @@ def _axes(sweeps: Sequence[str]) -> dict[str, list[Value]]:
 def differing(sweeps: Sequence[str]) -> list[str]:
     """The hyperparameters that have several values in a sweep. Raises CliError."""
     return [axis for axis, values in _axes(sweeps).items() if len(values) > 1]
-
-
-def name_of(name: str, differs: Sequence[str], point: Mapping[str, Value]) -> str:
-    """The name of one job of a sweep, with what differs: `lr-sweep lr=0.1`. Pure; values are cut before the name gets too long."""
-    ending = " ".join(f"{axis}={point[axis]}" for axis in differs)
-    ending = "".join(char if char.isprintable() else " " for char in ending)
-    if not ending:
-        return name
-    if len(ending) > MAX_ENDING_CHARS:
-        ending = ending[: MAX_ENDING_CHARS - 1] + "…"
-    return f"{name[: MAX_NAME_CHARS - len(ending) - 1]} {ending}"

@@ -46,6 +46,14 @@ def parse_states(names: list[str] | None) -> tuple[str, ...]:
     return found
 
 
+def parse_tags(tags: list[str] | None) -> tuple[str, ...]:
+    """Tags as typed, `key=value` or `key`; raises CliError for one without a key."""
+    for tag in tags or ():
+        if not tag.partition("=")[0].strip():
+            raise CliError(f"--tag {tag!r}: write --tag KEY=VALUE, or --tag KEY for any value", Exit.USAGE)
+    return tuple(tags or ())
+
+
 def job_filter(
     now_ms: int,
     *,
@@ -56,6 +64,7 @@ def job_filter(
     state: list[str] | None = None,
     since: str | None = None,
     until: str | None = None,
+    tag: list[str] | None = None,
 ) -> JobFilter:
     """A filter from what was typed. Raises CliError."""
     return JobFilter(
@@ -66,6 +75,7 @@ def job_filter(
         states=parse_states(state),
         since_ms=parse_time(since, now_ms) if since else None,
         until_ms=parse_time(until, now_ms) if until else None,
+        tags=parse_tags(tag),
     )
 
 

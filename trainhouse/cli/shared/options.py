@@ -71,6 +71,10 @@ State = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option("--state", help="Only in this state; may be repeated.", rich_help_panel=FILTERS),
 ]
+Tag = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--tag", metavar="KEY[=VALUE]", help="Only with this tag; may be repeated, all count.", rich_help_panel=FILTERS),
+]
 Since = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--since", help="Only from then on: 90s, 15m, 2h, 3d, or 2026-05-01T12:00.", rich_help_panel=FILTERS),

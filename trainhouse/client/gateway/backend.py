@@ -119,6 +119,14 @@ class ByGateway:
         """Waits until the job's story tells that it counts."""
         self.run(writes.review(job_id, action, reason, max_bad, timeout_s, self.after(job_id)))
 
+    def change_tags(self, job_id: JobId, tags: Mapping[str, str], remove: Sequence[str]) -> None:
+        """Returns when the gateway has the event on Kafka."""
+        self.remember(self.run(writes.change_tags(job_id, tags, remove, self.after(job_id))))
+
+    def job_tags(self, job_id: str) -> dict[str, str]:
+        """From the projections."""
+        return {row["key"]: row["value"] for row in self.run(flows.of_job_listing(job_id, "tags", self.after(job_id)))}
+
     def put_code(self, code: PackedCode) -> CodeArchive:
         """Sends an archive to the gateway, unless it has it."""
         return self.run(writes.put_code(code))

@@ -54,7 +54,7 @@ def job(job_id: str, after: str | None = None) -> Flow[Row]:
 def jobs(keep: JobFilter, limit: int) -> Flow[list[Row]]:
     """Rows of jobs, newest first. What the gateway does not filter by is filtered here, page by page."""
     wanted = {name: getattr(keep, name) for name in ("user", "team", "project", "pool") if getattr(keep, name) is not None}
-    params = wanted | ({"state": list(keep.states)} if keep.states else {})
+    params = wanted | ({"state": list(keep.states)} if keep.states else {}) | ({"tag": list(keep.tags)} if keep.tags else {})
     found: list[Row] = []
     query: dict[str, Any] = params | {"limit": min(PAGE, limit)}
     while True:

@@ -3,7 +3,7 @@
 Holds: pure; a change is told as done only when its scheduler has it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -56,6 +56,14 @@ def rerun(job_id: str, after: str | None) -> Flow[Written]:
 def cancel(job_id: str, reason: str, after: str | None) -> Flow[Written]:
     """Asks that a job end. Raises UnknownJobError."""
     request = Request("POST", job_path(job_id, "cancel"), {"after": after} if after else {}, {"reason": reason})
+    answer = (yield from of_job(job_id, request)).json()
+    return Written(answer["job_id"], answer["event_id"], answer["after"])
+
+
+def change_tags(job_id: str, tags: Mapping[str, str], remove: Sequence[str], after: str | None) -> Flow[Written]:
+    """Sets and removes tags of a job. Raises UnknownJobError."""
+    body = {"set": dict(tags), "remove": list(remove)}
+    request = Request("POST", job_path(job_id, "tags"), {"after": after} if after else {}, body)
     answer = (yield from of_job(job_id, request)).json()
     return Written(answer["job_id"], answer["event_id"], answer["after"])
 

@@ -25,8 +25,10 @@ from trainhouse.client.metrics_table import table_of
 from trainhouse.client.rows import (
     ARTIFACTS_QUERY,
     CURVE_QUERY,
+    EXISTS_QUERY,
     NODES_QUERY,
     POOLS_QUERY,
+    TAGS_QUERY,
     alerts_query,
     checkpoints_query,
     events_query,
@@ -58,10 +60,11 @@ from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.explanation import JobExplained
 from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
+from trainhouse.events.model.tracking import TagsChanged
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.security.sensitive import refusal
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import JOBS, LOGS, POINT_TOPICS, STATUS
+from trainhouse.events.wire.topics import JOBS, LOGS, POINT_TOPICS, STATUS, TRACKING
 
 if TYPE_CHECKING:
     import pyarrow
@@ -225,6 +228,8 @@ class ByKafka:
         try:
             return self.sql.table(jobs_query(keep, limit)).dicts()
         except NotReachableError as error:
+            if keep.tags:
+                raise NotReachableError(f"{error}; jobs are filtered by tags in the tables alone") from error
             log.warning("%s; reading the status topic instead", error)
             rows = sorted((row_of(s) for s in self.statuses().values()), key=lambda r: -(r["submitted_at_ms"] or r["updated_at_ms"]))
             return [r for r in rows if keep.keeps(r)][:limit]
@@ -307,14 +312,34 @@ class ByKafka:
         """From the tables."""
         return self.sql.table(alerts_query()).dicts()
 
-    def send(self, event: Event, event_id: str | None = None) -> str:
-        """Puts an event on the public topic. Blocks until Kafka acks; gives the event's id. Raises NotReachableError."""
+    def change_tags(self, job_id: JobId, tags: Mapping[str, str], remove: Sequence[str]) -> None:
+        """Blocks until Kafka acks. The tables know tracked runs too, which have no status."""
+        if not self._row_of_any(job_id):
+            self.status(job_id)
+        self.send(TagsChanged(job_id=job_id, tags=dict(tags), deleted=tuple(remove), at_ms=self.clock_ms()), topic=TRACKING)
+
+    def job_tags(self, job_id: str) -> dict[str, str]:
+        """From the tables."""
+        found = {row["key"]: row["value"] for row in self.sql.table(TAGS_QUERY, {"job_id": job_id}).dicts()}
+        if not found and not self._row_of_any(job_id):
+            self.status(job_id)
+        return found
+
+    def _row_of_any(self, job_id: str) -> bool:
+        """Returns whether the tables have a job or a tracked run of this id; False where they are away."""
+        try:
+            return bool(self.sql.table(EXISTS_QUERY, {"job_id": job_id}).rows)
+        except (NotReachableError, QueryError):
+            return False
+
+    def send(self, event: Event, event_id: str | None = None, topic: str = JOBS) -> str:
+        """Puts an event on a topic, the public one by default. Blocks until Kafka acks; gives the event's id. Raises NotReachableError."""
         chosen = event_id or secrets.token_hex(16)
         event = _named(event)
         try:
             if self._producer is None:
                 self._producer = EventProducer(self.kafka, **ONE_SHOT, log_level=0)
-            self._producer.send(JOBS, envelope_of(event, id=chosen, source=SOURCE, now_ms=self.clock_ms()))
+            self._producer.send(topic, envelope_of(event, id=chosen, source=SOURCE, now_ms=self.clock_ms()))
             self._producer.flush()
         except BusUnavailableError as error:
             raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error

@@ -19,6 +19,8 @@ from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.routes.curves import FOR_EVER, MetricName, counted_until
 from trainhouse.gateway.routes.job_parts import configs
 from trainhouse.gateway.routes.jobs import COLUMNS
+from trainhouse.gateway.runs.run_parameters import joined, parameters
+from trainhouse.run_names import names_of
 
 _BANDS = ("least", "greatest")
 _COLUMNS = ("step", "time_ms", "least", "greatest", "mean")
@@ -34,7 +36,7 @@ SELECT metric, uniqExact(job_id) AS jobs FROM metric_latest WHERE job_id IN {job
 GROUP BY metric ORDER BY jobs DESC, metric LIMIT 200
 """
 # Not of the points: a hundred runs may have a hundred million.
-_LAST = """
+LAST = """
 SELECT job_id, metric, m.value AS last, m.min_value AS least, m.max_value AS greatest
 FROM metric_latest AS m WHERE job_id IN {job_ids:Array(String)} AND rank = 0
 """
@@ -61,19 +63,23 @@ GROUP BY job_id, step ORDER BY job_id, step
 
 @router.get("")
 async def compare(here: Here, principal: Viewer, job: Chosen) -> Json:
-    """The runs with their figures (last, least and greatest of each metric), the names of metrics, and where their configs differ."""
-    runs = await _visible(here, principal, job)
+    """The runs with their figures (last, least and greatest of each metric), their names by what differs, parameters, the names of metrics,
+    and where their configs differ."""
+    runs = await visible_runs(here, principal, job)
     wanted = {"job_ids": [run["job_id"] for run in runs]}
     by_id: dict[str, dict[str, Any]] = {
         run["job_id"]: run | {"metrics": {}, "gpu_seconds": None, "stepping_gpu_seconds": None} for run in runs
     }
-    for row in await here.reader.rows(_LAST, wanted):
+    for row in await here.reader.rows(LAST, wanted):
         by_id[row["job_id"]]["metrics"][row["metric"]] = {name: row[name] for name in ("last", "least", "greatest")}
     for row in await here.reader.rows(_USED, wanted):
         by_id[row["job_id"]].update(row)
     metrics = await here.reader.rows(_METRICS, wanted)
-    lines = await configs(here.reader, by_id)
-    return Json({"items": list(by_id.values()), "next_cursor": None, "metrics": metrics, "config": differences.differing(lines)})
+    lines = joined(await configs(here.reader, by_id))
+    own = {job_id: parameters(config) for job_id, config in lines.items()}
+    names = names_of({run["job_id"]: run["name"] for run in runs}, own)
+    answer = {"items": list(by_id.values()), "next_cursor": None, "metrics": metrics, "config": differences.differing(lines)}
+    return Json(answer | {"names": names, "parameters": differences.by_path(own)})
 
 
 @router.get("/curves")
@@ -88,7 +94,7 @@ async def curves(
     bands: Annotated[bool, Query(description="Whether buckets have their least and greatest value, beside the mean.")] = True,
 ) -> Json:
     """The curve of one metric of each run as columns, over the same buckets of steps; `step` is where a bucket begins, `time_ms` when."""
-    runs = await _visible(here, principal, job)
+    runs = await visible_runs(here, principal, job)
     values: dict[str, Any] = {"job_ids": [run["job_id"] for run in runs], "metric": metric}
     epochs = await here.reader.rows(_EPOCHS, values)
     high = min(to_step, max((e["last"] for e in epochs), default=0))
@@ -112,7 +118,7 @@ def counted(epochs: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {"several": several, "keys": keys, "ends": ends}
 
 
-async def _visible(here: Gateway, principal: Principal, job_ids: Sequence[str]) -> list[dict[str, Any]]:
+async def visible_runs(here: Gateway, principal: Principal, job_ids: Sequence[str]) -> list[dict[str, Any]]:
     """The chosen jobs in the order in which they were named. Raises ProblemError 404 for one that is not there or not to be seen."""
     chosen = list(dict.fromkeys(job_ids))
     where = Where()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 
@@ -67,6 +68,10 @@ class Job(BaseModel):
 
 
 COLUMNS = ", ".join(Job.model_fields)
+Tags = Annotated[
+    list[Annotated[str, Query(min_length=1, max_length=8300)]] | None,
+    Query(max_length=20, description="Only with this tag: `key=value`, or `key` with any value. Of several all count."),
+]
 
 # Intake refuses what it cannot admit without knowing its project: whose it was stands in the submission.
 _OWN = """
@@ -74,6 +79,15 @@ _OWN = """
     SELECT job_id, event_id FROM events_rows WHERE job_id IN (SELECT job_id FROM jobs_rows WHERE project = '')
         AND type = 'trainhouse.job.submitted.v1' AND JSONExtractString(json, 'spec', 'project') IN {visible_projects:Array(String)}))
 """
+
+
+def tagged(where: Where, tags: Iterable[str]) -> None:
+    """Only jobs with these tags, `key=value` or `key`; the key ends at the first `=`."""
+    for n, tag in enumerate(tags):
+        key, has_value, value = tag.partition("=")
+        condition = f"job_id IN (SELECT job_id FROM tags WHERE key = {{tag_{n}:String}}"
+        more = f" AND value = {{tag_value_{n}:String}})" if has_value else ")"
+        where.add(condition + more, **{f"tag_{n}": key} | ({f"tag_value_{n}": value} if has_value else {}))
 
 
 def visible(principal: Principal) -> Where:
@@ -95,6 +109,7 @@ async def jobs(
     pool: Text = None,
     name: Text = None,
     source: Text = None,
+    tag: Tags = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Json:
@@ -109,6 +124,7 @@ async def jobs(
         for column, wanted in (has | {"team": team, "pool": pool} if each.table == job_sources.JOBS else has).items():
             each.where.equal(column, wanted)
         each.where.among("state", [s.value for s in state or ()])
+        tagged(each.where, tag or ())
     found = await merged(here.reader, chosen, limit, cursor)
     await redacted(here.reader, principal, found.rows, ("reason",))
     return Json(found.answer())

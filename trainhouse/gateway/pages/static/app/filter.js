@@ -1,7 +1,8 @@
-// What a filter line means: words, and `field:value` for state, team, user, project, pool. Pure.
+// What a filter line means: words, and `field:value` for state, team, user, project, pool, tag. Pure.
 import { jobWord } from "./states.js";
+import { wordsOf } from "./tags.js";
 
-const FIELDS = ["state", "team", "user", "project", "pool", "id"];
+const FIELDS = ["state", "team", "user", "project", "pool", "id", "tag"];
 
 export function parse(line) {
   const asked = { words: [], fields: [] };
@@ -27,10 +28,12 @@ function textOf(job) {
   return text;
 }
 
-export function keep(jobs, line) {
+// tags: of jobs, by their ids.
+export function keep(jobs, line, tags = new Map()) {
+  const holds = (job, field, value) => (field === "tag" ? wordsOf(tags.get(job.job_id)).some((word) => word.toLowerCase().includes(value)) : valueOf(job, field).includes(value));
   const { words, fields } = parse(line);
   if (!words.length && !fields.length) return jobs;
-  return jobs.filter((job) => words.every((word) => textOf(job).includes(word)) && fields.every(([field, value]) => valueOf(job, field).includes(value)));
+  return jobs.filter((job) => words.every((word) => textOf(job).includes(word)) && fields.every(([field, value]) => holds(job, field, value)));
 }
 
 const KEYS = {
@@ -41,12 +44,18 @@ const KEYS = {
   submitted: (job) => job.submitted_at || job.updated_at,
 };
 
-// order: "submitted" or "-submitted" (the greatest first); equal ones by id, so that rows never jump.
-export function sorted(jobs, order) {
+// order: "submitted" or "-submitted" (the greatest first); equal ones by id, so that rows never jump. more: values of other columns by their
+// keys; numbers come before words, and jobs without a value last, whichever way.
+export function sorted(jobs, order, more = {}) {
   const down = order.startsWith("-");
-  const key = KEYS[down ? order.slice(1) : order] || KEYS.submitted;
+  const name = down ? order.slice(1) : order;
+  const key = more[name] || KEYS[name] || KEYS.submitted;
+  const sign = down ? -1 : 1;
   const keyed = jobs.map((job) => [key(job), job]);
-  keyed.sort(([a, x], [b, y]) => (a < b ? -1 : a > b ? 1 : x.job_id < y.job_id ? -1 : 1) * (down ? -1 : 1));
+  const rank = (value) => (value === undefined || value === null ? 2 : typeof value === "number" ? 0 : 1);
+  const compare = more[name] ? ([a, x], [b, y]) => rank(a) - rank(b) || sign * (a < b ? -1 : a > b ? 1 : x.job_id < y.job_id ? -1 : 1)
+    : ([a, x], [b, y]) => sign * (a < b ? -1 : a > b ? 1 : x.job_id < y.job_id ? -1 : 1);
+  keyed.sort(compare);
   return keyed.map(([, job]) => job);
 }
 

@@ -18,6 +18,8 @@ import { Why } from "./job/why.js";
 import { Config } from "./job/config.js";
 import { Artifacts } from "./job/artifacts.js";
 import { Lineage } from "./job/lineage.js";
+import { Actions } from "./job/actions.js";
+import { Tags } from "./job/tags.js";
 
 const TABS = [
   ["summary", "Summary", Summary], ["media", "Media", Media], ["ranks", "Ranks", Ranks], ["performance", "Performance", Performance], ["checkpoints", "Checkpoints", Checkpoints], ["logs", "Logs", Logs],
@@ -56,8 +58,9 @@ export default function Job({ id, query, who }) {
   if (!job) return error ? html`<${Failed} error=${error} again=${load} />` : html`<${Loading} what="the job" />`;
   return html`
     <div class="title"><h1>${titleOf(job)}</h1><${JobState} state=${job.state} />${!ENDED.has(job.state) && html`<${Live} state=${live} />`}
-      <div class="push"><a class="button" href=${`/compare?job=${encodeURIComponent(job.job_id)}`}>Compare</a><${Review} job=${job} path=${path} who=${who} /><${Cancel} job=${job} path=${path} who=${who} /></div></div>
+      <div class="push"><a class="button" href=${`/compare?job=${encodeURIComponent(job.job_id)}`}>Compare</a><${Actions} job=${job} path=${path} who=${who} /><${Review} job=${job} path=${path} who=${who} /><${Cancel} job=${job} path=${path} who=${who} /></div></div>
     <p class="sub"><code>${job.job_id}</code> · team ${job.team} · ${job.user} · project ${job.project} · pool ${job.pool}</p>
+    <${Tags} path=${path} who=${who} />
     ${job.reason && html`<${Reason} job=${job} />`}
     ${job.state === "PENDING" && tab[0] === "summary" && html`<div style="margin-bottom:14px"><${Why} job=${job} path=${path} now_ms=${now_ms} /></div>`}
     <${Facts} job=${job} now_ms=${now_ms} />

@@ -12,9 +12,11 @@ import { ago, number, plural, span, titleOf } from "../format.js";
 import { jobWord } from "../states.js";
 import { useClock } from "../use.js";
 import { useJobs } from "../jobs.js";
+import { wordsOf } from "../tags.js";
+import { Bulk, MOST_CHOSEN } from "./jobs/bulk.js";
+import { isMore, MoreColumns, tagColumns, useMoreColumns, useTags } from "./jobs/columns.js";
 
 const MOST = 20000;
-const MOST_COMPARED = 100;
 const EVERYTHING = () => true;
 const FIELDS = ["q", "order", "group", "col"];
 // [key, title, width, what a cell shows, is it a number]; the name is always there.
@@ -39,7 +41,7 @@ const BELOW_LINE_PX = 22;
 const GROUPS = ["state", "team", "user", "project", "pool"];
 const QUICK = [["", "All"], ["state:running", "Running"], ["state:waiting", "Waiting"], ["state:failed", "Failed"], ["state:succeeded", "Succeeded"]];
 
-export default function Jobs({ query }) {
+export default function Jobs({ query, who }) {
   useTitle("Jobs");
   const found = useJobs({}, EVERYTHING, MOST);
   const line = query.get("q") || "";
@@ -47,17 +49,23 @@ export default function Jobs({ query }) {
   const order = query.get("order") || "-submitted";
   const setOrder = (next) => ask({ order: next === "-submitted" ? null : next });
   const group = GROUPS.includes(query.get("group")) ? query.get("group") : "";
-  const asked = query.getAll("col").join();
-  const columns = useMemo(() => COLUMNS.filter(([key]) => (asked ? asked.split(",") : FIRST).includes(key)), [asked]);
+  const chosenColumns = query.getAll("col").flatMap((key) => (isMore(key) ? [key] : key.split(",")));
+  const asked = chosenColumns.join("\n");
+  const more = useMoreColumns(chosenColumns);
+  const { tags, reload } = useTags();
+  const known = useMemo(() => [...COLUMNS, ...tagColumns(tags)], [tags]);
+  const columns = useMemo(() => [...known.filter(([key]) => (asked ? chosenColumns : FIRST).includes(key)), ...more.columns], [asked, known, more]);
+  const values = useMemo(() => ({ ...more.values, tags: (job) => wordsOf(tags.get(job.job_id)).join(" ") || undefined }), [more, tags]);
   const [chosen, setChosen] = useState(() => new Set());
   const now_ms = useClock(10000);
   const wide = useWide();
   const field = useRef(null);
-  const rows = useMemo(() => sorted(keep(found.jobs || [], line), order), [found.jobs, line, order]);
+  const rows = useMemo(() => sorted(keep(found.jobs || [], line, tags), order, values), [found.jobs, line, order, tags, values]);
+  const picked = useMemo(() => (chosen.size ? (found.jobs || []).filter((job) => chosen.has(job.job_id)) : []), [found.jobs, chosen]);
   const lines = useMemo(() => gathered(rows, group), [rows, group]);
   const choose = (job) => setChosen((before) => {
     const next = new Set(before);
-    if (!next.delete(job.job_id) && next.size < MOST_COMPARED) next.add(job.job_id);
+    if (!next.delete(job.job_id) && next.size < MOST_CHOSEN) next.add(job.job_id);
     return next;
   });
   const grid = { gridTemplateColumns: ["minmax(0, 2.4fr)", ...columns.map(([, , width]) => width)].join(" ") };
@@ -65,17 +73,17 @@ export default function Jobs({ query }) {
   const height_px = wide ? WIDE_ROW_PX : NARROW_ROW_PX + BELOW_LINE_PX * Math.max(0, Math.ceil(below.length / 2) - 1);
   return html`
     <div class="title"><h1>Jobs</h1><${Live} state=${found.live} />
-      <span class="sub" role="status">${found.jobs ? `${number(rows.length)} of ${plural(found.jobs.length, "job")}` : ""}</span>
-      ${chosen.size > 0 && html`<div class="push"><button class="main" onClick=${() => go(`/compare?${[...chosen].map((id) => `job=${id}`).join("&")}`)}>
-        Compare ${number(chosen.size)}</button><button onClick=${() => setChosen(new Set())}>Clear</button></div>`}</div>
+      <span class="sub" role="status">${found.jobs ? `${number(rows.length)} of ${plural(found.jobs.length, "job")}` : ""}</span></div>
+    <${Bulk} jobs=${picked} rows=${rows} who=${who} setChosen=${setChosen} tagged=${reload} />
+    ${more.error && html`<p class="notice warn" role="status" style="margin-bottom:10px">Parameters and metrics are not up to date: ${more.error.message}</p>`}
     <div class="row" style="margin-bottom:10px">
       <label class="grow"><span class="hidden">Filter jobs</span><input ref=${field} data-search type="search" style="width:100%" value=${line}
-        placeholder="Filter: words, state:running team:vision user:ada pool:a100  ( / )" onInput=${(event) => setLine(event.target.value)} /></label>
+        placeholder="Filter: words, state:running team:vision user:ada pool:a100 tag:paper  ( / )" onInput=${(event) => setLine(event.target.value)} /></label>
       <div class="row" role="group" aria-label="Often used filters">${QUICK.map(([text, word]) => html`
         <button aria-pressed=${line.trim() === text ? "true" : "false"} onClick=${() => setLine(text)}>${word}</button>`)}</div>
       <label class="inline">Group by<select value=${group} onChange=${(event) => ask({ group: event.target.value })}><option value="">nothing</option>
         ${GROUPS.map((name) => html`<option value=${name}>${name}</option>`)}</select></label>
-      <${Columns} columns=${columns} /><${Saved} place="jobs" fields=${FIELDS} query=${query} />
+      <${Columns} columns=${columns} known=${known} /><${Saved} place="jobs" fields=${FIELDS} query=${query} />
     </div>
     <${Shown} of=${found} what="jobs" empty=${(jobs) => !jobs.length && !found.more}
       nothing=${html`There is no job yet. Submit one: <code>trainhouse submit SPEC.yaml</code>, or <code>POST /v1/training-jobs</code>.`}>${() => html`
@@ -89,16 +97,18 @@ export default function Jobs({ query }) {
       ${found.more && html`<p class="notice warn">The newest ${number(MOST)} jobs are listed; older ones are on the <a href="/sql">SQL page</a>.</p>`}`}<//>`;
 }
 
-function Columns({ columns }) {
+function Columns({ columns, known }) {
   const shown = columns.map(([key]) => key);
   const toggle = (key) => {
-    const next = COLUMNS.map(([one]) => one).filter((one) => (one === key ? !shown.includes(key) : shown.includes(one)));
+    const order = [...known.map(([one]) => one), ...shown.filter(isMore), ...(isMore(key) && !shown.includes(key) ? [key] : [])];
+    const next = order.filter((one) => (one === key ? !shown.includes(key) : shown.includes(one)));
     ask({ col: next.join() === FIRST.join() ? null : next });
   };
   const last = shown.length === 1;
-  return html`<${Menu} title="Columns" label="Columns shown">${COLUMNS.map(([key, title]) => html`
+  return html`<${Menu} title="Columns" label="Columns shown">${known.map(([key, title]) => html`
     <div><label class="inline"><input type="checkbox" checked=${shown.includes(key)} disabled=${last && shown.includes(key)} onChange=${() => toggle(key)} />${title}</label></div>`)}
-    <p class="sub" role="status">${last ? "One column at least is shown: choose another one before this one goes." : ""}</p><//>`;
+    <p class="sub" role="status">${last ? "One column at least is shown: choose another one before this one goes." : ""}</p>
+    <${MoreColumns} shown=${shown} set=${toggle} /><//>`;
 }
 
 function Head({ order, setOrder, columns, grid }) {

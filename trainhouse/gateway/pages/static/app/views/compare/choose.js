@@ -5,7 +5,7 @@ import { keep } from "../../filter.js";
 import { titleOf } from "../../format.js";
 import { useData } from "../../use.js";
 
-const MOST = 100;
+export const MOST = 100;
 const MOST_OFFERED = 12;
 
 export function Choose({ chosen }) {
