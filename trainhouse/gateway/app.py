@@ -29,6 +29,7 @@ from trainhouse.gateway.limits.request_limits import Bounds
 from trainhouse.gateway.mlflow import router as mlflow
 from trainhouse.gateway.pages import router as pages
 from trainhouse.gateway.request_metrics import Figures, Measured
+from trainhouse.gateway.fleet import alert_causes, node_figures, trends
 from trainhouse.gateway.routes import (
     audit,
     code,
@@ -69,6 +70,9 @@ ROUTES = (
     compare,
     lineage,
     fleet_nodes,
+    alert_causes,
+    node_figures,
+    trends,
     fleet,
     usage,
     project_access,

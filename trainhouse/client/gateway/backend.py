@@ -236,5 +236,10 @@ class ByGateway:
         found = self.run(flows.listing("/v1/alerts", state="OPEN", limit=flows.PAGE))
         return sorted(found, key=lambda row: GRAVITY.index(row["severity"]) if row["severity"] in GRAVITY else len(GRAVITY))
 
+    def alert_causes(self) -> list[Row]:
+        """From the projections."""
+        found = self.run(flows.listing("/v1/alerts/causes"))
+        return [row | {"alerts": [flows.flat(alert) for alert in row["alerts"]]} for row in found]
+
     def _watching(self) -> Watch:
         return Watch(self.url, self.token, self.run)

@@ -307,6 +307,13 @@ class ByKafka:
         """From the tables."""
         return self.sql.table(alerts_query()).dicts()
 
+    def alert_causes(self) -> list[Row]:
+        """From the projections."""
+        from trainhouse.projections.alerts.causes import BLAMES_QUERY, LOST_QUERY, by_cause, links_of
+
+        links = links_of(self.sql.table(BLAMES_QUERY).dicts(), self.sql.table(LOST_QUERY).dicts())
+        return by_cause(self.alerts(), links)
+
     def send(self, event: Event, event_id: str | None = None) -> str:
         """Puts an event on the public topic. Blocks until Kafka acks; gives the event's id. Raises NotReachableError."""
         chosen = event_id or secrets.token_hex(16)
