@@ -1,4 +1,4 @@
-"""How many jobs held devices and waited, and how many alerts were open, over the last hours: what stands beside the figures of now.
+"""Small curves beside the figures of now: jobs that held devices and that waited, alerts that were open, losses of jobs.
 
 Holds: jobs and alerts are those that the caller may see; a job that is there and holds nothing waits.
 """
@@ -51,6 +51,36 @@ _ALERTS = """
 SELECT toUnixTimestamp(a.since) AS began, toUnixTimestamp(a.resolved_at) AS ended, toUInt32(count()) AS alerts
 FROM alerts AS a WHERE ifNull(a.resolved_at, now64(3)) >= toDateTime({since:UInt32}, 'UTC') AND (SEEN) GROUP BY began, ended
 """
+
+
+_LOSSES = """
+SELECT m.job_id AS job_id, toUInt32(least({parts:UInt32} - 1, intDiv((m.last_step - s.low) * {parts:UInt32}, greatest(1, s.high - s.low)))) AS part,
+    avg(m.mean_value) AS value
+FROM (SELECT job_id, last_step, mean_value FROM step_metrics_1m WHERE job_id IN {jobs:Array(String)} AND metric = 'loss' AND rank = 0) AS m
+INNER JOIN (
+    SELECT l.job_id AS job_id, min(l.last_step) AS low, max(l.last_step) AS high FROM step_metrics_1m AS l
+    WHERE job_id IN {jobs:Array(String)} AND metric = 'loss' AND rank = 0 GROUP BY job_id
+) AS s ON s.job_id = m.job_id
+WHERE m.job_id IN (SELECT job_id FROM jobs WHERE SEEN) AND m.mean_value IS NOT NULL
+GROUP BY job_id, part ORDER BY job_id, part
+"""
+
+
+@router.get("/losses")
+async def losses(
+    here: Here,
+    principal: Viewer,
+    job: Annotated[list[Annotated[str, Query(max_length=128)]], Query(min_length=1, max_length=100, description="Jobs by id.")],
+    parts: Annotated[int, Query(ge=2, le=100, description="At most so many points of each.")] = 32,
+) -> Json:
+    """The loss of some jobs from their first step to their newest, as small curves; a job that logged none has no item."""
+    jobs = Where()
+    jobs.visible(principal)
+    rows = await here.reader.rows(_LOSSES.replace("SEEN", jobs.text), jobs.values | {"jobs": job, "parts": parts})
+    curves: dict[str, list[float]] = {}
+    for row in rows:
+        curves.setdefault(row["job_id"], []).append(row["value"])
+    return Json({"items": [{"job_id": id, "values": values} for id, values in curves.items()], "next_cursor": None})
 
 
 @router.get("/trend")
