@@ -58,7 +58,7 @@ function Totals({ devices, queue, running, more, causes, trend }) {
   const items = [
     ["Jobs that hold devices", running ? `${number(running.length)}${more ? "+" : ""}` : "…", trend?.running, "--s-running"],
     ["Jobs that wait", queue ? `${number(queue.items.length)}${queue.next_cursor ? "+" : ""}` : "…", trend?.waiting, "--s-waiting"],
-    ["Open alerts", causes ? `${number(alerts)}${alerts > causes.items.length ? ` of ${plural(causes.items.length, "cause")}` : ""}` : "…", trend?.alerts, "--bad"],
+    ["Open alerts", causes ? `${number(alerts)}${alerts > causes.items.length ? ` from ${plural(causes.items.length, "cause")}` : ""}` : "…", trend?.alerts, "--bad"],
     ["Devices in use", devices ? `${number(used)} of ${number(all)}` : "…"],
     ["Not usable", devices ? number((counts.closed || 0) + (counts.suspected || 0) + (counts.lost || 0)) : "…"],
   ];

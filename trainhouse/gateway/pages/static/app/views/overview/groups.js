@@ -5,12 +5,8 @@ export function byTeam(jobs) {
   return grouped(jobs, (job) => job.team || "no team", (a, b) => b.world_size - a.world_size || (a.job_id < b.job_id ? -1 : 1));
 }
 
-const WORDS = {
-  NO_ROOM: "no room", QUOTA: "quota", ORDER: "others are first", IMPOSSIBLE: "can never run", BACKOFF: "waits after a failure", PAUSED: "paused",
-};
-
 // What stands in a job's way, for a heading.
-export const obstacleOf = (job) => (job.obstacle ? WORDS[job.obstacle] || job.obstacle.toLowerCase().replaceAll("_", " ") : "not decided yet");
+export const obstacleOf = (job) => (job.obstacle ? job.obstacle.toLowerCase().replaceAll("_", " ") : "not decided yet");
 
 export function byReason(jobs) {
   return grouped(jobs, (job) => `${job.pool || "no pool"}: ${obstacleOf(job)}`);
