@@ -9,7 +9,12 @@ import io
 import re
 
 _LINES = {
-    **{"JSONEachRow": 0, "CSV": 0, "TabSeparated": 0, "TSV": 0, "CSVWithNames": 1, "TabSeparatedWithNames": 1},
+    "JSONEachRow": 0,
+    "CSV": 0,
+    "TabSeparated": 0,
+    "TSV": 0,
+    "CSVWithNames": 1,
+    "TabSeparatedWithNames": 1,
     "JSONCompactEachRowWithNamesAndTypes": 2,
 }
 # The answer's own member stands behind its data.

@@ -23,13 +23,13 @@ from trainhouse.gateway.background import Following
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.datasets import drift_routes, grant_routes, version_routes
 from trainhouse.gateway.document import describe
+from trainhouse.gateway.fleet import alert_causes, node_figures, trends
 from trainhouse.gateway.limits.rate_limits import RateHeaders
 from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
 from trainhouse.gateway.limits.request_limits import Bounds
 from trainhouse.gateway.mlflow import router as mlflow
 from trainhouse.gateway.pages import router as pages
 from trainhouse.gateway.request_metrics import Figures, Measured
-from trainhouse.gateway.fleet import alert_causes, node_figures, trends
 from trainhouse.gateway.routes import (
     audit,
     code,

@@ -35,7 +35,8 @@ class Metric(StrEnum):
 _NOW = """
 SELECT f.node_id AS node_id, avgIf(f.utilization_pct, f.fact = 'beat' AND f.utilization_pct IS NOT NULL) AS utilization_pct,
     100 * sumIf(f.memory_used_bytes, f.fact = 'beat' AND f.memory_used_bytes IS NOT NULL)
-        / nullIf(if(countIf(f.fact = 'beat' AND f.memory_used_bytes IS NOT NULL) = 0, 0, sumIf(f.memory_bytes, f.fact = 'registered')), 0) AS memory_pct,
+        / nullIf(if(countIf(f.fact = 'beat' AND f.memory_used_bytes IS NOT NULL) = 0, 0,
+            sumIf(f.memory_bytes, f.fact = 'registered')), 0) AS memory_pct,
     maxIf(f.temperature_c, f.fact = 'beat') AS temperature_c, toUInt32(countIf(f.fact = 'registered')) AS devices
 FROM device_facts AS f FINAL GROUP BY f.node_id ORDER BY f.node_id
 """
@@ -48,10 +49,12 @@ _HISTORY = """
 SELECT m.node_id AS node_id, intDiv(toUnixTimestamp(m.minute) - {{since:UInt32}}, {{part_s:UInt32}}) AS part, {value} AS value
 FROM (
     SELECT node_id, device_id, minute, utilization_pct, max_memory_used_bytes, max_temperature_c FROM device_minutes
-    WHERE node_id IN {{nodes:Array(String)}} AND minute >= toDateTime({{since:UInt32}}, 'UTC') AND minute < toDateTime({{until:UInt32}}, 'UTC')
+    WHERE node_id IN {{nodes:Array(String)}}
+        AND minute >= toDateTime({{since:UInt32}}, 'UTC') AND minute < toDateTime({{until:UInt32}}, 'UTC')
 ) AS m
 LEFT JOIN (
-    SELECT node_id, device_id, memory_bytes FROM device_facts FINAL WHERE fact = 'registered' AND node_id IN {{nodes:Array(String)}}
+    SELECT node_id, device_id, memory_bytes FROM device_facts FINAL
+    WHERE fact = 'registered' AND node_id IN {{nodes:Array(String)}}
 ) AS d ON d.node_id = m.node_id AND d.device_id = m.device_id
 GROUP BY node_id, part ORDER BY node_id, part
 """
@@ -59,7 +62,7 @@ GROUP BY node_id, part ORDER BY node_id, part
 
 @router.get("/figures")
 async def figures(here: Here, _: Viewer) -> Json:
-    """Each node's newest figures: mean use of its devices, memory used on them, the highest temperature; null where no driver reports it."""
+    """Each node's newest figures: mean use of its devices, memory used on them, highest temperature; null: no driver reports it."""
     return Json({"items": await here.reader.rows(_NOW), "next_cursor": None})
 
 
@@ -72,7 +75,7 @@ async def history(
     hours: Annotated[int, Query(ge=1, le=720, description="So many hours up to now.")] = 6,
     parts: Annotated[int, Query(ge=2, le=MOST_PARTS, description="So many equal parts of them.")] = 72,
 ) -> Json:
-    """One figure of some nodes over time: `starts` has the beginning of each part, and each item a value for each; null: not reported."""
+    """One figure of some nodes over time: `starts` has where each part begins, and an item a value for each; null: not reported."""
     since_s, part_s = span(int(datetime.now(UTC).timestamp()), hours, parts)
     values = {"nodes": list(dict.fromkeys(node)), "since": since_s, "until": since_s + part_s * parts, "part_s": part_s}
     rows = await here.reader.rows(_HISTORY.format(value=_VALUES[metric]), values)

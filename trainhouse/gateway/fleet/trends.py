@@ -26,7 +26,8 @@ router = APIRouter(prefix="/v1/fleet", tags=["fleet"])
 _THERE = """
 SELECT toUnixTimestamp(j.submitted_at) AS began, toUnixTimestamp(j.finished_at) AS ended, toUInt32(count()) AS jobs
 FROM jobs AS j
-WHERE j.submitted_at IS NOT NULL AND j.state != 'REJECTED' AND ifNull(j.finished_at, now64(3)) >= toDateTime({since:UInt32}, 'UTC') AND (SEEN)
+WHERE j.submitted_at IS NOT NULL AND j.state != 'REJECTED'
+    AND ifNull(j.finished_at, now64(3)) >= toDateTime({since:UInt32}, 'UTC') AND (SEEN)
 GROUP BY began, ended
 """
 _HELD = """
@@ -44,7 +45,8 @@ FROM (
     WHERE allocated_at IS NOT NULL AND state != 'PENDING' AND job_id NOT IN (SELECT job_id FROM held)
 ) AS h
 INNER JOIN (SELECT job_id, finished_at FROM jobs WHERE state != 'REJECTED' AND (SEEN)) AS j ON j.job_id = h.job_id
-WHERE ifNull(h.ended, now64(3)) >= toDateTime({since:UInt32}, 'UTC') AND ifNull(j.finished_at, now64(3)) >= toDateTime({since:UInt32}, 'UTC')
+WHERE ifNull(h.ended, now64(3)) >= toDateTime({since:UInt32}, 'UTC')
+    AND ifNull(j.finished_at, now64(3)) >= toDateTime({since:UInt32}, 'UTC')
 GROUP BY began, ended
 """
 _ALERTS = """
@@ -54,7 +56,8 @@ FROM alerts AS a WHERE ifNull(a.resolved_at, now64(3)) >= toDateTime({since:UInt
 
 
 _LOSSES = """
-SELECT m.job_id AS job_id, toUInt32(least({parts:UInt32} - 1, intDiv((m.last_step - s.low) * {parts:UInt32}, greatest(1, s.high - s.low)))) AS part,
+SELECT m.job_id AS job_id,
+    toUInt32(least({parts:UInt32} - 1, intDiv((m.last_step - s.low) * {parts:UInt32}, greatest(1, s.high - s.low)))) AS part,
     avg(m.mean_value) AS value
 FROM (SELECT job_id, last_step, mean_value FROM step_metrics_1m WHERE job_id IN {jobs:Array(String)} AND metric = 'loss' AND rank = 0) AS m
 INNER JOIN (

@@ -86,11 +86,13 @@ async def _things(here: Gateway, principal: Principal, items: list[dict[str, Any
     of_jobs = {row["job_id"]: row for row in await here.reader.rows(_JOBS, values)}
     of_attempts = {(row["job_id"], row["epoch"]): row for row in await here.reader.rows(_ATTEMPTS, values)}
     of_commits = {(row["job_id"], row["commit"]): row for row in await here.reader.rows(_CHECKPOINTS, values)}
-    known = {"job": lambda job, _: of_jobs.get(job), "attempt": lambda *key: of_attempts.get(key), "checkpoint": lambda *key: of_commits.get(key)}
     things = {}
     for id in ids:
         found = job_of(id)
-        row = known[id.partition(":")[0]](*found) if found else None
+        kind = id.partition(":")[0]
+        row = None
+        if found:
+            row = of_jobs.get(found[0]) if kind == "job" else of_attempts.get(found) if kind == "attempt" else of_commits.get(found)
         if row is not None:
             things[id] = {name: value for name, value in row.items() if name in ("name", "state", "step", "loss")}
     return things
