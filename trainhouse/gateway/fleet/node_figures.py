@@ -75,7 +75,7 @@ async def history(
     hours: Annotated[int, Query(ge=1, le=720, description="So many hours up to now.")] = 6,
     parts: Annotated[int, Query(ge=2, le=MOST_PARTS, description="So many equal parts of them.")] = 72,
 ) -> Json:
-    """One figure of some nodes over time: `starts` has where each part begins, and an item a value for each; null: not reported."""
+    """One figure of some nodes over time: `starts` has where each part begins, an item a value for each; null: not reported."""
     since_s, part_s = span(int(datetime.now(UTC).timestamp()), hours, parts)
     values = {"nodes": list(dict.fromkeys(node)), "since": since_s, "until": since_s + part_s * parts, "part_s": part_s}
     rows = await here.reader.rows(_HISTORY.format(value=_VALUES[metric]), values)
