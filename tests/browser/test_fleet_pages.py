@@ -45,7 +45,7 @@ def test_sql_completes_tables_and_keeps_a_history(page: Page) -> None:
     with page.expect_download() as download:
         page.get_by_role("button", name="Download CSV").click()
     assert download.value.path().read_text() == '"one"\n1\n'
-    page.locator("summary").filter(has_text="History").click()
+    page.locator("summary.button").filter(has_text="History").click()
     expect(page.get_by_role("button", name="SELECT 1 AS one")).to_be_visible()
 
 

@@ -84,7 +84,7 @@ async def history(
 
 
 def span(now_s: int, hours: int, parts: int) -> tuple[int, int]:
-    """Beginning of the first part and length of a part, both in seconds; parts begin at whole minutes, so that two questions agree. Pure."""
+    """Beginning of the first part and length of a part, both in seconds; parts begin at whole minutes. Pure."""
     part_s = max(60, -(-hours * 3600 // parts // 60) * 60)
     end_s = -(-now_s // part_s) * part_s
     return end_s - part_s * parts, part_s
