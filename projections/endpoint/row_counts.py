@@ -8,7 +8,15 @@ from __future__ import annotations
 import io
 import re
 
-_LINES = {"JSONEachRow": 0, "CSV": 0, "TabSeparated": 0, "TSV": 0, "CSVWithNames": 1, "TabSeparatedWithNames": 1}
+_LINES = {
+    "JSONEachRow": 0,
+    "CSV": 0,
+    "TabSeparated": 0,
+    "TSV": 0,
+    "CSVWithNames": 1,
+    "TabSeparatedWithNames": 1,
+    "JSONCompactEachRowWithNamesAndTypes": 2,
+}
 # The answer's own member stands behind its data.
 _ROWS = re.compile(rb'"rows"\s*:\s*(\d+)')
 TAIL_BYTES = 4096

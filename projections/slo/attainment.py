@@ -16,6 +16,8 @@ Ask = Callable[[str, Mapping[str, str]], Sequence[Mapping[str, Any]]]
 SPANS_S = tuple(sorted({span for pair in PAIRS for span in (pair.short_s, pair.long_s)}))
 DAY_S = 86_400
 NOW = "{now:DateTime64(3, 'UTC')}"
+# The first decision there is; what is deleted after a year is older than every span.
+AGE = f"(SELECT if(count() = 0, NULL, dateDiff('second', min(at), {NOW})) FROM decisions_rows WHERE at <= {NOW}) AS age_s"
 FIGURES = {
     Figure.MEAN: "avgOrNull(e.value)",
     Figure.P50: "quantileOrNull(0.5)(e.value)",
@@ -27,12 +29,21 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Attainment:
-    """Attainment of an objective. `figure`: as the target's says, in its unit. `burn_rates` by span in seconds."""
+    """Attainment of an objective. `figure`: as the target's says, in its unit. `burn_rates` by span in seconds.
+
+    `age_s`: how long the stack has decided for; None: it has not yet. A span that is longer has no burn rate: a few minutes prove nothing
+    about days.
+    """
 
     target: Target
     counted: Counted
     figure: float | None
     burn_rates: Mapping[int, float | None]
+    age_s: float | None = None
+
+    def too_young(self, span_s: int) -> bool:
+        """Whether the stack is younger than the span."""
+        return self.age_s is None or self.age_s < span_s
 
     @property
     def met(self) -> bool | None:
@@ -48,7 +59,8 @@ def question(target: Target) -> str:
     """One row: good and total of the window and of every span, and the figure of the window."""
     window_s = target.window_days * DAY_S
     parts = [
-        f"ifNull(sum(e.good), 0) AS good_all, sum(e.total) AS total_all, toFloat64OrNull(toString({FIGURES[target.figure]})) AS figure"
+        f"ifNull(sum(e.good), 0) AS good_all, sum(e.total) AS total_all, toFloat64OrNull(toString({FIGURES[target.figure]})) AS figure",
+        AGE,
     ]
     for span_s in SPANS_S:
         after = f"e.at > {NOW} - INTERVAL {span_s} SECOND"
@@ -65,9 +77,15 @@ def standing(target: Target, ask: Ask, now_ms: int) -> Attainment:
 
 def standing_of(target: Target, row: Mapping[str, Any]) -> Attainment:
     """From the row of `question`."""
-    rates = {span_s: Counted(int(row[f"good_{span_s}"]), int(row[f"total_{span_s}"])).burn_rate(target.objective) for span_s in SPANS_S}
+    age_s = None if row["age_s"] is None else float(row["age_s"])
+    rates = {
+        span_s: None
+        if age_s is None or age_s < span_s
+        else Counted(int(row[f"good_{span_s}"]), int(row[f"total_{span_s}"])).burn_rate(target.objective)
+        for span_s in SPANS_S
+    }
     figure = row["figure"]
-    return Attainment(target, Counted(int(row["good_all"]), int(row["total_all"])), None if figure is None else float(figure), rates)
+    return Attainment(target, Counted(int(row["good_all"]), int(row["total_all"])), None if figure is None else float(figure), rates, age_s)
 
 
 def as_row(standing: Attainment) -> dict[str, Any]:
@@ -89,6 +107,8 @@ def as_row(standing: Attainment) -> dict[str, Any]:
         "figure_value": standing.figure,
         "figure_limit": target.figure_limit,
         "unit": target.unit,
+        "age_s": standing.age_s,
+        "too_young": [pair.name for pair in PAIRS if standing.too_young(pair.long_s)],
         "burn_rates": {pair.name: _both(standing, pair.short_s, pair.long_s) for pair in PAIRS},
     }
 

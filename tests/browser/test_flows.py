@@ -62,7 +62,7 @@ def test_the_overview_shows_every_device_the_queue_and_alerts(page: Page) -> Non
     fleet = page.get_by_role("application")
     expect(fleet).to_have_attribute("aria-label", re.compile("^10,000 devices on 1,250 nodes"))
     expect(page.get_by_label("Devices by state")).to_contain_text("lost")
-    queue = page.get_by_role("region", name="Jobs that wait, in order")
+    queue = page.get_by_role("region", name="Jobs that wait, in order").first
     expect(queue).to_contain_text("at once; the most that come free together are 4")
     expect(page.get_by_text("steps of story-1 are slow")).to_be_visible()
     fleet.focus()

@@ -151,7 +151,7 @@ def test_quick_reads_answer_as_the_client_does(client: TrainhouseClient, ways: W
     assert quick.artifacts(trained) == client.artifacts(trained)
     assert quick.last_metrics(trained, ["loss"]) == client.last_metrics(trained, ["loss"]) != []
     assert quick.jobs(JobFilter(user="ways-user"), 9) == client.jobs(JobFilter(user="ways-user"), 9) != []
-    assert quick.alerts() == client.way.alerts()
+    assert quick.alert_causes() == client.way.alert_causes()
     assert [row["node_id"] for row in quick.nodes()] == [row["node_id"] for row in client.way.nodes()]
     assert quick.sql.table("SELECT 41 + 1 AS n").rows == ((42,),)
 

@@ -235,4 +235,7 @@ class WayIn(Protocol):
 
     def alerts(self) -> list[Row]:
         """Alerts that are open, the gravest first."""
+
+    def alert_causes(self) -> list[Row]:
+        """Open alerts by cause, the gravest first: `cause`, `title`, `severity`, `since_ms`, `rules`, and `alerts` as rows."""
         ...

@@ -74,8 +74,8 @@ class QuickReads(Protocol):
         """Machines as they are now."""
         ...
 
-    def alerts(self) -> "list[Row]":
-        """Alerts that are open, the gravest first."""
+    def alert_causes(self) -> "list[Row]":
+        """Open alerts by cause, the gravest first."""
         ...
 
 
@@ -151,8 +151,10 @@ class TableReads:
     def nodes(self) -> "list[Row]":
         return self._rows(rows.NODES_QUERY)
 
-    def alerts(self) -> "list[Row]":
-        return self._rows(rows.alerts_query())
+    def alert_causes(self) -> "list[Row]":
+        from trainhouse.projections.alerts.causes import BLAMES_QUERY, LOST_QUERY, by_cause, links_of
+
+        return by_cause(self._rows(rows.alerts_query()), links_of(self._rows(BLAMES_QUERY), self._rows(LOST_QUERY)))
 
     def _rows(self, query: str) -> "list[Row]":
         return self.sql.table(query).dicts()
@@ -227,10 +229,10 @@ class GatewayReads:
 
         return self.gateway.run(reads.nodes())
 
-    def alerts(self) -> "list[Row]":
+    def alert_causes(self) -> "list[Row]":
         from trainhouse.client.gateway import reads
 
-        return self.gateway.run(reads.open_alerts())
+        return self.gateway.run(reads.alert_causes())
 
 
 def quick_reads() -> QuickReads | None:

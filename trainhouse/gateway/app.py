@@ -23,6 +23,7 @@ from trainhouse.gateway.background import Following
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.datasets import drift_routes, grant_routes, version_routes
 from trainhouse.gateway.document import describe
+from trainhouse.gateway.fleet import alert_causes, node_figures, trends
 from trainhouse.gateway.limits.rate_limits import RateHeaders
 from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
 from trainhouse.gateway.limits.request_limits import Bounds
@@ -75,6 +76,9 @@ ROUTES = (
     column_routes,
     lineage,
     fleet_nodes,
+    alert_causes,
+    node_figures,
+    trends,
     fleet,
     usage,
     project_access,

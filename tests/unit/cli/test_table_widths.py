@@ -17,6 +17,7 @@ from trainhouse.cli.jobs import job_events, job_table
 from trainhouse.cli.shared import output, table_layout
 from trainhouse.cli.stack import local_stack
 from trainhouse.deploy.local.stack import PartRow
+from trainhouse.projections.alerts.causes import Links, by_cause
 
 NOW_MS = 1_795_635_855_000
 REASON = "the gang can never be held: it needs 99 devices; pool default has 2 of type cpu in all"
@@ -56,7 +57,9 @@ NODE = {
 PART = PartRow(
     "projector", 1_234_567, "RUNNING", 12, ["http://127.0.0.1:19100", "http://127.0.0.1:19113"], "/var/lib/x/.trainhouse/logs/projector.log"
 )
-ALERT = {
+ALERT: dict[str, Any] = {
+    "key": "job",
+    "labels": {},
     "state": "FIRING",
     "severity": "CRITICAL",
     "rule": "checkpoint-uploads-slow",
@@ -119,8 +122,11 @@ TABLES: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
     "status": (lambda: job_table.show([JOB]), ("job", "state", "train-1m8a3sg4r7yy7", "INITIALIZING", "200000/200000", "devices;")),
     "nodes": (lambda: node_list.show([node_list.shown(NODE, NOW_MS)]), ("node", "gpu-rack12-node0417", "SUSPECTED", "CORDONED", "devices")),
     "ps": (lambda: local_stack.show_parts([PART]), ("name", "projector", "state", "RUNNING", "log", PART.log)),
-    "alerts": (lambda: alerts.show([ALERT], NOW_MS, False), ("CRITICAL", "checkpoint-uploads-slow", "summary", "uploads")),
-    "alerts --all": (lambda: alerts.show([ALERT], NOW_MS, True), ("FIRING", "CRITICAL", "checkpoint-uploads-slow", "uploads")),
+    "alerts": (
+        lambda: alerts.show_causes(by_cause([ALERT], Links()), NOW_MS),
+        ("CRITICAL", "checkpoint-uploads-slow", "summary", "uploads"),
+    ),
+    "alerts --all": (lambda: alerts.show([ALERT], NOW_MS), ("FIRING", "CRITICAL", "checkpoint-uploads-slow", "uploads")),
     "nodes then": (_at("nodes"), ("gpu-rack12-node0417", "ALIVE", "held", "free")),
     "running then": (_at("running"), ("train-1m8a3sg4r7yy7", "RUNNING", "ranks")),
     "queue then": (_at("queue"), ("place", "train-1m8a3sg4r7yy7", "ranks", "64")),

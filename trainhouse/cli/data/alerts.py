@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -19,6 +20,8 @@ Folder = Annotated[
     Optional[Path],  # noqa: UP045 - typer reads it at run time
     typer.Option("--data-dir", help="Folder of the stack; default as everywhere.", rich_help_panel="Where"),
 ]
+MOST_OF_RULE = 5
+"""So many alerts of one rule stand below a cause."""
 COLUMNS = ("severity", "rule", "since", "for", "summary", "owner", "runbook")
 
 
@@ -38,7 +41,7 @@ def alerts(
     json: Json = False,
     data_dir: Folder = None,
 ) -> None:
-    """Alerts that are open, the gravest first.
+    """Alerts that are open by cause, the gravest first: one row for a node, a job or a rule, and below it the rules that fired for it.
 
     \b
     trainhouse alerts
@@ -55,26 +58,66 @@ def alerts(
     settings_lookup.use(data_dir)
     now_ms = time.time_ns() // 1_000_000
     query = query_of(now_ms, every, since)
-    rows = quickly(lambda reads: reads.sql.table(query).dicts() if every else reads.alerts())
-    if rows is None:
+    found = quickly(lambda reads: reads.sql.table(query).dicts() if every else reads.alert_causes())
+    if found is None:
         from trainhouse.client import TrainhouseClient
 
         client = TrainhouseClient.from_settings()
-        rows = client.sql.table(query).dicts() if every else client.way.alerts()
+        found = client.sql.table(query).dicts() if every else client.way.alert_causes()
+    groups = [] if every else found
+    rows = found if every else [alert | {"cause": group["cause"]} for group in groups for alert in group["alerts"]]
     if json:
         output.json_lines(rows)
-    elif rows:
-        show(rows, now_ms, every)
+    elif every and rows:
+        show(rows, now_ms)
+    elif groups:
+        show_causes(groups, now_ms)
     else:
         output.remark("no alerts" if every else "no alert is open; --all shows those of before")
 
 
-def show(rows: list[dict[str, Any]], now_ms: int, every: bool) -> None:
-    """Prints alerts as a table for a person."""
+def show(rows: list[dict[str, Any]], now_ms: int) -> None:
+    """Prints alerts of all times as a table for a person."""
     from trainhouse.cli.shared import output
 
-    columns = ("state", *COLUMNS) if every else COLUMNS
-    output.table(columns, (_cells(row, now_ms, every) for row in rows), drop=("runbook", "owner", "since", "for"))
+    cells = ((row["state"], *_cells(row, now_ms)) for row in rows)
+    output.table(("state", *COLUMNS), cells, drop=("runbook", "owner", "since", "for"))
+
+
+def show_causes(groups: list[dict[str, Any]], now_ms: int) -> None:
+    """Prints open alerts by cause as a table for a person: a group of one is its alert, a larger one has its rules below it."""
+    from trainhouse.cli.shared import output
+
+    rows = [row for group in groups for row in rows_of_cause(group, now_ms)]
+    output.table(COLUMNS, rows, drop=("runbook", "owner", "since", "for"))
+    hidden = sum(len(group["alerts"]) - len(_shown(group["alerts"])) for group in groups)
+    if hidden:
+        output.remark(f"{hidden} more of the same rules are not shown; --json has all")
+
+
+def rows_of_cause(group: dict[str, Any], now_ms: int) -> list[tuple[Any, ...]]:
+    """Rows of one cause: its own, then the alerts of each rule, indented. Pure."""
+    if len(group["alerts"]) == 1:
+        return [_cells(group["alerts"][0], now_ms)]
+    head = {
+        "severity": group["severity"],
+        "rule": f"{len(group['alerts'])} alerts",
+        "since_ms": group["since_ms"],
+        "summary": group["title"],
+    }
+    below = [_cells(alert, now_ms) for alert in _shown(group["alerts"])]
+    return [_cells(head | {"owner": "", "runbook": "", "resolved_at_ms": None}, now_ms), *((f"  {row[0]}", *row[1:]) for row in below)]
+
+
+def _shown(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first alerts of each rule: a rule that fired for hundreds of jobs is no table for a person."""
+    count: Counter[str] = Counter()
+    shown = []
+    for alert in alerts:
+        count[alert["rule"]] += 1
+        if count[alert["rule"]] <= MOST_OF_RULE:
+            shown.append(alert)
+    return shown
 
 
 def query_of(now_ms: int, every: bool, since: str | None) -> str:
@@ -87,13 +130,12 @@ def query_of(now_ms: int, every: bool, since: str | None) -> str:
     return alerts_query(every=every, since_ms=parse_time(since, now_ms) if since else None)
 
 
-def _cells(row: dict[str, Any], now_ms: int, every: bool) -> tuple[Any, ...]:
+def _cells(row: dict[str, Any], now_ms: int) -> tuple[Any, ...]:
     from trainhouse.cli.shared.output import clock, duration, one_line
 
     lasted_s = ((row["resolved_at_ms"] or now_ms) - row["since_ms"]) / 1000
     summary = one_line(row["summary"], 160)
-    columns = (row["severity"], row["rule"], clock(row["since_ms"]), duration(max(0.0, lasted_s)), summary, row["owner"], row["runbook"])
-    return (row["state"], *columns) if every else columns
+    return (row["severity"], row["rule"], clock(row["since_ms"]), duration(max(0.0, lasted_s)), summary, row["owner"], row["runbook"])
 
 
 def rules(json: Json = False, data_dir: Folder = None) -> None:

@@ -50,6 +50,10 @@ def slo(
         output.json_lines(rows)
         return
     output.table(COLUMNS, (shown(row) for row in rows), right=COLUMNS[1:-1])
+    if rows and rows[0]["too_young"]:
+        age_s = rows[0]["age_s"]
+        age = "has decided nothing yet" if age_s is None else f"has decided for {output.duration(age_s)}"
+        output.remark(f"this stack {age}: a burn rate is known once the stack is as old as the longer of its two spans")
 
 
 def shown(row: dict[str, Any]) -> tuple[str | None, ...]:
@@ -59,13 +63,13 @@ def shown(row: dict[str, Any]) -> tuple[str | None, ...]:
         limit = "" if row["figure_limit"] is None else f" of {row['figure_limit']:g}"
         figure = f"{row['figure']} {row['figure_value']:.3g}{limit} {row['unit']}"
     met = {None: None, True: "yes", False: "NO"}[row["met"]]
-    rates = (row["burn_rates"]["5m-1h"], row["burn_rates"]["6h-3d"])
+    rates = ("too young" if span in row["too_young"] else row["burn_rates"][span] for span in ("5m-1h", "6h-3d"))
     return (
         row["title"],
         f"{100 * row['objective']:.5g} %",
         None if row["actual"] is None else f"{100 * row['actual']:.5g} %",
         figure,
         None if row["budget_left"] is None else f"{100 * row['budget_left']:.0f} %",
-        *(None if rate is None else f"{rate:.1f}" for rate in rates),
+        *(rate if rate is None or isinstance(rate, str) else f"{rate:.1f}" for rate in rates),
         met,
     )

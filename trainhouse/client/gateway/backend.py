@@ -225,5 +225,9 @@ class ByGateway:
         """From the projections."""
         return self.run(flows.open_alerts())
 
+    def alert_causes(self) -> list[Row]:
+        """From the projections."""
+        return self.run(flows.alert_causes())
+
     def _watching(self) -> Watch:
         return Watch(self.url, self.token, self.run)

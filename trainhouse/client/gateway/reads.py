@@ -163,6 +163,12 @@ def open_alerts() -> Flow[list[Row]]:
     return sorted(found, key=lambda row: GRAVITY.index(row["severity"]) if row["severity"] in GRAVITY else len(GRAVITY))
 
 
+def alert_causes() -> Flow[list[Row]]:
+    """Open alerts by cause, the gravest first."""
+    found = yield from listing("/v1/alerts/causes")
+    return [row | {"alerts": [flat(alert) for alert in row["alerts"]]} for row in found]
+
+
 def login_code() -> Flow[dict[str, Any]]:
     """A code that signs in one browser of this machine, once."""
     found: dict[str, Any] = (yield from ask(Request("POST", "/v1/login-codes"))).json()

@@ -312,6 +312,13 @@ class ByKafka:
         """From the tables."""
         return self.sql.table(alerts_query()).dicts()
 
+    def alert_causes(self) -> list[Row]:
+        """From the projections."""
+        from trainhouse.projections.alerts.causes import BLAMES_QUERY, LOST_QUERY, by_cause, links_of
+
+        links = links_of(self.sql.table(BLAMES_QUERY).dicts(), self.sql.table(LOST_QUERY).dicts())
+        return by_cause(self.alerts(), links)
+
     def change_tags(self, job_id: JobId, tags: Mapping[str, str], remove: Sequence[str]) -> None:
         """Blocks until Kafka acks. The tables know tracked runs too, which have no status."""
         if not self._row_of_any(job_id):

@@ -15,6 +15,7 @@ from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
+from trainhouse.gateway.fleet.alert_causes import COLUMNS, OWN_ALERTS
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries.listing import Cursor, Limit, Order, millis, page
 from trainhouse.gateway.queries.redacting import redacted
@@ -32,11 +33,6 @@ _NODES = (
 # A quarantine's reason tells of the jobs that failed on the node.
 _TEXTS = ("restriction_reason", "lost_reason")
 _POOLS = "pool, partition, created_at, nodes, nodes_alive, nodes_closed, devices, policy, policy_version, policy_user, policy_applied_at"
-_ALERTS = "rule, key, since, state, severity, owner, runbook, labels, value, limit, summary, fired_at, resolved_at"
-_OWN_ALERTS = """
-labels['job_id'] = '' AND labels['project'] = '' OR labels['project'] IN {visible_projects:Array(String)}
-    OR labels['job_id'] IN (SELECT job_id FROM jobs WHERE project IN {visible_projects:Array(String)})
-"""
 MOST_PARTS = 200
 _DEVICES = """
 SELECT device_id, device_index, device_type, memory_bytes, state, closed, {job} AS job_id, rank, utilization_pct, memory_used_bytes,
@@ -107,9 +103,9 @@ async def alerts(
     where.equal("state", state.value if state else None)
     where.equal("rule", rule)
     if not principal.everywhere:
-        where.add(f"({_OWN_ALERTS})", visible_projects=list(principal.projects))
+        where.add(f"({OWN_ALERTS})", visible_projects=list(principal.projects))
     order = Order((millis("since"), ("rule", "String"), ("key", "String")), descending=True)
-    found = await page(here.reader, _ALERTS, "alerts", where, order, limit, cursor)
+    found = await page(here.reader, COLUMNS, "alerts", where, order, limit, cursor)
     await redacted(here.reader, principal, found.rows, ("summary", "key"))
     return Json(found.answer())
 

@@ -40,6 +40,7 @@ class Format(StrEnum):
     JSON = "JSON"
     JSON_COMPACT = "JSONCompact"
     JSON_EACH_ROW = "JSONEachRow"
+    JSON_COMPACT_ROWS = "JSONCompactEachRowWithNamesAndTypes"
     CSV = "CSV"
     CSV_WITH_NAMES = "CSVWithNames"
     TSV = "TabSeparated"

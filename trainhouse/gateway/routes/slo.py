@@ -33,7 +33,9 @@ class Kept:
 
 @router.get("/slo")
 async def slo(here: Here, request: Request, _: Viewer) -> Json:
-    """Each objective over its window; at most half a minute old. `met` is null where nothing was counted; `budget_left` is 1 for all."""
+    """Each objective over its window; at most half a minute old. `met` is null where nothing was counted; `budget_left` is 1 for all.
+
+    `too_young` names the spans of `burn_rates` that are longer than the stack is old (`age_s`, null: it has decided nothing yet)."""
     kept = _kept(request)
     async with kept.lock:
         if time.monotonic() - kept.asked_s > KEPT_S:

@@ -35,6 +35,13 @@ SELECT {column} AS name, category, currency, spot, sum(c.gpu_seconds) AS gpu_sec
 FROM cost AS c WHERE {where}
 GROUP BY name, category, currency, spot ORDER BY gpu_seconds DESC, name, category, spot LIMIT {{limit:UInt32}}
 """
+_COST_OVER_TIME = """
+SELECT {step} AS at, c.team AS name, currency, sum(c.gpu_seconds) AS gpu_seconds,
+    if(countIf(c.cost IS NULL) = count(), NULL, sum(c.cost)) AS cost
+FROM cost AS c WHERE {where}
+GROUP BY at, name, currency ORDER BY at, name, currency LIMIT {{limit:UInt32}}
+"""
+_STEPS = {"hour": "c.hour", "day": "toStartOfDay(c.hour)"}
 _GOODPUT = """
 SELECT {column} AS name, sum(g.held_gpu_seconds) AS held_gpu_seconds, sum(g.stepping_gpu_seconds) AS stepping_gpu_seconds,
     sum(g.rework_gpu_seconds) AS rework_gpu_seconds, sum(g.unknown_gpu_seconds) AS unknown_gpu_seconds,
@@ -66,6 +73,14 @@ async def utilization(here: Here, principal: Viewer, where: Asked, by: Literal["
 async def cost(here: Here, principal: Viewer, where: Asked, by: Literal["team", "project", "job"] = "team") -> Json:
     """Device-seconds by what they went into, and their price; null where the pool's policy names none. Without `since` the last day."""
     return await _sums(here, principal, where, _COST, by)
+
+
+@router.get("/cost/over-time")
+async def cost_over_time(here: Here, principal: Viewer, where: Asked, step: Literal["hour", "day"] = "hour") -> Json:
+    """Device-seconds and their price by team, hour by hour or day by day; a step in which a team used nothing has no row."""
+    where.visible(principal)
+    sql = _COST_OVER_TIME.format(step=_STEPS[step], where=where.text)
+    return Json({"items": await here.reader.rows(sql, where.values | {"limit": MOST_ROWS}), "next_cursor": None})
 
 
 @router.get("/goodput")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trainhouse.cli.data.objectives import shown
 from trainhouse.projections.alerts.rule_files import shipped as shipped_rules
 from trainhouse.projections.alerts.rules import SqlRule
 from trainhouse.projections.slo.attainment import SPANS_S, as_row, question, standing_of
@@ -45,7 +46,7 @@ def test_a_mean_must_be_met_beside_the_share(good: int, figure: float | None, me
     (target,) = parse(MINE)
     total = 100 if met is not None else 0
     row = {f"{word}_{span_s}": 0 for span_s in SPANS_S for word in ("good", "total")}
-    told = standing_of(target, row | {"good_all": good, "total_all": total, "figure": figure})
+    told = standing_of(target, row | {"good_all": good, "total_all": total, "figure": figure, "age_s": 1e6})
     assert told.met is met
     answer = as_row(told)
     assert answer["met"] is met and set(answer["burn_rates"].values()) == {None}
@@ -54,8 +55,28 @@ def test_a_mean_must_be_met_beside_the_share(good: int, figure: float | None, me
 def test_a_rate_of_a_pair_is_what_both_spans_reach() -> None:
     (target,) = parse(MINE)
     row = {f"{word}_{span_s}": 100 for span_s in SPANS_S for word in ("good", "total")} | {"good_300": 0, "good_3600": 90}
-    told = as_row(standing_of(target, row | {"good_all": 90, "total_all": 100, "figure": 1.0}))
+    told = as_row(standing_of(target, row | {"good_all": 90, "total_all": 100, "figure": 1.0, "age_s": 1e6}))
     assert told["burn_rates"]["5m-1h"] == pytest.approx(0.2) and told["burn_rates"]["30m-6h"] == 0
+
+
+@pytest.mark.parametrize(
+    ("age_s", "young"),
+    [
+        (None, ["5m-1h", "30m-6h", "2h-1d", "6h-3d"]),
+        (480, ["5m-1h", "30m-6h", "2h-1d", "6h-3d"]),
+        (3_599, ["5m-1h", "30m-6h", "2h-1d", "6h-3d"]),
+        (3_600, ["30m-6h", "2h-1d", "6h-3d"]),
+        (86_400, ["6h-3d"]),
+        (259_200, []),
+    ],
+)
+def test_a_stack_too_young_for_a_span_has_no_burn_rate_of_it(age_s: float | None, young: list[str]) -> None:
+    (target,) = parse(MINE)
+    row = {f"{word}_{span_s}": 10 for span_s in SPANS_S for word in ("good", "total")}
+    answer = as_row(standing_of(target, row | {"good_all": 0, "total_all": 10, "figure": None, "age_s": age_s}))
+    assert answer["too_young"] == young and answer["age_s"] == age_s
+    assert [name for name, rate in answer["burn_rates"].items() if rate is None] == young
+    assert [cell == "too young" for cell in shown(answer)[5:7]] == ["5m-1h" in young, "6h-3d" in young]
 
 
 def test_own_objectives_replace_shipped_ones_by_name(tmp_path: Path) -> None:

@@ -27,7 +27,13 @@ export const url = (path, params = {}) => {
   return text ? `${path}?${text}` : path;
 };
 
-export async function call(path, { method = "GET", body, signal, headers = {} } = {}) {
+export async function call(path, options) {
+  const response = await send(path, options);
+  return response.status === 204 ? null : response.json();
+}
+
+// The response itself, for an answer that is read piece by piece. Throws a Problem where it is a refusal.
+export async function send(path, { method = "GET", body, signal, headers = {} } = {}) {
   const options = { method, signal, credentials: "same-origin", headers: { Accept: "application/json", [PAGE_HEADER]: "1", ...headers } };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
@@ -41,7 +47,7 @@ export async function call(path, { method = "GET", body, signal, headers = {} } 
     throw new Problem(0, "The gateway does not answer", "check that the stack is up (trainhouse status), then try again");
   }
   if (!response.ok) throw await problemOf(response);
-  return response.status === 204 ? null : response.json();
+  return response;
 }
 
 export async function problemOf(response) {

@@ -13,7 +13,7 @@ const typing = (element) => element?.closest?.("input, textarea, select, [conten
 export function listen({ help, theme }) {
   let chord_ms = 0;
   const pressed = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || document.querySelector("dialog[open]")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.composedPath()[0]) || document.querySelector("dialog[open]")) return;
     const place = PLACES.find(([key]) => key === event.key);
     if (Date.now() - chord_ms < CHORD_MS && place) {
       chord_ms = 0;

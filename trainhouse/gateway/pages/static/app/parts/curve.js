@@ -68,19 +68,25 @@ const marks = (data) => (_, index) => {
   return true;
 };
 
-function options({ data, spec, bands, width, height, log, units, x_name, time, lasting, sync, zoomed, pointed }) {
+// How a series goes from point to point: in a straight line, in steps (a value holds until the next), or not at all.
+const PATHS = { steps: uPlot.paths.stepped({ align: 1 }), points: () => null };
+// An axis that begins at 0: what is an amount looks as large as it is.
+const fromZero = (_, __, high) => [0, high > 0 ? 1.05 * high : 1];
+
+function options({ data, spec, bands, width, height, log, units, x_name, time, lasting, sync, zoomed, pointed, path, zero }) {
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
   return {
     width, height, pxAlign: false,
     cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 6 }, ...(sync ? { sync: { key: sync, setSeries: false } } : {}) },
     legend: { show: false },
-    scales: { x: { time }, y: { distr: log ? 3 : 1 } },
+    scales: { x: { time }, y: { distr: log ? 3 : 1, ...(zero && !log ? { range: fromZero } : {}) } },
     tzDate: (at_s) => uPlot.tzDate(new Date(at_s * 1000), "Etc/UTC"),
     axes: [{ ...axis, size: 34, ...(lasting ? LASTING : time ? TIME : {}), values: time ? (_, ticks) => hoursOf(ticks) : lasting ? spans : (_, ticks) => ticks.map((v) => tick(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
       { ...axis, size: fitting, values: (_, ticks) => ticks.map((v) => (v === null ? "" : units.tick(v))), ...(units.steps && !log ? { incrs: units.steps } : {}) }],
     series: spec.map((one, i) => (i === 0 ? {} : {
       label: one.of.label, stroke: one.edge ? "transparent" : one.raw ? faint(one.of.token) : colour(one.of.token), width: one.edge ? 0 : one.raw ? 1 : 1.6,
-      points: { show: one.edge || one.raw ? false : marks(data), size: 6, fill: colour(one.of.token) }, spanGaps: true,
+      ...(PATHS[path] ? { paths: PATHS[path] } : {}),
+      points: { show: one.edge || one.raw ? false : path === "points" || (path === "lines" && marks(data)), size: 6, fill: colour(one.of.token) }, spanGaps: true,
     })),
     bands: bands.map((band) => ({ series: band.series, fill: faint(band.of.token) })),
     hooks: {
@@ -95,7 +101,7 @@ function options({ data, spec, bands, width, height, log, units, x_name, time, l
   };
 }
 
-export function Curve({ label, x, series, height = 240, log = false, units = PLAIN, x_name = "step", time = false, lasting = false, sync = "", zoom, legend = true,
+export function Curve({ label, x, series, height = 240, log = false, units = PLAIN, x_name = "step", time = false, lasting = false, sync = "", zoom, legend = true, path = "lines", zero = false,
   empty = "nothing was logged yet" }) {
   const place = useRef(null);
   const plot = useRef(null);
@@ -103,13 +109,13 @@ export function Curve({ label, x, series, height = 240, log = false, units = PLA
   const [at, setAt] = useState(null);
   const theme = useTheme();
   const plan = useMemo(() => plotted(x, series), [x, series]);
-  const shape = `${width}|${height}|${log}|${time}|${lasting}|${x_name}|${theme}|${series.map((one) => `${one.label}/${one.token}/${Boolean(one.least)}/${Boolean(one.raw)}`).join()}`;
+  const shape = `${width}|${height}|${log}|${time}|${lasting}|${x_name}|${path}|${zero}|${theme}|${series.map((one) => `${one.label}/${one.token}/${Boolean(one.least)}/${Boolean(one.raw)}`).join()}`;
   const zoomTo = useRef(zoom);
   zoomTo.current = zoom;
   useEffect(() => {
     if (!width || !place.current) return undefined;
     const made = new uPlot(options({
-      ...plan, width, height, log, units, x_name, time, lasting, sync, zoomed: (from, to) => zoomTo.current?.(from, to), pointed: (index) => setAt(index ?? null),
+      ...plan, width, height, log, units, x_name, time, lasting, sync, path, zero, zoomed: (from, to) => zoomTo.current?.(from, to), pointed: (index) => setAt(index ?? null),
     }), plan.data, place.current);
     plot.current = made;
     drawn(made, plan, time, lasting);

@@ -23,12 +23,16 @@ export default function Utilization({ query }) {
   const used = useData(url("/v1/utilization", { by: "hour", since }));
   const teams = useData(url("/v1/utilization", { by: "team", since }));
   const cost = useData(url("/v1/cost", { by, since }));
+  const step = span[1] > 7 ? "day" : "hour";
+  const over = useData(url("/v1/cost/over-time", { step, since }));
   return html`
     <div class="title"><h1>Utilization and cost</h1><div class="push" role="group" aria-label="Period">${SPANS.map(([name, , word]) => html`
       <button aria-pressed=${name === span[0] ? "true" : "false"} onClick=${() => ask({ span: name === "day" ? null : name })}>${word}</button>`)}</div></div>
     <div class="grid">
       <${Card} title="Devices held"><${Shown} of=${used} what="utilization" empty=${(d) => !d.items.length}
         nothing="No node sent a heartbeat in this period.">${(d) => html`<${Held} items=${d.items} />`}<//><//>
+      <${Card} title="Cost by team over time"><${Shown} of=${over} what="cost over time" empty=${(d) => !d.items.length}
+        nothing=${html`No team used a device in this period. Submit a job: <code>trainhouse submit SPEC</code>.`}>${(d) => html`<${OverTime} items=${d.items} since=${since} step=${step} />`}<//><//>
       <${Card} title="By team"><${Shown} of=${teams} what="teams" empty=${(d) => !d.items.length}
         nothing="No team held a device in this period.">${(d) => html`<${Teams} items=${d.items} />`}<//><//>
       <${Card} title="Cost, and use of device time" push=${html`<label class="inline">by<select value=${by} onChange=${(e) => ask({ by: e.target.value })}>
@@ -53,9 +57,37 @@ function Held({ items }) {
   const series = useMemo(() => plan.names.map((name, i) => ({ label: name, token: SERIES[i % SERIES.length], mean: plan.columns[i] })), [plan]);
   return html`<${Figures} items=${[["Share of devices held", share(sum("held_gpu_seconds"), sum("capacity_gpu_seconds"))], ["Device hours held", number(sum("held_gpu_seconds") / 3600, 4)],
       ["Device hours available", number(sum("capacity_gpu_seconds") / 3600, 4)]]} />
-    ${plan.x.length > 1 ? html`<${Curve} label="Share of devices held" x=${plan.x} series=${series} units=${PERCENT} x_name="hour (UTC)" time />`
+    ${plan.x.length > 1 ? html`<${Curve} label="Share of devices held" x=${plan.x} series=${series} units=${PERCENT} x_name="hour (UTC)" time path="steps" zero />`
       : html`<${Table} caption="Share of devices held by pool" rows=${items} columns=${[["Pool", (r) => r.pool], ["Hour", (r) => r.hour], ["Held", (r) => share(r.held_gpu_seconds, r.capacity_gpu_seconds), "num"],
         ["Busy while measured", (r) => percent(r.utilization_pct), "num"]]} />`}`;
+}
+
+const STEP_S = { hour: 3600, day: 86400 };
+
+// A column a team over every step of the period: a step without a row is one in which the team used nothing. Pure.
+export function overTime(items, since_s, now_s, step_s, valueOf) {
+  const first = Math.floor(since_s / step_s) * step_s;
+  const x = Array.from({ length: Math.max(1, Math.floor((now_s - first) / step_s) + 1) }, (_, i) => first + i * step_s);
+  const totals = new Map();
+  for (const row of items) totals.set(row.name, (totals.get(row.name) || 0) + row.gpu_seconds);
+  const names = [...totals].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name]) => name);
+  const columns = names.map(() => new Array(x.length).fill(0));
+  for (const row of items) {
+    const at = Math.round((Date.parse(row.at) / 1000 - first) / step_s);
+    if (at >= 0 && at < x.length) columns[names.indexOf(row.name)][at] += valueOf(row);
+  }
+  return { x, names, columns };
+}
+
+// In the currency where all has a price, else in device hours.
+function OverTime({ items, since, step }) {
+  const currencies = [...new Set(items.map((row) => (row.cost === null ? "" : row.currency)))];
+  const currency = currencies.length === 1 ? currencies[0] : "";
+  const plan = useMemo(() => overTime(items, Date.parse(since) / 1000, Date.now() / 1000, STEP_S[step], (row) => (currency ? row.cost : row.gpu_seconds / 3600)), [items]);
+  const series = useMemo(() => plan.names.slice(0, SERIES.length).map((name, i) => ({ label: name || "no team", token: SERIES[i], mean: plan.columns[i] })), [plan]);
+  const unit = currency || "device hours";
+  return html`<p class="sub">${unit} by ${step}${currency ? "" : "; not all of it has a price in one currency"}${plan.names.length > SERIES.length ? `; the ${SERIES.length} teams that used most` : ""}</p>
+    <${Curve} label=${`Cost by team, ${unit}`} x=${plan.x} series=${series} x_name=${`${step} (UTC)`} time path="steps" zero />`;
 }
 
 function Teams({ items }) {
