@@ -53,6 +53,7 @@ from trainhouse.events.model.dataset_grant import (
     RevokeDatasetGrant,
 )
 from trainhouse.events.model.dead_letter import DeadLetter
+from trainhouse.events.model.document import DocumentKind, DocumentSaved
 from trainhouse.events.model.errors import EventError, InvalidEvent, UnknownEventType
 from trainhouse.events.model.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders, NodePlacement
 from trainhouse.events.model.handover import MovePool
@@ -194,6 +195,8 @@ __all__ = [
     "DeviceId",
     "Divergence",
     "DrainNode",
+    "DocumentKind",
+    "DocumentSaved",
     "DumpStacks",
     "Envelope",
     "Epoch",

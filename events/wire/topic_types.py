@@ -64,6 +64,7 @@ from trainhouse.events.model.decisions import (
     TokenSeen,
     TrustChanged,
 )
+from trainhouse.events.model.document import DocumentSaved
 from trainhouse.events.model.explanation import JobExplained
 from trainhouse.events.model.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders
 from trainhouse.events.model.handover import (
@@ -353,6 +354,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         InputsLogged,
         CheckpointDeleted,
         DatasetDriftMeasured,
+        DocumentSaved,
     ),
     topics.ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, ArtifactRecorded, DataRead),
     topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),

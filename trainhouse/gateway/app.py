@@ -23,6 +23,7 @@ from trainhouse.gateway.background import Following
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.datasets import drift_routes, grant_routes, version_routes
 from trainhouse.gateway.document import describe
+from trainhouse.gateway.documents import document_routes
 from trainhouse.gateway.limits.rate_limits import RateHeaders
 from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
 from trainhouse.gateway.limits.request_limits import Bounds
@@ -76,6 +77,7 @@ ROUTES = (
     drift_routes,
     grant_routes,
     artifact_version_routes,
+    document_routes,
     slo,
     query,
     audit,

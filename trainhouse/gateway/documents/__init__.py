@@ -1,0 +1,1 @@
+"""Reports and views of projects over HTTP."""
