@@ -23,7 +23,6 @@ from trainhouse.gateway.background import Following
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.datasets import drift_routes, grant_routes, version_routes
 from trainhouse.gateway.document import describe
-from trainhouse.gateway.documents import document_routes
 from trainhouse.gateway.limits.rate_limits import RateHeaders
 from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
 from trainhouse.gateway.limits.request_limits import Bounds
@@ -53,6 +52,7 @@ from trainhouse.gateway.routes import (
     writes,
 )
 from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.gateway.sharing import document_routes, run_link_routes
 
 DESCRIPTION = "Trainhouse over HTTP: submit training jobs, follow them, ask anything in SQL. Errors are RFC 9457 problems."
 
@@ -78,6 +78,7 @@ ROUTES = (
     grant_routes,
     artifact_version_routes,
     document_routes,
+    run_link_routes,
     slo,
     query,
     audit,

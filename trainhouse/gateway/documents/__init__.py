@@ -1,1 +1,0 @@
-"""Reports and views of projects over HTTP."""
