@@ -94,7 +94,7 @@ function Chart({ answer }) {
     ${found.kinds[by] === "word" ? html`<${Bars} answer=${answer} by=${by} of=${shown[0]} />` : html`<${Lines} answer=${answer} by=${by} of=${shown} time=${found.kinds[by] === "time"} />`}<//>`;
 }
 
-function Bars({ answer, by, of }) {
+export function Bars({ answer, by, of }) {
   const rows = answer.rows.slice(0, 30);
   const most = Math.max(...rows.map((row) => Math.abs(Number(row[of]) || 0)), 1e-300);
   return html`<div class="bars" role="list" aria-label=${`${answer.names[of]} by ${answer.names[by]}`}>${rows.map((row) => html`<div class="one" role="listitem">
@@ -102,7 +102,7 @@ function Bars({ answer, by, of }) {
     <span class="num">${number(row[of])}</span></div>`)}</div>${answer.rows.length > 30 && html`<p class="sub">The first 30 of ${number(answer.rows.length)} rows.</p>`}`;
 }
 
-function Lines({ answer, by, of, time }) {
+export function Lines({ answer, by, of, time }) {
   const plan = useMemo(() => {
     const every = Math.ceil(answer.rows.length / MOST_POINTS);
     const at = (row) => (time ? Date.parse(row[by].replace(" ", "T").replace(/(:\d\d(\.\d+)?)$/, "$1Z")) / 1000 : Number(row[by]));
