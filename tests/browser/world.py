@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.browser.crowd import Size, fill
 from tests.browser.dataset_story import tell_datasets
+from tests.browser.report_story import tell_reports
 from tests.browser.story import Story
 from tests.support.tables.alert_tables import Tables, tables_in
 from trainhouse.deploy.local.free_ports import free_port
@@ -96,6 +97,7 @@ def world_in(folder: Path, size: Size) -> Iterator[World]:
         story = Story(tables)
         story.tell()
         tell_datasets(story)
+        tell_reports(story)
         gateway = Gateway(tables.url, folder / "gateway.log")
         gateway.start()
         try:

@@ -1,17 +1,21 @@
 // Markdown as text that people wrote, and nothing more: marked makes HTML of it, DOMPurify takes out what is no text.
-// Holds: no script, form, frame, style, id or name; an image is drawn only where its bytes are in the text (data:), every other one is a link
+// Holds: HTML in the text is shown as it was typed; no script, form, frame, style, id or name; an image is drawn only where its bytes are in the text (data:), every other one is a link
 // to it; a link to another host says nothing of where it was followed from. The page's Content-Security-Policy stays the second wall.
 import { html, useEffect, useMemo, useRef } from "../kit.js";
 import { Marked } from "../../vendor/marked/marked.js";
 import purify from "../../vendor/dompurify/purify.js";
 
 const TAGS = ["a", "b", "blockquote", "br", "code", "del", "dd", "dl", "dt", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "ins", "kbd", "li", "ol", "p", "pre",
-  "s", "small", "strong", "sub", "summary", "details", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul"];
-const ATTRIBUTES = ["alt", "align", "colspan", "href", "open", "rowspan", "src", "start", "title"];
+  "s", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul"];
+const ATTRIBUTES = ["alt", "align", "href", "src", "start", "title"];
 const LINKS = /^(?:https?:|mailto:|\/(?!\/)|#|\?|data:image\/(?:png|jpeg|gif|webp);base64,)/i;
 const PICTURE = /^data:image\/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/i;
 
-const marked = new Marked({ gfm: true, async: false, renderer: { checkbox: ({ checked }) => (checked ? "☑ " : "☐ ") } });
+const MARKS = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
+const escaped = (text) => text.replace(/[&<>"']/g, (mark) => MARKS[mark]);
+const marked = new Marked({ gfm: true, async: false, renderer: {
+  checkbox: ({ checked }) => (checked ? "☑ " : "☐ "), html: ({ text, block }) => (block ? `<p>${escaped(text)}</p>` : escaped(text)),
+} });
 
 // A report as parts in their order: {panel: text of a fence "panel"} and {tokens: Markdown between them}. Pure.
 export function partsOf(text) {
@@ -28,7 +32,7 @@ export function partsOf(text) {
 // Nodes of Markdown's tokens, safe to put into the page.
 export function nodesOf(tokens) {
   const found = purify.sanitize(marked.parser(tokens), {
-    ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ATTRIBUTES, ALLOWED_URI_REGEXP: LINKS, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false, RETURN_DOM_FRAGMENT: true,
+    ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ATTRIBUTES, ALLOWED_URI_REGEXP: LINKS, ADD_URI_SAFE_ATTR: ["align", "start"], ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false, RETURN_DOM_FRAGMENT: true,
   });
   for (const image of found.querySelectorAll("img")) if (!PICTURE.test(image.getAttribute("src") || "")) image.replaceWith(...linked(image));
   for (const image of found.querySelectorAll("img:not([alt])")) image.setAttribute("alt", "");
@@ -53,7 +57,7 @@ function linked(image) {
 
 function toOther(link) {
   const href = link.getAttribute("href");
-  if (!href || /^data:/i.test(href)) return link.removeAttribute("href");
+  if (!href || /^data:/i.test(href)) return link.replaceWith(...link.childNodes);
   if (new URL(href, location.href).origin === location.origin) return undefined;
   link.setAttribute("rel", "noopener noreferrer nofollow");
   link.setAttribute("target", "_blank");

@@ -75,7 +75,7 @@ export function Saved({ place, fields, query }) {
   const copy = async () => {
     try { await navigator.clipboard.writeText(location.href); setWord("Copied."); } catch { setWord(""); }
   };
-  return html`<span class="saved" onClickCapture=${() => setOpen(true)}><${Menu} title="Views">
+  return html`<${Menu} title="Views" opened=${() => setOpen(true)}>
     ${views.length ? html`<ul class="list">${views.map((one) => html`<li class="row" key=${one.name}><button class="plain" onClick=${() => show(one.fields)}>${one.name}</button>
       ${projects.length > 0 && html`<button class="plain" aria-label=${`Share the view ${one.name} with project ${projects[0]}`} title=${`Save it in project ${projects[0]}`} onClick=${() => share(projects[0], one.name, one.fields)}>Share</button>`}
       <button class="plain" aria-label=${`Remove the view ${one.name}`} onClick=${() => keep(views.filter((other) => other !== one))}>Remove</button></li>`)}</ul>`
@@ -87,5 +87,5 @@ export function Saved({ place, fields, query }) {
       ${projects.length > 0 && html`<label class="inline">in<select name="where" aria-label="Where the view is saved"><option value="">this browser</option>${projects.map((name) => html`<option value=${name}>project ${name}</option>`)}</select></label>`}
       <button>Save this view</button></form>
     <div class="row" style="margin-top:8px"><button onClick=${copy}>Copy link</button><button onClick=${() => show([])}>Default view</button>
-      <span class="sub" role="status">${word}</span></div><//></span>`;
+      <span class="sub" role="status">${word}</span></div><//>`;
 }
