@@ -71,9 +71,13 @@ ATTACKS = """<script>window.hacked = 1</script>
 
 <iframe src="https://evil.example/"></iframe><form action="https://evil.example/"><input name="token"><button>Sign in</button></form>
 
-<svg onload="window.hacked=5"><script>window.hacked=6</script></svg><style>body { display: none }</style><div style="position:fixed">over</div>
+<svg onload="window.hacked=5"><script>window.hacked=6</script></svg><style>body { display: none }</style>
 
-<a href="/x" id="main" name="main" onclick="window.hacked=7">named</a> <base href="https://evil.example/"> <math><mtext><script>window.hacked=8</script></mtext></math>
+<div style="position:fixed">over</div>
+
+<a href="/x" id="main" name="main" onclick="window.hacked=7">named</a> <base href="https://evil.example/">
+
+<math><mtext><script>window.hacked=8</script></mtext></math>
 
 ![a pixel](https://evil.example/pixel.png) ![code](/login?code=x)
 

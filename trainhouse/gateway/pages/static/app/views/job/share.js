@@ -4,7 +4,7 @@ import { call } from "../../api.js";
 import { Menu } from "../../parts/menu.js";
 import { Shown } from "../../parts/notice.js";
 import { moment } from "../../format.js";
-import { useData } from "../../use.js";
+import { useAnew, useData } from "../../use.js";
 
 const DAYS = [[1, "1 day"], [7, "7 days"], [30, "30 days"]];
 
@@ -12,11 +12,13 @@ export function Share({ job, path, who }) {
   const [open, setOpen] = useState(false);
   const [made, setMade] = useState(null);
   const [word, setWord] = useState("");
+  const [round, setRound] = useState(0);
   const found = useData(open ? `${path}/links` : null);
+  useAnew(found, [round]);
   if (who.run || !who.roles.some((role) => role !== "viewer")) return null;
   const done = async (does) => {
     setWord("");
-    try { await does(); found.reload(); } catch (error) { setWord(error.message); }
+    try { await does(); setRound((n) => n + 1); } catch (error) { setWord(error.message); }
   };
   const make = (event) => {
     event.preventDefault();
