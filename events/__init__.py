@@ -53,7 +53,6 @@ from trainhouse.events.model.dataset_grant import (
     RevokeDatasetGrant,
 )
 from trainhouse.events.model.dead_letter import DeadLetter
-from trainhouse.events.model.document import DocumentKind, DocumentSaved
 from trainhouse.events.model.errors import EventError, InvalidEvent, UnknownEventType
 from trainhouse.events.model.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders, NodePlacement
 from trainhouse.events.model.handover import MovePool
@@ -108,6 +107,7 @@ from trainhouse.events.model.pool import (
     UncordonNode,
 )
 from trainhouse.events.model.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimited, ProjectLimits, Purpose
+from trainhouse.events.model.project_document import DocumentKind, DocumentSaved
 from trainhouse.events.model.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.model.service_level import ServiceMeasured
 from trainhouse.events.model.skipped_data import SkippedData

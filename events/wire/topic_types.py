@@ -64,7 +64,6 @@ from trainhouse.events.model.decisions import (
     TokenSeen,
     TrustChanged,
 )
-from trainhouse.events.model.document import DocumentSaved
 from trainhouse.events.model.explanation import JobExplained
 from trainhouse.events.model.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders
 from trainhouse.events.model.handover import (
@@ -124,6 +123,7 @@ from trainhouse.events.model.pool import (
     UncordonNode,
 )
 from trainhouse.events.model.project import ChangeProject, ProjectApplied, ProjectLimited
+from trainhouse.events.model.project_document import DocumentSaved
 from trainhouse.events.model.repair import JournalRepaired, PartitionHalted
 from trainhouse.events.model.routing import (
     ControlGrown,

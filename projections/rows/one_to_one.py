@@ -15,8 +15,8 @@ from trainhouse.events.model.audit import AccessEnded, AccessGranted, AccessRefu
 from trainhouse.events.model.bad_shard import ShardQuarantined, ShardReleased
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished
-from trainhouse.events.model.document import DocumentSaved
 from trainhouse.events.model.node_audit import NodeAccess
+from trainhouse.events.model.project_document import DocumentSaved
 from trainhouse.events.model.service_level import ServiceMeasured
 from trainhouse.events.model.tracking import TRACE_PATH, ArtifactLogged, TraceRecorded
 from trainhouse.events.security.signing import signature_of

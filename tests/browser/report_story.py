@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.browser.story import JOB, Story
-from trainhouse.events.model.document import DocumentSaved
+from trainhouse.events.model.project_document import DocumentSaved
 from trainhouse.events.wire import topics
 
 REPORT = "Learning rates – week 48"

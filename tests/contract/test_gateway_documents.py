@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.gateway_world import NOW_MS, ListBus, World
 from trainhouse.events.model.base import Event
-from trainhouse.events.model.document import DocumentSaved
+from trainhouse.events.model.project_document import DocumentSaved
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import envelope_of

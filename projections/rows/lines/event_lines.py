@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from trainhouse.events.model.attempt import ProgressReported
 from trainhouse.events.model.data_read import DataRead
-from trainhouse.events.model.document import DocumentSaved
 from trainhouse.events.model.handover import PoolFence, PoolPart, RedirectedInput
 from trainhouse.events.model.job import JobStatus
 from trainhouse.events.model.node import NodeHeartbeat
+from trainhouse.events.model.project_document import DocumentSaved
 from trainhouse.events.model.telemetry import FileRange
 from trainhouse.events.security.sensitive import shown_json
 from trainhouse.events.wire.envelope import Envelope

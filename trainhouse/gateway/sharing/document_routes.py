@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainhouse.events.model.bounds import MOST_CHARS, MOST_SMALL
-from trainhouse.events.model.document import MOST_NAME_CHARS, MOST_NOTE_CHARS, DocumentKind, DocumentSaved, name_problem
+from trainhouse.events.model.project_document import MOST_NAME_CHARS, MOST_NOTE_CHARS, DocumentKind, DocumentSaved, name_problem
 from trainhouse.events.wire.topics import TRACKING
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Submitter, Viewer

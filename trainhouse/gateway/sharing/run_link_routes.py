@@ -41,7 +41,7 @@ WHERE kind = 'issued' AND job_id = {job_id:String} AND expires_at > now64(3) ORD
 
 
 class NewLink(BaseModel):
-    """How long a link counts."""
+    """Life of a new link."""
 
     model_config = ConfigDict(extra="forbid")
 
