@@ -88,7 +88,7 @@ def save(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Save a report, unless another person saved one meanwhile.
+    """Write a version of a report, unless another person saved one meanwhile.
 
     \b
     trainhouse report save "Learning rates" rates.md --project vision
