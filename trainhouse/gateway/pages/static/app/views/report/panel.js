@@ -36,8 +36,8 @@ export function Panel({ text, project, all }) {
   }, [text]);
   if (found.error) return html`<div ref=${box} class="report-panel"><p class="notice bad">This panel cannot be shown: ${found.error.message}.</p><pre class="text" tabindex="0">${text}</pre></div>`;
   const title = found.spec.title || (found.spec.type === "curves" ? "" : found.spec.type === "runs" ? "Runs" : "");
-  return html`<section class="card report-panel" ref=${box} aria-label=${title || `Panel: ${found.spec.type}`}>${title && html`<h3>${title}</h3>`}
-    ${near || all ? html`<${KINDS[found.spec.type]} spec=${found.spec} project=${project} />` : html`<div class="chart" data-waits></div>`}</section>`;
+  return html`<div class="card report-panel" ref=${box}>${title && html`<h3>${title}</h3>`}
+    ${near || all ? html`<${KINDS[found.spec.type]} spec=${found.spec} project=${project} />` : html`<div class="chart" data-waits></div>`}</div>`;
 }
 
 // The runs of a panel: {data: [job …], error, reload}. Those named by id come in that order; of a filter the newest come first.
