@@ -107,6 +107,7 @@ from trainhouse.events.model.pool import (
     UncordonNode,
 )
 from trainhouse.events.model.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimited, ProjectLimits, Purpose
+from trainhouse.events.model.project_document import DocumentKind, DocumentSaved
 from trainhouse.events.model.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.model.service_level import ServiceMeasured
 from trainhouse.events.model.skipped_data import SkippedData
@@ -195,6 +196,8 @@ __all__ = [
     "DeviceId",
     "Divergence",
     "DrainNode",
+    "DocumentKind",
+    "DocumentSaved",
     "DumpStacks",
     "Envelope",
     "Epoch",

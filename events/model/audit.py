@@ -6,8 +6,10 @@ them is a few events, and the counts add up.  Never: a token, a key or a request
 
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import ByteCount, Count, ShortText, SpanMs, TimestampMs
+from trainhouse.events.model.ids import JobId
 
 
 class AccessRefused(Event, type="trainhouse.access.refused.v1"):
@@ -122,6 +124,7 @@ class TokenIssued(Event, type="trainhouse.token.issued.v1"):
         None, description="time of its end, in milliseconds since 1970; none: only a revocation ends it"
     )
     by: str = Field("", max_length=128, description="who made it")
+    job_id: JobId | None = Field(None, exclude_if=is_absent, description="only job whose page it opens; absent: a token as any other")
 
     def subject(self) -> str:
         return self.token_id

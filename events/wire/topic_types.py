@@ -124,6 +124,7 @@ from trainhouse.events.model.pool import (
     UncordonNode,
 )
 from trainhouse.events.model.project import ChangeProject, ProjectApplied, ProjectLimited
+from trainhouse.events.model.project_document import DocumentSaved
 from trainhouse.events.model.repair import JournalRepaired, PartitionHalted
 from trainhouse.events.model.routing import (
     ControlGrown,
@@ -354,6 +355,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         InputsLogged,
         CheckpointDeleted,
         DatasetDriftMeasured,
+        DocumentSaved,
     ),
     topics.ENVIRONMENTS: (EnvironmentCaptured, TraceRecorded, MediaRecorded, ArtifactRecorded, DataRead),
     topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),

@@ -65,6 +65,7 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
         tracking.rows,
         one_to_one.artifacts,
         one_to_one.artifact_versions,
+        one_to_one.documents,
         checkpoints.rows,
         drift_rows.rows,
         lineage.rows,

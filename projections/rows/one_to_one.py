@@ -17,6 +17,7 @@ from trainhouse.events.model.base import Event
 from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished
 from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.node_audit import NodeAccess
+from trainhouse.events.model.project_document import DocumentSaved
 from trainhouse.events.model.service_level import ServiceMeasured
 from trainhouse.events.model.tracking import TRACE_PATH, ArtifactLogged, TraceRecorded
 from trainhouse.events.security.signing import signature_of
@@ -34,6 +35,7 @@ _AUDIT_KINDS: dict[type, str] = {
     TokenIssued: "issued",
     TokenRevoked: "revoked",
 }
+_LAST_OFFSET = 2**63 - 1
 _AUDIT_TEXTS = (
     *("action", "target", "project", "sub", "token_id", "address", "reason", "topic"),
     *("access", "access_id", "session_id", "text", "text_sha256", "node_id", "job_id"),
@@ -132,6 +134,29 @@ def artifact_versions(envelope: Envelope, record: Record) -> Iterator[Row]:
     )
 
 
+def documents(envelope: Envelope, record: Record) -> Iterator[Row]:
+    """The row of a version of a report or a view; nothing for other events. The first record of a version counts."""
+    event = envelope.event
+    if not isinstance(event, DocumentSaved):
+        return
+    yield Row(
+        "documents_rows",
+        {
+            "project": event.project,
+            "kind": event.kind.value,
+            "name": event.name,
+            "version": event.version,
+            "earliest": _LAST_OFFSET - record.offset,
+            "event_id": str(envelope.id),
+            "content": event.content,
+            "note": event.note,
+            "deleted": int(event.deleted),
+            "saved_by": event.user,
+            "at": clamp_ms(event.at_ms),
+        },
+    )
+
+
 def audit(envelope: Envelope, record: Record) -> Iterator[Row]:
     """The row of one event of audit; nothing for other events."""
     event = envelope.event
@@ -169,7 +194,7 @@ def _audit_values(envelope: Envelope, event: Audit) -> dict[str, Any]:
         "at": clamp_ms(event.at_ms),
         "event_id": str(envelope.id),
         "kind": event.outcome.value if isinstance(event, NodeAccess) else _AUDIT_KINDS[type(event)],
-        **{name: str(getattr(event, name, "")) for name in _AUDIT_TEXTS},
+        **{name: str(getattr(event, name, "") or "") for name in _AUDIT_TEXTS},
         **({"target": event.source} if isinstance(event, AuditLost) else {}),
         "done_by": str(getattr(event, "by", "")),
         "status": getattr(event, "status", None),

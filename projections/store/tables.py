@@ -42,6 +42,7 @@ TABLES = (
     "lineage_rows",
     "artifacts_rows",
     "artifact_versions_rows",
+    "documents_rows",
     "audit_rows",
     "node_keys_rows",
     "node_key_history_rows",

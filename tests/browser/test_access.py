@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -10,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PHONE, WAIT_MS, WIDE, sign_in
 from tests.browser.dataset_story import LONELY, NAME
+from tests.browser.report_story import REPORT
 from tests.browser.story import JOB
 from tests.browser.world import World
 
@@ -33,6 +35,9 @@ PAGES = {
     "/datasets": "region:Datasets, the newest version of each",
     f"/datasets/{NAME}": "region:Fields against the version before",
     f"/datasets/{LONELY}": "region:Splits of the version",
+    "/reports": "region:Reports, those saved last first",
+    f"/reports/default/{quote(REPORT)}": "list:jobs by state",
+    f"/reports/default/{quote(REPORT)}?edit=1": "list:jobs by state",
     "/utilization": "region:Device time and cost by team",
     "/sql?q=SELECT%20state,%20count()%20AS%20jobs%20FROM%20job_status%20GROUP%20BY%20state": "list:Rows of the answer",
 }
@@ -42,7 +47,16 @@ COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
 
 
 # Of these the colours are looked at in the dark too: together they have every part that there is.
-IN_THE_DARK = ("/", "/jobs", f"/jobs/{JOB}", f"/jobs/{JOB}?tab=ranks", f"/jobs/{JOB}?tab=logs", f"/datasets/{NAME}", "/utilization")
+IN_THE_DARK = (
+    "/",
+    "/jobs",
+    f"/jobs/{JOB}",
+    f"/jobs/{JOB}?tab=ranks",
+    f"/jobs/{JOB}?tab=logs",
+    f"/datasets/{NAME}",
+    f"/reports/default/{quote(REPORT)}",
+    "/utilization",
+)
 
 
 @pytest.fixture(scope="module")

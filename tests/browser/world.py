@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.browser.crowd import Size, fill
 from tests.browser.dataset_story import tell_datasets
+from tests.browser.report_story import tell_reports
 from tests.browser.story import Story
 from tests.support.tables.alert_tables import Tables, tables_in
 from trainhouse.checkpointing.settings import StoreSettings
@@ -120,6 +121,7 @@ def world_in(folder: Path, size: Size) -> Iterator[World]:
         story = Story(tables)
         story.tell()
         tell_datasets(story)
+        tell_reports(story)
         store = StoreServer(folder / "store")
         gateway = Gateway(tables.url, folder / "gateway.log", store)
         gateway.start()

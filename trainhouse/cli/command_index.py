@@ -76,7 +76,11 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
             "Show the platform's objectives: target, what was reached, what is left of the error budget, how fast it burns.",
             "data.objectives",
         ),
-        "report": _of("Write reports on a cluster, for people to read.", "data.report"),
+        "report": _of(
+            "Write reports on a cluster; list, show and save those of projects; share one run by a link.",
+            "data.report",
+            "reports.project_reports",
+        ),
         "schemas": _of("Print or write the JSON Schemas of all events, and an AsyncAPI 3 document of all topics.", "data.sql_query"),
     },
     "Fleet": {

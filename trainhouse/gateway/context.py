@@ -74,11 +74,15 @@ class Gateway:
     def token_over(self, principal: Principal) -> str:
         """Returns the reason that a principal's token is no longer valid; empty while it is."""
         if any(one in self.revocations.ids for one in principal.ids):
+            if principal.run and principal.session_id not in self.revocations.ids:
+                return "the link was revoked, or the token that made it"
             return "the token was revoked" if principal.token_id in self.revocations.ids else "the session was ended"
         if principal.key_id and principal.key_id not in self.keys.now().ids:
             return "the key that signed the token was retired"
         if principal.expires_s is not None and time.time() > principal.expires_s:
-            return "the session has expired" if principal.session_id else "the token has expired"
+            return (
+                "the link has expired" if principal.run else "the session has expired" if principal.session_id else "the token has expired"
+            )
         return ""
 
     def rights_over(self, principal: Principal) -> str:

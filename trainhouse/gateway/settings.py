@@ -54,6 +54,7 @@ class GatewaySettings(TomlSection):
     openapi: Literal["open", "token", "off"] = Field("open", description="who may read /openapi.json, likewise")
 
     session_s: float = Field(12 * 3600.0, ge=60, description="seconds after which a session of the pages ends, or earlier with its token")
+    run_link_days: int = Field(30, ge=0, le=365, description="most days of a link to one run's page; 0: none is made, and none opens")
     login_code_s: float = Field(60.0, ge=5, le=600, description="seconds for which a code of `trainhouse open` counts")
 
     body_bytes: int = Field(2 * 1024**2, ge=1024, description="most bytes of a request's body")

@@ -22,7 +22,9 @@ NAME = "health"
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Write reports on a cluster, for people to read.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Write reports on a cluster; list, show and save those of projects; share one run by a link."
+    )
     group.command("health")(health)
     app.add_typer(group, name="report")
 

@@ -41,6 +41,7 @@ NAMED = {
     ("POST", "/v1/session"): Access.SESSION,
     ("DELETE", "/v1/session"): Access.SESSION,
     ("POST", "/v1/login-codes"): Access.SESSION,
+    ("POST", "/v1/link-session"): Access.SESSION,
     ("GET", "/login"): Access.SESSION,
     ("POST", f"{_MLFLOW}/runs/search"): Access.READ,
     ("POST", f"{_MLFLOW}/experiments/search"): Access.READ,

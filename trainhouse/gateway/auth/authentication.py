@@ -1,7 +1,8 @@
 """Authentication of requests: a bearer token, or the pages' session in its cookie.
 
 Holds: without a sound token or session there is no principal, and neither passes for the other; a cookie alone writes nothing: a page
-proves by a header of its own that no other site sent the request.
+proves by a header of its own that no other site sent the request. A session that came by a link to one run reads that run alone, checked
+here, before any route.
 """
 
 import time
@@ -11,7 +12,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyCookie, HTTPBearer
 
-from trainhouse.gateway.auth import sessions, tokens
+from trainhouse.gateway.auth import run_links, sessions, tokens
 from trainhouse.gateway.auth.keyring import Keys
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.context import gateway_of
@@ -43,8 +44,18 @@ def principal_of(request: Request) -> Principal:
         raise busy("rights cannot be checked yet: it is not known what projects there are; is Kafka up?")
     found = gateway.projects.narrowed(found)
     request.state.principal = found
+    _refuse_elsewhere(request, found)
     count(gateway.limits, request, found)
     return found
+
+
+def _refuse_elsewhere(request: Request, principal: Principal) -> None:
+    """Raises ProblemError 403 where a link to one run does not open what is asked for."""
+    path = getattr(request.scope.get("route"), "path", "")
+    if not run_links.opens(principal, request.method, path, request.path_params.get("job_id")):
+        raise ProblemError(
+            403, "Forbidden", f"this link opens the page of run {principal.run} to read, and nothing else: sign in with a token"
+        )
 
 
 def _shown(request: Request, keys: Keys) -> Principal:
@@ -67,7 +78,8 @@ def cookie_session(request: Request) -> Principal:
     if request.method not in SAFE_METHODS and PAGE_HEADER not in request.headers:
         raise ProblemError(403, "Forbidden", f"a session's cookie writes only together with the header {PAGE_HEADER}")
     cookie, now_s = request.cookies.get(COOKIE, ""), int(time.time())
-    return gateway_of(request).keys.now().read(lambda key: sessions.read(key, cookie, now_s))
+    read = run_links.read_session if cookie.startswith(run_links.MARK) else sessions.read
+    return gateway_of(request).keys.now().read(lambda key: read(key, cookie, now_s))
 
 
 def _bearer_of(header: str) -> str:
@@ -105,6 +117,8 @@ def why(role: Role, principal: Principal) -> str:
     """Basis on which a principal was admitted, for the audit."""
     held = ", ".join(r.name.lower() for r in principal.roles)
     shown = "a session" if principal.session_id else "a token"
+    if principal.run:
+        shown = f"a link to job {principal.run} made by {principal.sub},"
     return f"needs {role.name.lower()}; {shown} with {held} in {', '.join(principal.projects)}"[:512]
 
 

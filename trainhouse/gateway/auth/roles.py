@@ -46,6 +46,9 @@ class Principal:
     hidden: frozenset[str] = frozenset()
     # The name of the key that signed the token, which ends with it.
     key_id: str = ""
+    # Of a link: the only job that it may read, and the token that made the link.
+    run: str = ""
+    made_by: str = ""
 
     @property
     def role(self) -> Role:
@@ -60,7 +63,7 @@ class Principal:
     @property
     def ids(self) -> tuple[str, ...]:
         """Ids by which a revocation may name it."""
-        return tuple(one for one in (self.token_id, self.session_id) if one)
+        return tuple(one for one in (self.token_id, self.session_id, self.made_by) if one)
 
     def may(self, role: Role) -> bool:
         """Returns whether it has a role, or a greater one."""

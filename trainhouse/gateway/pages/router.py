@@ -15,7 +15,21 @@ from starlette.types import Scope
 
 STATIC = Path(__file__).parent / "static"
 INDEX = Path(__file__).parent / "index.html"
-PATHS = ("/", "/jobs", "/jobs/{job_id}", "/compare", "/nodes", "/nodes/{node_id}", "/datasets", "/datasets/{name}", "/utilization", "/sql")
+PATHS = (
+    "/",
+    "/jobs",
+    "/jobs/{job_id}",
+    "/compare",
+    "/nodes",
+    "/nodes/{node_id}",
+    "/datasets",
+    "/datasets/{name}",
+    "/utilization",
+    "/sql",
+    "/reports",
+    "/reports/{project}/{name}",
+    "/shared",
+)
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; connect-src 'self'; "

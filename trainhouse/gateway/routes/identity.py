@@ -45,6 +45,7 @@ class WhoAmI(BaseModel):
     roles: list[str]
     projects: list[str]
     expires_s: int | None = Field(description="seconds since 1970; null: the token does not expire by itself")
+    run: str | None = Field(None, description="only job that may be read, of a session that came by a link to it")
 
 
 class SessionRequest(BaseModel):
@@ -164,4 +165,5 @@ def shown(principal: Principal) -> WhoAmI:
         roles=[role.name.lower() for role in principal.roles],
         projects=list(principal.projects),
         expires_s=principal.expires_s,
+        run=principal.run or None,
     )

@@ -6,9 +6,9 @@ import { useRoute } from "./router.js";
 import { isDark, setTheme } from "./theme.js";
 import { useTheme } from "./use.js";
 import { SignIn } from "./signin.js";
-import { Failed, Loading } from "./parts/notice.js";
+import { Empty, Failed, Loading } from "./parts/notice.js";
 
-const SECTION = { job: "jobs", node: "nodes", dataset: "datasets" };
+const SECTION = { job: "jobs", node: "nodes", dataset: "datasets", report: "reports" };
 
 export function Frame() {
   const route = useRoute();
@@ -35,19 +35,21 @@ export function Frame() {
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <header class="head">
       <a class="brand" href="/"><img src="/static/icon.svg" alt="" />Trainhouse</a>
-      <${Navigation} name=${SECTION[route.name] || route.name} />
+      ${!who?.run && html`<${Navigation} name=${SECTION[route.name] || route.name} />`}
       <div class="tools">
-        ${who && html`<span class="who" title=${`Signed in as ${who.sub}`}>${who.sub}</span>`}
+        ${who && html`<span class="who" title=${who.run ? `Shared by ${who.sub}` : `Signed in as ${who.sub}`}>${who.run ? `shared by ${who.sub}` : who.sub}</span>`}
         <button class="plain" onClick=${() => setTheme(!isDark())} aria-label=${isDark() ? "Use light colours" : "Use dark colours"}
           title="Light or dark (t)">${isDark() ? "☀" : "☾"}</button>
         <button class="plain" onClick=${() => help.current.showModal()} aria-label="Help: keys" title="Keys (?)">?</button>
-        ${who && html`<button class="plain" onClick=${leave}>Sign out</button>`}
+        ${who && html`<button class="plain" onClick=${leave}>${who.run ? "Close" : "Sign out"}</button>`}
       </div>
     </header>
     <main id="main" tabindex="-1">
       ${failed ? html`<${Failed} error=${failed} again=${enter} />`
         : who === undefined ? html`<${Loading} what="your session" />`
+        : route.name === "shared" ? html`<${View} route=${route} who=${who} />`
         : who === null ? html`<${SignIn} entered=${enter} />`
+        : who.run && (route.name !== "job" || route.id !== who.run) ? html`<${Empty}>This link opens one run, and nothing else. <a href=${`/jobs/${encodeURIComponent(who.run)}`}>Open the run</a><//>`
         : html`<${View} route=${route} who=${who} />`}
     </main>
     <${Help} dialog=${help} />`;

@@ -19,12 +19,16 @@ import { Config } from "./job/config.js";
 import { Artifacts } from "./job/artifacts.js";
 import { Lineage } from "./job/lineage.js";
 import { Actions } from "./job/actions.js";
+import { Share } from "./job/share.js";
 import { Tags } from "./job/tags.js";
 
 const TABS = [
   ["summary", "Summary", Summary], ["media", "Media", Media], ["ranks", "Ranks", Ranks], ["performance", "Performance", Performance], ["checkpoints", "Checkpoints", Checkpoints], ["logs", "Logs", Logs],
   ["events", "Events", Events], ["why", "Why pending", Why], ["config", "Config", Config], ["artifacts", "Artifacts", Artifacts], ["lineage", "Lineage", Lineage],
 ];
+
+// What a link to one run does not open: other jobs, and events as they are.
+const NOT_SHARED = ["events", "why", "lineage", "performance"];
 
 // The newer one counts, whether the stream or the answer to a question brought it, and whichever came first.
 const newer = (told) => (before) => (before && told.status_seq < before.status_seq ? before : { ...before, ...told });
@@ -49,7 +53,8 @@ export default function Job({ id, query, who }) {
   const load = useCallback(() => call(path).then((found) => { setJob(newer(found)); setError(null); }, setError), [path]);
   useEffect(() => { load(); }, [path]);
   const beat = (name) => () => setPulse((before) => ({ ...before, [name]: before[name] + 1 }));
-  const tab = TABS.find(([name]) => name === query.get("tab")) || TABS[0];
+  const tabs = who.run ? TABS.filter(([name]) => !NOT_SHARED.includes(name)) : TABS;
+  const tab = tabs.find(([name]) => name === query.get("tab")) || tabs[0];
   const news = NEWS[tab[0]] ? `&include=${NEWS[tab[0]]}` : "";
   const live = useLive(`${path}/stream?include=status${news}`, {
     status: (told) => setJob(newer(told)),
@@ -58,13 +63,13 @@ export default function Job({ id, query, who }) {
   if (!job) return error ? html`<${Failed} error=${error} again=${load} />` : html`<${Loading} what="the job" />`;
   return html`
     <div class="title"><h1>${titleOf(job)}</h1><${JobState} state=${job.state} />${!ENDED.has(job.state) && html`<${Live} state=${live} />`}
-      <div class="push"><a class="button" href=${`/compare?job=${encodeURIComponent(job.job_id)}`}>Compare</a><${Actions} job=${job} path=${path} who=${who} /><${Review} job=${job} path=${path} who=${who} /><${Cancel} job=${job} path=${path} who=${who} /></div></div>
+      <div class="push"><${Share} job=${job} path=${path} who=${who} />${!who.run && html`<a class="button" href=${`/compare?job=${encodeURIComponent(job.job_id)}`}>Compare</a><${Actions} job=${job} path=${path} who=${who} />`}<${Review} job=${job} path=${path} who=${who} /><${Cancel} job=${job} path=${path} who=${who} /></div></div>
     <p class="sub"><code>${job.job_id}</code> · team ${job.team} · ${job.user} · project ${job.project} · pool ${job.pool}</p>
-    <${Tags} path=${path} who=${who} />
+    ${!who.run && html`<${Tags} path=${path} who=${who} />`}
     ${job.reason && html`<${Reason} job=${job} />`}
-    ${job.state === "PENDING" && tab[0] === "summary" && html`<div style="margin-bottom:14px"><${Why} job=${job} path=${path} now_ms=${now_ms} /></div>`}
+    ${job.state === "PENDING" && tab[0] === "summary" && !who.run && html`<div style="margin-bottom:14px"><${Why} job=${job} path=${path} now_ms=${now_ms} /></div>`}
     <${Facts} job=${job} now_ms=${now_ms} />
-    <nav class="tabs" aria-label="Parts of the job">${TABS.map(([name, title]) => html`<a href=${`?tab=${name}`} aria-current=${name === tab[0] ? "page" : null}
+    <nav class="tabs" aria-label="Parts of the job">${tabs.map(([name, title]) => html`<a href=${`?tab=${name}`} aria-current=${name === tab[0] ? "page" : null}
       onClick=${(event) => { event.preventDefault(); ask({ tab: name === "summary" ? null : name }); }}>${title}</a>`)}</nav>
     <${tab[2]} job=${job} path=${path} pulse=${pulse} now_ms=${now_ms} who=${who} query=${query} ready=${ready || ENDED.has(job.state)} />`;
 }

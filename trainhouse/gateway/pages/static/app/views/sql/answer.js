@@ -72,7 +72,7 @@ function Chart({ answer }) {
     ${drawn === "bars" ? html`<${Bars} answer=${answer} by=${by} of=${shown[0]} />` : html`<${Lines} answer=${answer} by=${by} of=${shown} time=${found.kinds[by] === "time"} kind=${drawn} />`}<//>`;
 }
 
-function Bars({ answer, by, of }) {
+export function Bars({ answer, by, of }) {
   const rows = answer.rows.slice(0, MOST_BARS);
   const most = Math.max(...rows.map((row) => Math.abs(Number(row[of]) || 0)), 1e-300);
   return html`<div class="bars" role="list" aria-label=${`${answer.names[of]} by ${answer.names[by]}`}>${rows.map((row) => html`<div class="one" role="listitem">
@@ -80,7 +80,7 @@ function Bars({ answer, by, of }) {
     <span class="num">${number(row[of])}</span></div>`)}</div>${answer.rows.length > MOST_BARS && html`<p class="sub">The first ${MOST_BARS} of ${number(answer.rows.length)} rows.</p>`}`;
 }
 
-function Lines({ answer, by, of, time, kind }) {
+export function Lines({ answer, by, of, time, kind }) {
   const plan = useMemo(() => linesOf(answer.rows, by, of, time), [answer, by, of.join(), time]);
   const series = useMemo(() => of.map((i, n) => ({ label: answer.names[i], token: SERIES[n % SERIES.length], mean: plan.columns[n] })), [plan]);
   return html`<${Curve} label=${of.map((i) => answer.names[i]).join(", ")} x=${plan.x} series=${series} x_name=${answer.names[by]} time=${time} path=${kind} />

@@ -1,0 +1,1 @@
+"""Reports and views of projects, and links to one run, over HTTP."""
