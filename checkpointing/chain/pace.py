@@ -1,4 +1,4 @@
-"""How fast an upload goes: beside training, with few requests at a time; or with all that there are, while training waits for it.
+"""Pace of an upload: beside training, with few requests at a time; or with all that there are, while training waits for it.
 
 Holds: an upload that is hurried once stays hurried to its end.
 """
@@ -23,7 +23,7 @@ class Pace:
 
     @property
     def threads(self) -> int:
-        """How many requests it makes at a time now."""
+        """Requests that it makes at a time now."""
         return FULL_THREADS if self._full else BACKGROUND_THREADS
 
     @property

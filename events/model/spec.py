@@ -235,7 +235,7 @@ class MetricMode(StrEnum):
 
 
 class UploadPace(StrEnum):
-    """How fast a checkpoint is uploaded while training runs; what training waits for always goes at full pace."""
+    """Pace of uploads while training runs; what training waits for always goes at full pace."""
 
     BACKGROUND = "background"
     FULL = "full"

@@ -37,7 +37,7 @@ LOST_QUERY = f"SELECT node_id, pool FROM nodes WHERE state = 'LOST' ORDER BY nod
 
 @dataclass(frozen=True)
 class Links:
-    """What connects alerts: `blames` (job_id, node_id, at_ms) and the nodes that are lost, with their pools."""
+    """Connections of alerts: `blames` (job_id, node_id, at_ms) and the nodes that are lost, with their pools."""
 
     blames: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)

@@ -28,7 +28,7 @@ from trainhouse.client import (
     connect,
 )
 from trainhouse.client.gateway.backend import AT_ONCE
-from trainhouse.client.quick_reads import GatewayReads, TableReads, quick_reads
+from trainhouse.client.quick.quick_reads import GatewayReads, TableReads, quick_reads
 from trainhouse.events import JobState, JobStatus
 from trainhouse.events.model.explanation import JobExplained
 

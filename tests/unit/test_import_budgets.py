@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from trainhouse.cli.stack import run
-from trainhouse.client.quick_gateway import AROUND
+from trainhouse.client.quick.quick_gateway import AROUND
 
 # What takes a tenth of a second of CPU or ten megabytes.
 LARGE = frozenset(
@@ -56,7 +56,7 @@ MODULES = {
     "trainhouse.deploy.local.supervision.supervisor": Budget(240),
     "trainhouse.deploy.local.supervision.tether": Budget(100),
     "trainhouse.cli.main": Budget(165),
-    "trainhouse.cli.jobs.job_status, trainhouse.client.quick_sql, trainhouse.client.rows, trainhouse.cli.shared.filters": Budget(235),
+    "trainhouse.cli.jobs.job_status, trainhouse.client.quick.quick_sql, trainhouse.client.rows, trainhouse.cli.shared.filters": Budget(235),
     "trainhouse.checkpointing.uploading.upload_process": Budget(680, frozenset({"boto3", "pydantic"})),
     "trainhouse.checkpointing.peer_memory.holder_server": Budget(130),
     "trainhouse.workers.data.order": Budget(221, frozenset({"numpy"})),
@@ -75,7 +75,7 @@ STOPS = """
 import os, sys, json
 sys.argv = ["trainhouse", *{words!r}]
 os.environ.update({environment!r})
-from trainhouse.client import quick_reads
+from trainhouse.client.quick import quick_reads
 class Asked(BaseException): pass
 def asked(*_, **__): raise Asked
 import http.client
@@ -134,7 +134,7 @@ def test_a_question_imports_no_models_no_brokers_and_no_http_library(
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     found = imported(STOPS.format(words=words.split(), environment=environment))
-    assert "http.client" in found and "trainhouse.client.quick_reads" in found
+    assert "http.client" in found and "trainhouse.client.quick.quick_reads" in found
     # Of rich a table of character widths alone.
     assert not {"rich.console", "rich.text", "typer._adapters"} & found
     hold(ASKED, found - {"rich", "rich.cells", "rich._unicode_data"})

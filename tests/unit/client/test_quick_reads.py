@@ -4,7 +4,7 @@ import pytest
 
 from trainhouse.client.errors import InvalidSettingsError
 from trainhouse.client.gateway.transport import parts_of
-from trainhouse.client.quick_gateway import gateway_of
+from trainhouse.client.quick.quick_gateway import gateway_of
 from trainhouse.client.rows import EXPLANATION, FINAL, FLOATS, REFUSAL, STATUS, WAITING, explanation_json, status_json, status_of_row
 from trainhouse.events import JobState, JobStatus
 from trainhouse.events.model.explanation import JobExplained, Obstacle, Refusal

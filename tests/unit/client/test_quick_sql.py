@@ -1,11 +1,12 @@
 """The quick endpoint is the one that the settings models give, or none."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from trainhouse.client.kafka.wiring import sql_of_settings
-from trainhouse.client.quick_sql import endpoint_of, quick_endpoint
+from trainhouse.client.quick.quick_sql import endpoint_of, settings_file
 
 KAFKA = '[kafka]\nbootstrap = "127.0.0.1:9092"\n'
 SQL = '[clickhouse]\nurl = "http://127.0.0.1:8123/"\n'
@@ -26,7 +27,7 @@ def test_it_is_what_the_settings_give(file: str, environment: dict[str, str], tm
     monkeypatch.setenv("TRAINHOUSE_CONFIG", str(tmp_path / "trainhouse.toml"))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert quick_endpoint() == sql_of_settings()
+    assert endpoint_of(settings_file() or {}, os.environ) == sql_of_settings()
 
 
 def test_it_is_none_where_the_settings_have_to_decide() -> None:

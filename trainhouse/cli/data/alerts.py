@@ -53,7 +53,7 @@ def alerts(
     import time
 
     from trainhouse.cli.shared import output, settings_lookup
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
 
     settings_lookup.use(data_dir)
     now_ms = time.time_ns() // 1_000_000

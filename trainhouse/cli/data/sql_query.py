@@ -32,7 +32,7 @@ def sql(
     trainhouse sql "SELECT job_id, state, loss FROM jobs ORDER BY submitted_at DESC LIMIT 5"
     trainhouse sql --format CSVWithNames "SELECT step, value FROM step_metrics WHERE metric = 'loss'" > loss.csv
     """
-    from trainhouse.client.quick_reads import quick_reads
+    from trainhouse.client.quick.quick_reads import quick_reads
 
     text = sys.stdin.read() if query == "-" else query
     if not text.strip():

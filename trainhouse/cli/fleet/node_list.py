@@ -12,7 +12,7 @@ from trainhouse.cli.shared.options import FILTERS, DataDir, Json, Limit, Pool, S
 if TYPE_CHECKING:
     from trainhouse.client.backend_protocol import Sql, WayIn
     from trainhouse.client.filters import JobFilter
-    from trainhouse.client.quick_reads import QuickReads
+    from trainhouse.client.quick.quick_reads import QuickReads
 
 MAX_JOBS = 100_000
 SHOWN_CHARS = 16
@@ -60,7 +60,7 @@ def nodes(
     now_ms = time.time_ns() // 1_000_000
     wanted = keeper(now_ms, pool=pool, state=state, since=since, until=until)
     from trainhouse.client.filters import JobFilter
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
 
     keep = JobFilter(user=user, team=team, project=project) if user or team or project else None
     quick = quickly(lambda reads: _listed(reads, wanted, keep, limit))
@@ -145,7 +145,7 @@ def one(node: str, since: str, limit: int, json: bool, now_ms: int) -> None:
     from trainhouse.cli.fleet import node_page
     from trainhouse.cli.shared import output
     from trainhouse.cli.shared.filters import parse_time
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
 
     def page_of(endpoint: "Sql") -> dict[str, Any]:
         return node_page.gather(lambda sql, values: endpoint.table(sql, values).dicts(), node, parse_time(since, now_ms), limit)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.quick_reads import QuickReads
+    from trainhouse.client.quick.quick_reads import QuickReads
 
 MOST_LINES: Final = 10
 _SHORT_CHARS: Final = 12

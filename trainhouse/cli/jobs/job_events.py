@@ -59,7 +59,7 @@ def events(
 def _listed(job: str, kind: str | None, begin: int | None, end: int | None, *, log: bool) -> "list[Happening]":
     """The events: by quick reads, else by the client. Blocks. Raises CliError for an unknown job."""
     from trainhouse.client.errors import UnknownJobError
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
 
     try:
         quick = None if log else quickly(lambda reads: reads.events(job, kind, begin, end))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from trainhouse.client import JobFilter, TrainhouseClient
-    from trainhouse.client.quick_reads import QuickReads
+    from trainhouse.client.quick.quick_reads import QuickReads
     from trainhouse.events import JobStatus
 
 # The list is asked for again when something changed, but not more often than that; and now and then anyway.
@@ -120,7 +120,7 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
 
 
 def _checkpoints(job: str) -> list[dict[str, Any]]:
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
 
     try:
         rows = quickly(lambda reads: reads.checkpoints(job))
@@ -135,7 +135,7 @@ def _checkpoints(job: str) -> list[dict[str, Any]]:
 
 def _tags(job: str) -> list[dict[str, Any]]:
     """Names that keep checkpoints: by a gateway if one is known, else from the object store itself. Blocks. Raises NotReachableError."""
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
 
     tags = quickly(lambda reads: reads.checkpoint_tags(job))
     if tags is not None:
@@ -216,7 +216,7 @@ def _checkpoint(row: dict[str, Any], tier: str, tags: list[str]) -> tuple[Any, .
 
 def _listed(keep: "JobFilter", limit: int) -> "list[dict[str, Any]]":
     """Rows of jobs: by quick reads, else by the client, which has more ways. Blocks."""
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
 
     rows = quickly(lambda reads: reads.jobs(keep, limit))
     if rows is not None:
@@ -249,7 +249,7 @@ def find(client: "TrainhouseClient", job: str) -> "JobStatus":
 
 def current(job: str) -> "tuple[QuickReads | TrainhouseClient, dict[str, Any]]":
     """A job's status as JSON, and where more of it can be asked. Blocks. Raises CliError with the nearest names."""
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
 
     try:
         found = quickly(lambda reads: (reads, reads.status(job)))
@@ -265,7 +265,7 @@ def current(job: str) -> "tuple[QuickReads | TrainhouseClient, dict[str, Any]]":
 
 def _quick_ids() -> list[str]:
     from trainhouse.client.filters import JobFilter
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
 
     return [str(row["job_id"]) for row in quickly(lambda reads: reads.jobs(JobFilter(), MAX_HINTED)) or ()]
 

@@ -65,7 +65,7 @@ def _quick_lines(job: str, rank: int | None, stream: str | None, attempt: int | 
     """The lines by quick reads; None where the whole client has to be asked. Blocks. Raises CliError for an unknown job."""
     from trainhouse.client.backend_protocol import batches
     from trainhouse.client.errors import UnknownJobError
-    from trainhouse.client.quick_reads import QuickReads, quickly
+    from trainhouse.client.quick.quick_reads import QuickReads, quickly
 
     def ask(reads: QuickReads) -> "Iterator[list[Line]]":
         found = batches(reads.lines(job, rank, stream, attempt, tail))

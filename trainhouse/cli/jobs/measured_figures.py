@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.quick_reads import QuickReads
+    from trainhouse.client.quick.quick_reads import QuickReads
 
 METRICS = ("system/device_utilization_pct", "mfu", "tokens_per_s")
 """All that is asked for: a job may have thousands."""

@@ -60,7 +60,7 @@ def _published(job: str) -> dict[str, Any] | None:
     """The newest answer that the scheduler published; None: not for this wait, or not known here. Blocks. Raises CliError for a job that
     does not wait."""
     from trainhouse.cli.jobs.job_status import current
-    from trainhouse.client.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import quickly
     from trainhouse.client.rows import WAITING
 
     _, status = current(job)

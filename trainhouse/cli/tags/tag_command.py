@@ -11,7 +11,7 @@ from trainhouse.cli.shared.options import DataDir, JobArgument, Json
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.quick_reads import QuickReads
+    from trainhouse.client.quick.quick_reads import QuickReads
 
 NOTE: Final = "mlflow.note.content"
 MAX_KEY_CHARS: Final = 250

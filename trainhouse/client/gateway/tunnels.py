@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trainhouse.client.errors import ClientError, NotReachableError, UnknownJobError
 from trainhouse.client.gateway import transport
-from trainhouse.client.gateway.exchange import Flow, Request, error_of
+from trainhouse.client.gateway.exchange import Flow, Request, away, error_of
 from trainhouse.client.gateway.reads import job_path
 from trainhouse.events.tunnel import tunnel_frames as frames
 from trainhouse.events.tunnel.tunnel_call import MAX_MESSAGE_BYTES, TICKET_HEADER, client_path
@@ -146,7 +146,7 @@ def _connected(url: str, token: str, tunnel: str, ticket: str) -> "ClientConnect
             max_queue=QUEUED_MESSAGES,
         )
     except (OSError, InvalidHandshake) as error:
-        raise transport.away(url, error) from error
+        raise away(url, error) from error
     if hasattr(socket, "TCP_USER_TIMEOUT") and not isinstance(found.socket, ssl.SSLSocket):
         found.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKED_MS)
     return found

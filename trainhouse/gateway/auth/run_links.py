@@ -29,6 +29,7 @@ RUN_ROUTES = frozenset(
         for part in (
             *("stream", "curves", "metrics", "points", "step-heatmap", "logs", "ranks", "attempts", "timeline", "gpu-seconds"),
             *("checkpoints", "checkpoint-tags", "config", "artifacts"),
+            *("media", "media/items", "media/histograms", "media/table", "media/text", "media/content"),
         )
     }
 )

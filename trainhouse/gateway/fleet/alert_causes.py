@@ -41,10 +41,10 @@ async def alert_causes(here: Here, principal: Viewer) -> Json:
     )
     await redacted(here.reader, principal, rows, ("summary", "key"))
     links = links_of(*[await here.reader.rows(sql) for sql in (BLAMES_QUERY, LOST_QUERY)]) if rows else links_of((), ())
-    return Json({"items": [_told(group) for group in by_cause(rows, links)], "next_cursor": None})
+    return Json({"items": [_as_reported(group) for group in by_cause(rows, links)], "next_cursor": None})
 
 
-def _told(group: dict[str, Any]) -> dict[str, Any]:
+def _as_reported(group: dict[str, Any]) -> dict[str, Any]:
     """Times as everywhere in the API."""
     since = min(group["alerts"], key=lambda row: row["since_ms"])["since"]
     alerts = [{name: value for name, value in row.items() if name != "since_ms"} for row in group["alerts"]]

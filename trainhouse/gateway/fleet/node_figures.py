@@ -1,4 +1,4 @@
-"""What nodes measure of their devices: now, of all nodes; over time, of those that are looked at.
+"""Figures that nodes measure of their devices: now, of all nodes; over time, of those that are looked at.
 
 Holds: what no driver reports is null, never 0; a question about the past names its nodes, since device_minutes is ordered by node, and all
 nodes of a large fleet would be billions of rows.
@@ -25,7 +25,7 @@ Name = Annotated[str, Query(min_length=1, max_length=256)]
 
 
 class Metric(StrEnum):
-    """What is measured: mean use of the devices (%), most memory used on one (%), the highest temperature (°C)."""
+    """A measured figure: mean use of the devices (%), most memory used on one (%), the highest temperature (°C)."""
 
     UTILIZATION = "utilization"
     MEMORY = "memory"
@@ -77,10 +77,11 @@ async def history(
 ) -> Json:
     """One figure of some nodes over time: `starts` has where each part begins, an item a value for each; null: not reported."""
     since_s, part_s = span(int(datetime.now(UTC).timestamp()), hours, parts)
-    values = {"nodes": list(dict.fromkeys(node)), "since": since_s, "until": since_s + part_s * parts, "part_s": part_s}
+    nodes = list(dict.fromkeys(node))
+    values = {"nodes": nodes, "since": since_s, "until": since_s + part_s * parts, "part_s": part_s}
     rows = await here.reader.rows(_HISTORY.format(value=_VALUES[metric]), values)
     starts = [datetime.fromtimestamp(since_s + n * part_s, UTC).isoformat().replace("+00:00", "Z") for n in range(parts)]
-    return Json({"items": rows_of(values["nodes"], rows, parts), "starts": starts, "part_s": part_s, "metric": metric.value})
+    return Json({"items": rows_of(nodes, rows, parts), "starts": starts, "part_s": part_s, "metric": metric.value})
 
 
 def span(now_s: int, hours: int, parts: int) -> tuple[int, int]:

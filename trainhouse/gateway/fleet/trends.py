@@ -111,7 +111,7 @@ async def trend(
 
 
 def counted(moments: Sequence[int], spans: Sequence[Mapping[str, Any]], what: str) -> list[int]:
-    """How many of the spans (`began`, `ended` or null, in seconds) last at each moment; the moments rise. Pure."""
+    """Number of the spans (`began`, `ended` or null, in seconds) that last at each moment; the moments rise. Pure."""
     changes = [0] * (len(moments) + 1)
     for row in spans:
         changes[bisect_left(moments, row["began"])] += row[what]

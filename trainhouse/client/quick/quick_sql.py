@@ -16,12 +16,6 @@ CONFIG_VARIABLE = "TRAINHOUSE_CONFIG"
 TEXTS = ("user", "password", "database")
 
 
-def quick_endpoint() -> SqlEndpoint | None:
-    """The endpoint by environment and settings file; None where the settings models have to decide. Blocks on the file alone."""
-    found = settings_file()
-    return None if found is None else endpoint_of(found, os.environ)
-
-
 def settings_file() -> dict[str, Any] | None:
     """The settings file that the environment names, empty where it names none; None where it cannot be read."""
     path = os.environ.get(CONFIG_VARIABLE)

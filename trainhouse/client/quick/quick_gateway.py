@@ -88,7 +88,7 @@ def gateway_of(file: Mapping[str, Any], environment: Mapping[str, str], *, own: 
 
     `own`: also beside Kafka's address, and with the token of a stack on this machine.
     """
-    from trainhouse.client.quick_sql import knows_kafka, section_of
+    from trainhouse.client.quick.quick_sql import knows_kafka, section_of
 
     if knows_kafka(file, environment) and not own:
         return None

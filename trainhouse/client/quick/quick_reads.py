@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from trainhouse.client import rows
 from trainhouse.client.errors import ClientError, NotReachableError
-from trainhouse.client.quick_sql import endpoint_of, settings_file
+from trainhouse.client.quick.quick_sql import endpoint_of, settings_file
 
 if TYPE_CHECKING:
     from trainhouse.client.backend_protocol import Happening, LineReader, Row, Sql
     from trainhouse.client.filters import JobFilter
-    from trainhouse.client.quick_gateway import QuickGateway
+    from trainhouse.client.quick.quick_gateway import QuickGateway
     from trainhouse.client.sql import SqlEndpoint
 
 T = TypeVar("T")
@@ -241,7 +241,7 @@ def quick_reads() -> QuickReads | None:
     if found is None:
         return None
     endpoint = endpoint_of(found, os.environ)
-    from trainhouse.client.quick_gateway import gateway_of
+    from trainhouse.client.quick.quick_gateway import gateway_of
 
     if endpoint is not None:
         return TableReads(endpoint, gateway_of(found, os.environ, own=True))
