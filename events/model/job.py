@@ -207,8 +207,8 @@ class JobStatus(Event, type="trainhouse.job.status.v1"):
 
     @property
     def public_seq(self) -> int:
-        """The number that it is published under."""
-        return self.status_seq - (self.live_room or 0)
+        """The number that it is published under; 0 for one that says more room than it has."""
+        return max(0, self.status_seq - (self.live_room or 0))
 
     def subject(self) -> str:
         return str(self.job_id or self.submission_id)

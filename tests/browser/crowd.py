@@ -39,8 +39,15 @@ def fill(tables: Tables, size: Size) -> None:
         run(_LONG_JOBS.format(runs=size.long_runs, points=size.long_points))
     for number in range(size.long_runs):
         run(_LONG_CURVES.format(number=number, points=size.long_points))
-    # What the projector makes of points, batch by batch: minutes, hours and last values follow from it.
-    run(_SECONDS)
+    roll_up(tables, "1")
+
+
+def roll_up(tables: Tables, which: str) -> None:
+    """Makes of points what the projector makes of them, batch by batch: minutes, hours and last values follow from it.
+
+    `which`: condition on points that were written by SQL, and are not rolled up yet.
+    """
+    tables.clickhouse.command(_SECONDS.format(which=which))
 
 
 def _fleet(tables: Tables, nodes: int) -> None:
@@ -141,7 +148,7 @@ SELECT job_id, metric, epoch, rank, toDateTime(p.time, 'UTC') AS time, min(p.ste
         bitOr(bitShiftLeft(toUInt256(toUnixTimestamp64Milli(p.time)), 64), toUInt256(reinterpretAsUInt64(p.value))))),
     minOrNullIf(p.value, NOT isNaN(p.value)), maxOrNullIf(p.value, NOT isNaN(p.value)), sumIf(p.value, isFinite(p.value)),
     countIf(isFinite(p.value)), count()
-FROM step_metrics AS p
+FROM step_metrics AS p WHERE {which}
 GROUP BY job_id, metric, epoch, rank, time
 SETTINGS optimize_aggregation_in_order = 1, insert_deduplicate = 0"""
 

@@ -193,3 +193,9 @@ def test_a_move_asks_for_the_newest_progress_of_its_pool_due_marks_first_and_so_
     assert len(marks) == MOST_MARKS and {m.step for m in marks} == {7}
     assert marks[0].job_id == gangs[-1].job_id and marks[0].saved_alone
     assert live.behind(d.state, [PoolHandedOver.model_validate(about | {"pool": "other"})]) == []
+
+
+def test_a_status_that_says_more_room_than_it_has_is_the_first_of_its_job() -> None:
+    """Any client of Kafka may write one; its row has no negative number."""
+    status = JobStatus.model_validate({"job_id": None, "submission_id": "x", "status_seq": 0, "state": "PENDING", "live_room": 1})
+    assert status.public_seq == 0

@@ -11,6 +11,7 @@ from trainhouse.events import (
     Envelope,
     Event,
     EventId,
+    Interactive,
     JobAdmitted,
     JobSpec,
     JobState,
@@ -215,7 +216,7 @@ def _other(name: str) -> Any:
         "name": "x", "project": "x", "purpose": "x", "team": "x", "user": "x", "pool": "x", "priority": 1, "seed": 1, "env": {"A": "b"},
         "env_allow": ("A",), "secrets": ("S",), "outputs": ("x",),
         "hyperparameters": {"lr": 1}, "preemptible": False, "resume_from": "x", "labels": {"a": "b"},
-        "placement": Placement(spot=False),
+        "placement": Placement(spot=False), "interactive": Interactive(kind="shell"),
     }.get(name, _other_model(name))  # fmt: skip
 
 

@@ -10,7 +10,8 @@ import { folded, grouped, isLoss } from "../series.js";
 
 export const X_KINDS = [["step", "step"], ["relative", "relative time"], ["time", "time (UTC)"], ["samples", "samples"]];
 const COUNTERS = ["samples", "samples_seen", "samples_total", "num_samples", "tokens", "tokens_seen", "tokens_total"];
-const FIELDS = ["x", "smooth", "log", "from", "to", "m", "pin", "fold"];
+// Of curves, and of what stands beside them when runs are compared.
+const FIELDS = ["x", "smooth", "log", "from", "to", "m", "pin", "fold", "group", "band", "brush", "sx", "sy", "sxlog", "sylog", "im", "iof"];
 const MOST_SMOOTH = 0.99;
 const AHEAD_PX = "400px";
 

@@ -84,9 +84,9 @@ async function printed(box) {
 function Versions({ path, shown, now_ms }) {
   const [open, setOpen] = useState(false);
   const found = useData(open ? `${path}/history` : null);
-  return html`<${Menu} title="History" opened=${() => setOpen(true)} label="Versions of the report"><${Shown} of=${found} what="the versions">${(d) => html`
+  return html`<${Menu} title="History" opened=${() => setOpen(true)} label="Versions of the report">${open && html`<${Shown} of=${found} what="the versions">${(d) => html`
     <ul class="list">${d.items.map((one) => html`<li key=${one.version}><button class="plain" aria-pressed=${one.version === shown ? "true" : "false"} onClick=${() => ask({ version: one.version })}>Version ${one.version}</button>
-      <span class="sub">${one.deleted ? "deleted" : "saved"} by ${one.saved_by || "unknown"} ${ago(one.at, now_ms)}${one.note ? `: ${one.note}` : ""}</span></li>`)}</ul>`}<//><//>`;
+      <span class="sub">${one.deleted ? "deleted" : "saved"} by ${one.saved_by || "unknown"} ${ago(one.at, now_ms)}${one.note ? `: ${one.note}` : ""}</span></li>`)}</ul>`}<//>`}<//>`;
 }
 
 function Delete({ path, report, name }) {

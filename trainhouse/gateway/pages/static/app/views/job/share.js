@@ -38,6 +38,6 @@ export function Share({ job, path, who }) {
     ${made && html`<div class="share-link"><input readonly aria-label="The link" value=${made.url} onFocus=${(event) => event.target.select()} /><button onClick=${copy}>Copy</button></div>
       <p class="sub">Shown once. Give it only to those who may read this run.</p>`}
     <p class="sub" role="status">${word}</p>
-    <${Shown} of=${found} what="links" empty=${(d) => !d.items.length} nothing="No link to this run counts.">${(d) => html`<ul class="list">${d.items.map((one) => html`<li key=${one.link_id} class="row">
-      <span>by ${one.sub}, until ${moment(one.expires_at)}</span><button class="danger" aria-label=${`Revoke the link of ${one.sub} until ${moment(one.expires_at)}`} onClick=${() => revoke(one.link_id)}>Revoke</button></li>`)}</ul>`}<//><//>`;
+    ${open && html`<${Shown} of=${found} what="links" empty=${(d) => !d.items.length} nothing="No link to this run counts.">${(d) => html`<ul class="list">${d.items.map((one) => html`<li key=${one.link_id} class="row">
+      <span>by ${one.sub}, until ${moment(one.expires_at)}</span><button class="danger" aria-label=${`Revoke the link of ${one.sub} until ${moment(one.expires_at)}`} onClick=${() => revoke(one.link_id)}>Revoke</button></li>`)}</ul>`}<//>`}<//>`;
 }
