@@ -114,9 +114,9 @@ def packed(members: list[tarfile.TarInfo]) -> bytes:
     return gzip.compress(blocks + bytes(1024))
 
 
-def claiming(type_: bytes = tarfile.REGTYPE, size_bytes: int = 0, **headers: str) -> tarfile.TarInfo:
+def claiming(type_: bytes = tarfile.REGTYPE, size_bytes: int = 0, headers: dict[str, str] | None = None) -> tarfile.TarInfo:
     found = tarfile.TarInfo("huge")
-    found.type, found.size, found.pax_headers = type_, size_bytes, headers
+    found.type, found.size, found.pax_headers = type_, size_bytes, headers or {}
     return found
 
 
@@ -133,11 +133,11 @@ def gnu_sparse() -> bytes:
     "bad",
     [
         gnu_sparse(),
-        packed([claiming(**{"GNU.sparse.map": "", "GNU.sparse.size": str(2**60)})]),
-        packed([claiming(**{"GNU.sparse.size": str(2**60), "GNU.sparse.numblocks": "0"})]),
+        packed([claiming(headers={"GNU.sparse.map": "", "GNU.sparse.size": str(2**60)})]),
+        packed([claiming(headers={"GNU.sparse.size": str(2**60), "GNU.sparse.numblocks": "0"})]),
         packed([claiming(size_bytes=2**60)]),
         packed([claiming(b"Z", 2**60)]),
-        packed([claiming(size_bytes=2**32, **{"GNU.sparse.realsize": "0"})]),
+        packed([claiming(size_bytes=2**32, headers={"GNU.sparse.realsize": "0"})]),
     ],
 )
 def test_an_archive_that_claims_more_than_it_has_is_refused(bad: bytes) -> None:
@@ -152,7 +152,12 @@ def test_files_beyond_what_is_compared_line_by_line_are_said_to_be(monkeypatch: 
     assert [(one["diff"] is None, one["not_shown"]) for one in found] == [(False, "")] * 2 + [(True, code_diff.TOO_LARGE)] * 2
     monkeypatch.setattr(code_diff, "MOST_DIFF_CHARS", 10)
     compared: list[str] = []
-    monkeypatch.setattr(code_diff, "_diff", lambda path, *_: compared.append(path) or "x" * 11)
+
+    def long_diff(path: str, *_: object) -> str:
+        compared.append(path)
+        return "x" * 11
+
+    monkeypatch.setattr(code_diff, "_diff", long_diff)
     assert [one["not_shown"] for one in differing_files(left, right)["files"]] == [code_diff.TOO_LARGE] * 4
     assert compared == ["0.py"], "once the room is spent, nothing more is compared"
 
