@@ -6,6 +6,7 @@ import hashlib
 import io
 import itertools
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 import pytest
@@ -132,7 +133,8 @@ def test_texts_and_tables_are_bounded(shelf: Shelf) -> None:
     part = shelf.get("/text", path=said, limit=1000).json()
     assert (part["text"], part["total_bytes"], part["is_cut"]) == ("é" * 1000, 100_000, True)
     wide = orjson.dumps({"columns": [f"c{n}" for n in range(10_000)], "data": [["y" * 5000] * 10_000], "left_out_rows": 7})
-    shelf.run("wide.json", wide[: 30 << 20])
+    shelf.run("wide.json", wide[: 2 << 20])
+    shelf.run("large.json", wide[: (2 << 20) + 1])
     huge = {"columns": ["a"], "data": [[{"b": "z" * 5000}]] * 300}
     shelf.run("huge.json", orjson.dumps(huge))
     shelf.run("other.json", b"[1, 2]")
@@ -140,6 +142,37 @@ def test_texts_and_tables_are_bounded(shelf: Shelf) -> None:
     assert (len(part["rows"]), part["total_rows"], len(part["rows"][0][0])) == (10, 300, 1000)
     assert "needs columns and data" in shelf.get("/table", 422, path="other.json").json()["detail"]
     shelf.get("/table", 422, path="wide.json")
+    refused = shelf.get("/table", 413, path="large.json").json()["detail"]
+    assert str((2 << 20) + 1) in refused and str(2 << 20) in refused
+    assert shelf.get("/text", path="large.json", limit=10).json()["text"] == '{"columns"'
+
+
+def test_texts_and_tables_are_those_kinds_of_media_and_no_other_files(shelf: Shelf) -> None:
+    image = shelf.rank("images", "x", 1, png(1), "png")
+    said = shelf.rank("texts", "x", 1, b"words", "txt")
+    bins = shelf.rank("histograms", "w", 1, orjson.dumps({"edges": [0, 1], "counts": [1]}), "json")
+    shelf.run("model/weights.bin", b"secret")
+    for path in (image, bins, "model/weights.bin"):
+        shelf.get("/text", 404, path=path)
+        shelf.get("/table", 404, path=path)
+    shelf.get("/table", 404, path=said)
+
+
+def test_a_session_of_a_link_reads_what_was_logged_at_a_step_alone(shelf: Shelf) -> None:
+    said = shelf.rank("texts", "x", 1, b"words", "txt")
+    shelf.run("notes.txt", b"private")
+    shelf.run("roc.png", png(3))
+    client, world = shelf.world.client, shelf.world
+    made = client.post(f"/v1/training-jobs/{shelf.job}/links", json={}, headers=world.token())
+    client.post("/v1/link-session", json={"link": unquote(made.json()["url"].partition("#")[2])})
+    try:
+        assert client.get(shelf.place + "/text", params={"path": said}).json()["text"] == "words"
+        assert client.get(shelf.place + "/text", params={"path": "notes.txt"}).status_code == 404
+        assert client.get(shelf.place + "/content", params={"path": "roc.png"}).status_code == 404
+        assert {one["key"] for one in client.get(shelf.place).json()["items"]} == {"x"}
+    finally:
+        client.cookies.clear()
+    assert shelf.get("/text", path="notes.txt").json()["text"] == "private"
 
 
 def test_histograms_over_steps_are_thinned_and_what_is_none_is_left_out(shelf: Shelf) -> None:
@@ -147,6 +180,9 @@ def test_histograms_over_steps_are_thinned_and_what_is_none_is_left_out(shelf: S
         shelf.rank("histograms", "w", step, orjson.dumps({"edges": [0, 1, 2], "counts": [step, 1], "not_finite": 3}), "json")
     shelf.rank("histograms", "w", 60, orjson.dumps({"edges": [0, 1], "counts": [1, 2]}), "json")
     shelf.rank("histograms", "w", 61, b"no json", "json")
+    shelf.rank("histograms", "w", 63, orjson.dumps({"edges": list(range(4099)), "counts": [1] * 4098}), "json")
+    shelf.rank("histograms", "w", 64, orjson.dumps({"edges": [0, 1], "counts": [1]}) + b" " * (256 << 10), "json")
+    shelf.rank("histograms", "w", 65, orjson.dumps({"edges": 3, "counts": "1"}), "json")
     shelf.rank("histograms", "w", 62, orjson.dumps({"edges": [2, 1], "counts": [1]}), "json")
     found = shelf.get("/histograms", key="w", columns=200).json()["items"]
     assert [one["step"] for one in found] == list(range(0, 60, 2)) and found[3] == {

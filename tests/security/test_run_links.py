@@ -182,6 +182,16 @@ def test_a_link_ends_with_the_token_that_made_it(world: World) -> None:
     assert world.client.get("/v1/whoami").status_code == 401
 
 
+def test_a_link_lives_no_longer_than_its_makers_token_or_session(world: World) -> None:
+    now_s = int(time.time())
+    token = tokens.issue(KEY, "ana", ["submitter"], ["vision"], now_s=now_s, expires_s=now_s + 600)
+    answer = made(world, headers={"Authorization": f"Bearer {token}"}, days=2)
+    assert answer.status_code == 201 and answer.json()["expires_s"] == now_s + 600
+    for expires_s, until_s in ((None, now_s + 9000), (now_s + 60, now_s + 60), (now_s + 90_000, now_s + 9000)):
+        ana = Principal("ana", (Role.SUBMITTER,), ("vision",), "t1", expires_s, key_id=id_of(KEY))
+        assert run_links.link_to(ana, RUN, "vision", now_s + 9000).until_s == until_s
+
+
 def test_a_link_ends_with_its_makers_membership(world: World) -> None:
     world.submit("members-1", "closed")
     rule = {"name": "closed", "members": {"ana": "submitter"}}

@@ -81,8 +81,8 @@ class GatewaySettings(TomlSection):
         description="address at which agents and users reach this very process for tunnels to interactive jobs, where `url` leads to one "
         "of several; default: `url`",
     )
-    tunnels_at_once: int = Field(1000, ge=1, description="most tunnels to interactive jobs at once")
-    tunnels_per_user: int = Field(64, ge=1, description="most tunnels of one user at once")
+    tunnels_at_once: int = Field(250, ge=1, description="most tunnels to interactive jobs at once")
+    tunnels_per_user: int = Field(32, ge=1, description="most tunnels of one user at once")
 
     audit: Literal["required", "preferred"] = Field(
         "preferred",

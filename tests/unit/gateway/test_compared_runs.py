@@ -98,6 +98,68 @@ def test_an_archive_that_is_damaged_or_unpacks_to_too_much_is_refused(monkeypatc
     monkeypatch.setattr(code_diff, "MOST_FILES", 2)
     with pytest.raises(UnreadableArchiveError, match="more than 2 files"):
         files_of(archive({str(n): b"" for n in range(3)}))
+    with pytest.raises(UnreadableArchiveError, match="more than 2 files"):
+        files_of(packed([folder(str(n)) for n in range(3)]))
+
+
+def folder(name: str) -> tarfile.TarInfo:
+    found = tarfile.TarInfo(name)
+    found.type = tarfile.DIRTYPE
+    return found
+
+
+def packed(members: list[tarfile.TarInfo]) -> bytes:
+    """An archive of headers alone."""
+    blocks = b"".join(one.tobuf(tarfile.PAX_FORMAT) for one in members)
+    return gzip.compress(blocks + bytes(1024))
+
+
+def claiming(type_: bytes = tarfile.REGTYPE, size_bytes: int = 0, headers: dict[str, str] | None = None) -> tarfile.TarInfo:
+    found = tarfile.TarInfo("huge")
+    found.type, found.size, found.pax_headers = type_, size_bytes, headers or {}
+    return found
+
+
+def gnu_sparse() -> bytes:
+    """A GNU header of a sparse file: one hole of 2**60 bytes, and nothing else."""
+    head = bytearray(claiming(tarfile.GNUTYPE_SPARSE).tobuf(tarfile.GNU_FORMAT))
+    head[483:495] = b"\x80" + (2**60).to_bytes(11, "big")
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    return gzip.compress(bytes(head) + bytes(1024))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        gnu_sparse(),
+        packed([claiming(headers={"GNU.sparse.map": "", "GNU.sparse.size": str(2**60)})]),
+        packed([claiming(headers={"GNU.sparse.size": str(2**60), "GNU.sparse.numblocks": "0"})]),
+        packed([claiming(size_bytes=2**60)]),
+        packed([claiming(b"Z", 2**60)]),
+        packed([claiming(size_bytes=2**32, headers={"GNU.sparse.realsize": "0"})]),
+    ],
+)
+def test_an_archive_that_claims_more_than_it_has_is_refused(bad: bytes) -> None:
+    with pytest.raises(UnreadableArchiveError):
+        files_of(bad)
+
+
+def test_files_beyond_what_is_compared_line_by_line_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = [files_of(archive({f"{n}.py": f"{side}\n".encode() * 10 for n in range(4)})) for side in "lr"]
+    monkeypatch.setattr(code_diff, "MOST_COMPARED_LINES", 40)
+    found = differing_files(left, right)["files"]
+    assert [(one["diff"] is None, one["not_shown"]) for one in found] == [(False, "")] * 2 + [(True, code_diff.TOO_LARGE)] * 2
+    monkeypatch.setattr(code_diff, "MOST_DIFF_CHARS", 10)
+    compared: list[str] = []
+
+    def long_diff(path: str, *_: object) -> str:
+        compared.append(path)
+        return "x" * 11
+
+    monkeypatch.setattr(code_diff, "_diff", long_diff)
+    assert [one["not_shown"] for one in differing_files(left, right)["files"]] == [code_diff.TOO_LARGE] * 4
+    assert compared == ["0.py"], "once the room is spent, nothing more is compared"
 
 
 def test_many_lines_differ_without_being_shown() -> None:

@@ -13,6 +13,7 @@ from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.tunnel.tunnel_call import SIGNED_AS, call_bytes
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.errors import ProblemError
+from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.gateway.tunnels.tunnel_desk import Tunnel, TunnelDesk
 
 NODE, OTHER = SigningKey.made(), SigningKey.made()
@@ -105,3 +106,11 @@ async def test_a_side_that_is_gone_without_a_word_keeps_the_other_from_nothing()
     tunnel.node, tunnel.client = Side(is_gone=True), client
     await desk.end(tunnel, 1011, "lost")
     assert client.closed == [(1011, "lost")]
+
+
+def test_tunnels_leave_room_for_requests() -> None:
+    """Each has two connections, which count as requests at once for as long as it is open."""
+    fields = GatewaySettings.model_fields
+    ends = 2 * fields["tunnels_at_once"].default
+    assert ends <= fields["requests_at_once"].default / 4
+    assert fields["tunnels_per_user"].default <= fields["tunnels_at_once"].default / 4

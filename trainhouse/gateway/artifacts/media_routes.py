@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import orjson
 from fastapi import APIRouter, Query, Request
@@ -42,7 +42,12 @@ MOST_STEPS: Final = 1000
 MOST_SHOWN: Final = 200
 MOST_BYTES: Final = 32 << 20
 """Of a file that is shown; larger ones can be downloaded by MLflow's client."""
-MOST_HISTOGRAM_BYTES: Final = 1 << 20
+MOST_TABLE_BYTES: Final = 2 << 20
+"""Of a table that is parsed: JSON takes many times its length in memory."""
+MOST_HISTOGRAM_BYTES: Final = 256 << 10
+MOST_BINS: Final = 4096
+WHOLES: Final = 2
+"""Contents that are read whole at a time."""
 CELL_CHARS: Final = 1000
 MOST_TABLE_COLUMNS: Final = 100
 FETCHES: Final = 8
@@ -88,7 +93,11 @@ SELECT path, uri, sha256, size_bytes, step FROM found
 ORDER BY step DESC
 LIMIT 1 BY intDiv(step - (SELECT low FROM span), intDiv((SELECT high - low FROM span), {{columns:UInt32}}) + 1)
 """
-_ONE = "SELECT path, uri, sha256, size_bytes, kind FROM artifacts WHERE job_id = {job_id:String} AND path = {path:String} LIMIT 1"
+# Media alone: other files of a job have routes of their own.
+_ONE = """
+SELECT path, uri, sha256, size_bytes, kind, m.step AS step FROM media AS m
+WHERE job_id = {job_id:String} AND path = {path:String} AND kind IN {kinds:Array(String)} LIMIT 1
+"""
 
 
 class TablePart(BaseModel):
@@ -113,6 +122,7 @@ async def media(job_id: JobPath, here: Here, principal: Viewer) -> Json:
     """Keys of images, tables, histograms, texts and audio that a job or run logged, each with its steps."""
     await visible_job(here, principal, job_id)
     rows = await here.reader.rows(_KEYS, {"job_id": job_id})
+    rows = [row for row in rows if not (principal.run and row["stepless"])]
     return Json({"items": [row | {"steps": [] if row["stepless"] else row["steps"]} for row in rows], "next_cursor": None})
 
 
@@ -151,7 +161,7 @@ async def histograms(
             return None
         async with turns:
             content = await _content(store_of(request), job, row)
-        return None if content is None else _histogram(content, row["step"])
+            return None if content is None else await asyncio.to_thread(_histogram, content, row["step"])
 
     found = await asyncio.gather(*(one(row) for row in rows))
     return Json({"items": sorted((each for each in found if each), key=lambda each: each["step"]), "next_cursor": None})
@@ -167,8 +177,15 @@ async def table(
     limit: Annotated[int, Query(ge=1, le=1000, description="At most so many rows.")] = 100,
 ) -> TablePart:
     """The first rows of a table that was logged."""
-    content, _ = await _whole(job_id, path, request, here, principal)
-    found = await asyncio.to_thread(partial(_table, content, limit))
+    job, row = await _row(job_id, path, ("table",), here, principal)
+    if row["size_bytes"] > MOST_TABLE_BYTES:
+        why = (
+            f"{path} has {row['size_bytes']} bytes, and tables of up to {MOST_TABLE_BYTES} are shown; "
+            "its content is there as text, and to download by MLflow's client"
+        )
+        raise ProblemError(413, "Too large", why)
+    async with _reading(request):
+        found = await asyncio.to_thread(partial(_table, await _whole(job, row, request), limit))
     if found is None:
         raise ProblemError(
             422, "No table", f"{path} is JSON of another form: it needs columns and data, as pandas writes them by orient=split"
@@ -186,9 +203,12 @@ async def text(
     limit: Annotated[int, Query(ge=1, le=200_000, description="At most so many characters.")] = 20_000,
 ) -> TextPart:
     """The beginning of a text that was logged."""
-    content, _ = await _whole(job_id, path, request, here, principal)
-    decoded = content[: 4 * limit + 4].decode("utf-8", "replace")
-    return TextPart(text=decoded[:limit], total_bytes=len(content), is_cut=len(decoded) > limit or 4 * limit + 4 < len(content))
+    # A table is a text too, for those that are no table, or too large for one.
+    job, row = await _row(job_id, path, ("text", "table"), here, principal)
+    async with _reading(request):
+        content = await _whole(job, row, request)
+        decoded = content[: 4 * limit + 4].decode("utf-8", "replace")
+        return TextPart(text=decoded[:limit], total_bytes=len(content), is_cut=len(decoded) > limit or 4 * limit + 4 < len(content))
 
 
 @router.get("/{job_id}/media/content", response_class=StreamingResponse, responses=OCTETS)
@@ -197,7 +217,7 @@ async def content(job_id: JobPath, path: MediaPath, request: Request, here: Here
     ending = path.rpartition(".")[2].lower()
     if ending not in TYPES:
         raise not_found(f"image or audio {path} of job {job_id}")
-    job, row = await _row(job_id, path, here, principal)
+    job, row = await _row(job_id, path, ("image", "audio"), here, principal)
     found = await _opened(store_of(request), job, row)
     if found is None:
         raise not_found(f"image or audio {path} of job {job_id}")
@@ -205,24 +225,34 @@ async def content(job_id: JobPath, path: MediaPath, request: Request, here: Here
     return StreamingResponse(found, headers=headers, media_type=TYPES[ending])
 
 
-async def _row(job_id: str, path: str, here: Here, principal: Viewer) -> tuple[Row, Row]:
-    """The job, and its file under a path. Raises ProblemError."""
+async def _row(job_id: str, path: str, kinds: tuple[Kind, ...], here: Here, principal: Viewer) -> tuple[Row, Row]:
+    """The job, and its file under a path, of one of these kinds of media. Raises ProblemError.
+
+    A session of a link to the run sees what was logged at a step; the job's other files stay with those who have an account.
+    """
     job = await visible_job(here, principal, job_id)
-    row = await here.reader.one(_ONE, {"job_id": job_id, "path": path})
-    if row is None:
-        raise not_found(f"file {path} of job {job_id}")
+    row = await here.reader.one(_ONE, {"job_id": job_id, "path": path, "kinds": kinds})
+    if row is None or (principal.run and row["step"] is None):
+        raise not_found(f"{' or '.join(kinds)} {path} of job {job_id}")
     if row["size_bytes"] > MOST_BYTES:
         why = f"{path} has {row['size_bytes']} bytes, and at most {MOST_BYTES} are shown; download it by MLflow's client"
         raise ProblemError(413, "Too large", why)
     return job, row
 
 
-async def _whole(job_id: str, path: str, request: Request, here: Here, principal: Viewer) -> tuple[bytes, Row]:
-    job, row = await _row(job_id, path, here, principal)
+def _reading(request: Request) -> asyncio.Semaphore:
+    """So many at a time: whole contents are in memory."""
+    state = request.app.state
+    if not hasattr(state, "media_reading"):
+        state.media_reading = asyncio.Semaphore(WHOLES)
+    return cast(asyncio.Semaphore, state.media_reading)
+
+
+async def _whole(job: Row, row: Row, request: Request) -> bytes:
     found = await _content(store_of(request), job, row)
     if found is None:
-        raise not_found(f"file {path} of job {job_id}")
-    return found, row
+        raise not_found(f"file {row['path']} of job {job['job_id']}")
+    return found
 
 
 async def _content(objects: S3ObjectStore, job: Row, row: Row) -> bytes | None:
@@ -248,11 +278,13 @@ def _histogram(content: bytes, step: int) -> dict[str, Any] | None:
     """A histogram, as far as it is one: the file is a program's."""
     try:
         known = orjson.loads(content)
-        edges, counts = [float(edge) for edge in known["edges"]], [float(count) for count in known["counts"]]
+        edges, counts = known["edges"], known["counts"]
+        if not 0 < len(counts) <= MOST_BINS or len(edges) != len(counts) + 1:
+            return None
+        edges, counts = [float(edge) for edge in edges], [float(count) for count in counts]
     except (orjson.JSONDecodeError, LookupError, TypeError, ValueError, OverflowError):
         return None
-    rising = all(low < high for low, high in itertools.pairwise(edges))
-    if not 0 < len(counts) <= 4096 or len(edges) != len(counts) + 1 or not rising or min(counts) < 0:
+    if min(counts) < 0 or not all(low < high for low, high in itertools.pairwise(edges)):
         return None
     not_finite = known.get("not_finite", 0)
     return {"step": step, "edges": edges, "counts": counts, "not_finite": not_finite if isinstance(not_finite, int) else 0}

@@ -1,8 +1,8 @@
 """Links to one run's page: what a link holds, the session that it becomes, and the routes that this opens.
 
 Holds: pure. A link is no token: only the session of it is let in, to read, and to the routes of RUN_ROUTES with its own job's id; every
-other route, those to come included, is closed to it. It ends by itself, with a revocation of it or of the token that made it, with the key,
-and with the rights of its maker in the project.
+other route, those to come included, is closed to it. It ends by itself, with the token or session that made it, with a revocation of it or
+of the token, with the key, and with the rights of its maker in the project.
 Never: holds the token; a version of the program that knows no links takes neither the link nor its session for anything.
 """
 
@@ -66,9 +66,9 @@ def is_of(link_id: str, job_id: str) -> bool:
 
 
 def link_to(principal: Principal, job_id: str, project: str, until_s: int) -> RunLink:
-    """A new link of a token's holder."""
+    """A new link of a token's holder; it ends with the token or session that made it, or before."""
     return RunLink(
-        until_s=until_s,
+        until_s=until_s if principal.expires_s is None else min(until_s, principal.expires_s),
         link_id=new_link_id(job_id),
         job_id=job_id,
         project=project,

@@ -21,10 +21,14 @@ MOST_CONTENT_BYTES = 256 * 2**20
 MOST_FILES = 20_000
 MOST_TEXT_BYTES = 256 * 2**10
 MOST_TEXTS_BYTES = 32 * 2**20
-MOST_LINES = 4000
+MOST_LINES = 1000
+MOST_COMPARED_LINES = 20_000
+"""Of all files together: what difflib takes grows faster than the lines."""
 MOST_DIFF_CHARS = 400_000
 MOST_LISTED = 500
 PIECE_BYTES = 2**20
+NO_TEXT = "not text, or too large to be shown"
+TOO_LARGE = "too large to compare line by line"
 
 
 class UnreadableArchiveError(ValueError):
@@ -64,9 +68,14 @@ def files_of(archive: bytes) -> dict[str, ArchivedFile]:
     texts_bytes = 0
     try:
         with tarfile.open(fileobj=_Bounded(io.BytesIO(archive)), mode="r|", bufsize=2**16) as tar:
-            for member in tar:
-                if len(found) >= MOST_FILES:
+            for number, member in enumerate(tar):
+                if number >= MOST_FILES:
                     raise UnreadableArchiveError(f"it has more than {MOST_FILES} files")
+                # Neither a hole nor a length that is only claimed has bytes whose number is bounded: tarfile would count through it.
+                if member.issparse():
+                    raise UnreadableArchiveError(f"its file {_shown(member.name[:200])} is sparse")
+                if max(member.size, tar.offset) > MOST_CONTENT_BYTES:
+                    raise UnreadableArchiveError(f"it has more than {MOST_CONTENT_BYTES >> 20} MiB of files")
                 if member.issym() or member.islnk():
                     found[member.name] = _link(member.linkname)
                 elif member.isfile() and (file := tar.extractfile(member)) is not None:
@@ -101,19 +110,28 @@ def _read(file: IO[bytes], size_bytes: int, as_text: bool) -> ArchivedFile:
 
 
 def differing_files(left: Mapping[str, ArchivedFile], right: Mapping[str, ArchivedFile]) -> dict[str, Any]:
-    """{files: [{path, change, size_bytes of each, diff}], more}: files that differ, by path; `diff` None where lines are not shown; `more`:
-    how many are not listed. Pure."""
+    """{files: [{path, change, size_bytes of each, diff, not_shown}], more}: files that differ, by path; `diff` None where lines are not
+    shown, and then `not_shown` says why; `more`: how many are not listed. Pure."""
     paths = sorted(path for path in left.keys() | right.keys() if _hash(left, path) != _hash(right, path))
-    room, files = MOST_DIFF_CHARS, []
+    room, lines, files = MOST_DIFF_CHARS, MOST_COMPARED_LINES, []
     for path in paths[:MOST_LISTED]:
         old, new = left.get(path), right.get(path)
-        diff = _diff(path, old, new)
-        if diff is not None and len(diff) > room:
-            diff = None
+        diff, why = None, NO_TEXT
+        if not any(one is not None and one.text is None for one in (old, new)):
+            before, after = _lines_of(old), _lines_of(new)
+            diff, why = None, TOO_LARGE
+            # Lines of a file that one side alone has are compared with none.
+            cost = len(before) + len(after) if before and after else 0
+            if room > 0 and cost <= lines and max(len(before), len(after)) <= MOST_LINES:
+                lines -= cost
+                diff = _diff(path, before, after)
+        # What has no place was compared nevertheless: it counts, or each of many files would be.
         room -= len(diff or "")
+        if room < 0:
+            diff = None
         sizes = {"left_bytes": old and old.size_bytes, "right_bytes": new and new.size_bytes}
         change = "added" if old is None else "removed" if new is None else "changed"
-        files.append({"path": _shown(path), "change": change, "diff": diff} | sizes)
+        files.append({"path": _shown(path), "change": change, "diff": diff, "not_shown": why if diff is None else ""} | sizes)
     return {"files": files, "more": len(paths) - len(files)}
 
 
@@ -121,12 +139,11 @@ def _hash(files: Mapping[str, ArchivedFile], path: str) -> str | None:
     return files[path].sha256 if path in files else None
 
 
-def _diff(path: str, old: ArchivedFile | None, new: ArchivedFile | None) -> str | None:
-    if (old is not None and old.text is None) or (new is not None and new.text is None):
-        return None
-    before, after = [(one.text or "").splitlines() if one is not None else [] for one in (old, new)]
-    if max(len(before), len(after)) > MOST_LINES:
-        return None
+def _lines_of(one: ArchivedFile | None) -> list[str]:
+    return [] if one is None else (one.text or "").splitlines()
+
+
+def _diff(path: str, before: list[str], after: list[str]) -> str:
     name = _shown(path)
     return "\n".join(_lines(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")))
 

@@ -51,7 +51,7 @@ function File({ file, only }) {
   const [open, setOpen] = useState(only);
   const sizes = [file.left_bytes, file.right_bytes].filter((size) => size !== null).map(bytes).join(" → ");
   return html`<details class="metrics" open=${open} onToggle=${(event) => setOpen(event.target.open)}><summary><code>${file.path}</code> <span class="tag">${file.change}</span> <span class="sub">${sizes}</span></summary>
-    ${open && (file.diff === null ? html`<p class="sub">Its lines are not shown: it is not text, or too long.</p>`
+    ${open && (file.diff === null ? html`<p class="sub">Its lines are not shown: ${file.not_shown || "it is not text, or too large"}.</p>`
       : file.diff === "" ? html`<p class="sub">An empty file.</p>`
       : html`<pre class="text diff" tabindex="0" aria-label=${`Lines of ${file.path} that differ`}>${file.diff.split("\n").map((line) => html`<span class=${lookOf(line)}>${line}${"\n"}</span>`)}</pre>`)}</details>`;
 }

@@ -132,11 +132,12 @@ function Tables({ one, path, step }) {
   return html`<${AtStep} one=${one} path=${path} step=${step}>${(files) => files.slice(0, FIRST).map((file) => html`<${TableOf} key=${file.path} path=${path} file=${file} name=${one.key} />`)}<//>`;
 }
 
-// JSON of another form is shown as the text that it is.
+// JSON of another form, or too large for a table, is shown as the text that it is.
 function TableOf({ path, file, name }) {
   const [limit, setLimit] = useState(ROWS);
   const found = useData(url(`${path}/media/table`, { path: file.path, limit }));
   if (found.error?.status === 422) return html`<${TextOf} path=${path} file=${file} name=${name} />`;
+  if (found.error?.status === 413) return html`<p class="sub">Too large to be shown as a table: ${bytes(file.size_bytes)}.</p><${TextOf} path=${path} file=${file} name=${name} />`;
   return html`<${Shown} of=${found} what=${name}>${(d) => html`<${Table} caption=${`Table ${name}${nameOf(file) ? `, ${nameOf(file)}` : ""}`} rows=${d.rows}
       columns=${d.columns.map((title, i) => [title, (row) => cell(row[i]), d.rows.every((row) => typeof row[i] === "number" || row[i] === null) ? "num" : null])} />
     ${(d.total_rows > d.rows.length || d.total_columns > d.columns.length) && html`<p class="sub">The first ${number(d.rows.length)} of ${plural(d.total_rows, "row")}${d.total_columns > d.columns.length ? `, ${number(d.columns.length)} of ${number(d.total_columns)} columns` : ""}.

@@ -36,7 +36,7 @@ export function Share({ job, path, who }) {
     <p class="sub">A link opens this run's page to read, without an account: its metrics, logs and config, and nothing else.</p>
     <form class="row" onSubmit=${make}><label class="inline">Ends after<select name="days">${DAYS.map(([days, name]) => html`<option value=${days} selected=${days === 7}>${name}</option>`)}</select></label><button>Make a link</button></form>
     ${made && html`<div class="share-link"><input readonly aria-label="The link" value=${made.url} onFocus=${(event) => event.target.select()} /><button onClick=${copy}>Copy</button></div>
-      <p class="sub">Shown once. Give it only to those who may read this run.</p>`}
+      <p class="sub">Shown once. Give it only to those who may read this run. It ends with this session at the latest; <code>trainhouse report link</code> makes one that ends with your token.</p>`}
     <p class="sub" role="status">${word}</p>
     ${open && html`<${Shown} of=${found} what="links" empty=${(d) => !d.items.length} nothing="No link to this run counts.">${(d) => html`<ul class="list">${d.items.map((one) => html`<li key=${one.link_id} class="row">
       <span>by ${one.sub}, until ${moment(one.expires_at)}</span><button class="danger" aria-label=${`Revoke the link of ${one.sub} until ${moment(one.expires_at)}`} onClick=${() => revoke(one.link_id)}>Revoke</button></li>`)}</ul>`}<//>`}<//>`;
