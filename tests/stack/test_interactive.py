@@ -238,9 +238,10 @@ def test_jupyter_answers_and_computes_at_a_port_of_this_machine(stack: LiveStack
     terminal = start("notebook")
     job = begun(terminal, "notebook")
     with ended_after(stack, job):
-        terminal.expect(r"(http://127\.0\.0\.1:\d+)/\?token=([0-9a-f]+)")
-        base, token = terminal.match[1], terminal.match[2]
-        with httpx.Client(base_url=base, headers={"Authorization": f"token {token}"}, timeout=PATIENCE_S) as client:
+        terminal.expect(r"http://notebook\.localhost:(\d+)/\?token=([0-9a-f]+)")
+        base, token = f"http://127.0.0.1:{terminal.match[1]}", terminal.match[2]
+        headers = {"Authorization": f"token {token}", "Host": f"notebook.localhost:{terminal.match[1]}"}
+        with httpx.Client(base_url=base, headers=headers, timeout=PATIENCE_S) as client:
             assert client.get("/api/status").json()["kernels"] == 0
             assert httpx.get(f"{base}/api/contents").status_code == 403
             kernel = client.post("/api/kernels", json={"name": "python3"}).json()["id"]

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 _PAGES: Final = (("jupyterlab", "/lab"), ("notebook", "/tree"), ("jupyter_server", "/"))
+HOSTS: Final = ("localhost", "notebook.localhost")
+"""Beside addresses of loopback; the second is that of `trainhouse notebook`."""
 NONE: Final = (
     "there is no Jupyter in this job's Python ({python}): install jupyterlab or notebook there, or name another one by --interpreter"
 )
@@ -42,6 +44,7 @@ class NotebookServer:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", self._module, "--no-browser"),
             *(f"--ServerApp.sock={self.socket}", f"--ServerApp.root_dir={os.getcwd()}"),
+            *(f"--ServerApp.local_hostnames={name}" for name in HOSTS),
             *(["--allow-root"] if os.getuid() == 0 else []),
             env={**os.environ, "JUPYTER_TOKEN": self.token},
             start_new_session=True,

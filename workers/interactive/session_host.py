@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -32,6 +33,7 @@ FIRST_LINE_S: Final = 15.0
 PIECE_BYTES: Final = 64 * 1024
 LOOK_S: Final = 10.0
 LAST_BYTES_S: Final = 3.0
+GONE_LOOK_S: Final = 1.0
 NOTEBOOK, SHELL = "notebook", "shell"
 _TERM: Final = re.compile(r"^[A-Za-z0-9._+-]{1,64}$")
 _SHELLS: Final = ("/bin/bash", "/bin/sh")
@@ -66,7 +68,7 @@ class SessionHost:
             jupyter = await self._notebook.start()
         server = await asyncio.start_unix_server(self._connected, sock=_listening(self.folder), limit=frames.MAX_LINE_BYTES)
         print(f"interactive session ({self.kind}); it ends after {self.idle_limit_s:g} s without use", flush=True)
-        tasks = [asyncio.create_task(self._watch())]
+        tasks = [asyncio.create_task(self._watch(WorkMeter()))]
         if jupyter is not None:
             tasks.append(asyncio.create_task(self._ends_with(jupyter)))
         reason = "its job is stopped"
@@ -103,13 +105,18 @@ class SessionHost:
     async def _ends_with(self, jupyter: asyncio.subprocess.Process) -> None:
         self._end(f"Jupyter exited with code {await jupyter.wait()}")
 
-    async def _watch(self) -> None:
-        meter, loop = WorkMeter(), asyncio.get_running_loop()
+    async def _watch(self, meter: WorkMeter) -> None:
+        loop = asyncio.get_running_loop()
         rule, pause_s = IdleRule(self.idle_limit_s, loop.time()), min(LOOK_S, self.idle_limit_s / 20)
         while True:
             await asyncio.sleep(pause_s)
-            meter.reap()
-            found = rule.observe(Activity(loop.time(), self._traffic_bytes, meter.cpu_s(), meter.is_device_busy()))
+            try:
+                meter.reap()
+                activity = Activity(loop.time(), self._traffic_bytes, meter.cpu_s(), meter.is_device_busy())
+            except (OSError, psutil.Error) as error:
+                print(f"use and work could not be looked at, the next look is in {pause_s:g} s: {error}", file=sys.stderr, flush=True)
+                continue
+            found = rule.observe(activity)
             if found.is_over:
                 self._end(f"no use and no work for its idle limit of {self.idle_limit_s:g} s (spec: interactive.idle_limit_s)")
                 return
@@ -178,6 +185,10 @@ class SessionHost:
                         terminal.type(payload)
                     elif kind == frames.RESIZE:
                         terminal.resize(*frames.size_of(payload))
+                if not await _has_room(terminal, writer):
+                    break
+            else:
+                await _closed_by_other(reader)
         finally:
             ended.cancel()
             terminal.detach(writer)
@@ -247,6 +258,25 @@ class SessionHost:
                 self._count(len(data))
                 writer.write(data)
                 await writer.drain()
+
+
+async def _has_room(terminal: Terminal, writer: asyncio.StreamWriter) -> bool:
+    """Waits until the program has read of what was typed, or ended. False where the user has gone meanwhile: nothing is read of its
+    connection, so only its end shows that."""
+    while not terminal.room.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(terminal.room.wait(), GONE_LOOK_S)
+        if not terminal.room.is_set() and _is_gone(writer):
+            return False
+    return True
+
+
+def _is_gone(writer: asyncio.StreamWriter) -> bool:
+    if writer.is_closing():
+        return True
+    look = select.poll()
+    look.register(writer.get_extra_info("socket").fileno(), select.POLLRDHUP)
+    return bool(look.poll(0))
 
 
 async def _closed_by_other(reader: asyncio.StreamReader) -> None:

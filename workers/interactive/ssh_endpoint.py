@@ -105,7 +105,6 @@ PermitTunnel no
 AllowTcpForwarding yes
 AllowStreamLocalForwarding yes
 GatewayPorts no
-ClientAliveInterval 30
 Subsystem sftp {sftp}
 {environment}"""
 

@@ -1,7 +1,8 @@
 """Terminal of a session: a program on a pseudo terminal, which people attach to and detach from.
 
 Holds: the program goes on while nobody is attached; who attaches gets the last KEPT_BYTES of its output. The window has the size that was
-set last. Output waits for the slowest who is attached, for STALLED_S at most: then that one is detached.
+set last. Output waits for the slowest who is attached, for STALLED_S at most: then that one is detached. Input waits for the program: who
+types is to wait for `room`, and nothing typed is lost while it runs.
 """
 
 import asyncio
@@ -36,6 +37,8 @@ class Terminal:
         self._master = -1
         self._process: asyncio.subprocess.Process | None = None
         self._untyped = bytearray()
+        self.room = asyncio.Event()
+        self.room.set()
         self._pump: asyncio.Task[None] | None = None
 
     async def start(self, argv: Sequence[str], environment: Mapping[str, str], size: tuple[int, int]) -> None:
@@ -56,13 +59,15 @@ class Terminal:
 
     def resize(self, rows: int, columns: int) -> None:
         """Sets the window's size; the program gets SIGWINCH."""
+        if self._master < 0:
+            return
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, data: bytes) -> None:
-        """Passes on what a person typed; more than MAX_UNTYPED_BYTES that the program does not read is dropped."""
+        """Passes on what a person typed. While more than MAX_UNTYPED_BYTES wait for the program, `room` is not set: wait for it."""
         self._on_bytes(len(data))
-        self._untyped += data[: max(0, MAX_UNTYPED_BYTES - len(self._untyped))]
+        self._untyped += data
         self._type()
 
     def attach(self, writer: asyncio.StreamWriter) -> None:
@@ -119,9 +124,12 @@ class Terminal:
             loop.remove_reader(self._master)
             loop.remove_writer(self._master)
             os.close(self._master)
+            self._master = -1
         code = await waits
         for writer in self._attached:
             writer.write(frames.exited(code))
+        self._untyped.clear()
+        self.room.set()
         self.ended.set_result(code)
 
     def _read(self, only_there: bool = False) -> bool:
@@ -160,17 +168,22 @@ class Terminal:
 
     def _type(self) -> None:
         loop = asyncio.get_running_loop()
-        if self.ended.done():
+        if self._master < 0 or self.ended.done():
+            self._untyped.clear()
             return
         try:
             while self._untyped:
                 del self._untyped[: os.write(self._master, self._untyped)]
         except BlockingIOError:
             loop.add_writer(self._master, self._type)
-            return
         except OSError:
             self._untyped.clear()
-        loop.remove_writer(self._master)
+        if not self._untyped:
+            loop.remove_writer(self._master)
+        if len(self._untyped) > MAX_UNTYPED_BYTES:
+            self.room.clear()
+        else:
+            self.room.set()
 
 
 def _own_terminal() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from trainhouse.cli.interactive.local_terminal import DetachKeys
+from trainhouse.cli.interactive.notebook_command import address_of
 from trainhouse.cli.interactive.sessions import COMMAND, Wanted, spec_of
 from trainhouse.cli.interactive.ssh_commands import host_block, keys_folder
 from trainhouse.cli.shared.exit_codes import CliError
 from trainhouse.events import JobSpec
+from trainhouse.workers.interactive.notebook_server import HOSTS
 
 
 @pytest.mark.parametrize(
@@ -63,3 +66,27 @@ def test_an_interactive_gang_stays_on_one_node() -> None:
 
 def test_a_spec_without_it_has_the_hash_of_before() -> None:
     assert b"interactive" not in JobSpec.model_validate({"runtime": {"command": ("x",)}}).canonical_json()
+
+
+@pytest.mark.parametrize("page", ["/lab", "/tree", "/"])
+def test_a_notebook_s_address_has_a_host_of_its_own_that_gets_no_cookie_of_the_gateway(page: str) -> None:
+    found = urlsplit(address_of(8000, "j", {"page": page, "token": "0a" * 24}))
+    assert (found.path, found.query, found.port) == (page, f"token={'0a' * 24}", 8000)
+    assert found.hostname in HOSTS and found.hostname not in ("localhost", "127.0.0.1")
+    assert str(found.hostname).endswith(".localhost")
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {},
+        {"page": "/lab", "token": ""},
+        {"page": "/lab", "token": "0a" * 24 + "\n"},
+        {"page": "/lab", "token": "x" * 48},
+        {"page": "@evil.example/", "token": "0a" * 24},
+        {"page": ["/lab"], "token": "0a" * 24},
+    ],
+)
+def test_a_page_or_a_token_that_is_none_of_jupyter_s_is_not_opened(about: dict[str, object]) -> None:
+    with pytest.raises(CliError, match="j names a page and token"):
+        address_of(8000, "j", about)

@@ -1,5 +1,6 @@
 """`trainhouse notebook`: Jupyter in a job, at a port of this machine's loopback address."""
 
+import re
 import socket
 import sys
 import threading
@@ -28,15 +29,22 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trainhouse.client.gateway.backend import ByGateway
     from trainhouse.client.gateway.tunnels import TunnelStream
 
 LOOPBACK: Final = "127.0.0.1"
+# Browsers send cookies to a host whatever the port: a host that is not the gateway's, so that its cookies do not go to the job.
+# They resolve names below localhost to this machine themselves, without DNS.
+HOST: Final = "notebook.localhost"
+PAGES: Final = ("/lab", "/tree", "/")
 FIRST: Final = {"kind": "http"}
 STARTING_S: Final = 120.0
 LOOK_S: Final = 0.5
 MAX_CONNECTIONS: Final = 48
 PIECE_BYTES: Final = 32 * 1024
+_TOKEN: Final = re.compile(r"\A[0-9a-f]{32,128}\Z")
 AWAY: Final = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
 
 
@@ -105,14 +113,16 @@ def serve(way: "ByGateway", job: str, port: int, *, show: bool) -> None:
         listener = socket.create_server((LOOPBACK, port))
     except OSError as error:
         raise CliError(f"port {port} of this machine cannot be used: {error.strerror}; name another by --port", Exit.USAGE) from error
-    address = f"http://{LOOPBACK}:{listener.getsockname()[1]}{about['page']}?token={about['token']}"
+    address = address_of(port=listener.getsockname()[1], job=job, about=about)
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     remark(f"Jupyter of {job}; Ctrl-C detaches, and `trainhouse cancel {job}` ends it")
     if show:
         import webbrowser
 
-        webbrowser.open(address)
+        from trainhouse.cli.stack.open import private_page
+
+        webbrowser.open(private_page(address).as_uri())
     ended: list[Exception] = []
     room = threading.BoundedSemaphore(MAX_CONNECTIONS)
     try:
@@ -130,6 +140,18 @@ def serve(way: "ByGateway", job: str, port: int, *, show: bool) -> None:
         remark(f"detached; {job} goes on: attach again with `trainhouse notebook --job {job}`, end it with `trainhouse cancel {job}`")
         return
     raise ended[0]
+
+
+def address_of(port: int, job: str, about: "Mapping[str, Any]") -> str:
+    """The address for a browser, by what the job says of its Jupyter. Pure. Raises CliError: it is the job's code that says it."""
+    page, token = about.get("page"), about.get("token")
+    if page not in PAGES or not isinstance(token, str) or not _TOKEN.match(token):
+        raise CliError(
+            f"{job} names a page and token that no Jupyter of Trainhouse has, so its address is not opened: see `trainhouse logs {job}`, "
+            f"and end it with `trainhouse cancel {job}` if that is not yours",
+            Exit.FAILED,
+        )
+    return f"http://{HOST}:{port}{page}?token={token}"
 
 
 def _started(way: "ByGateway", job: str) -> "dict[str, Any]":

@@ -47,7 +47,7 @@ def open_pages(
         raise CliError("no gateway is known: `trainhouse up` starts one, or set TRAINHOUSE_GATEWAY_URL", Exit.UNAVAILABLE)
     page, token = path_of(what), settings.token or local_token()
     address = login_address(settings.url, page, _code(settings.url, token)) if token else settings.url.rstrip("/") + page
-    if show or not webbrowser.open(_file(address).as_uri() if token else address):
+    if show or not webbrowser.open(private_page(address).as_uri() if token else address):
         sys.stdout.write(address + "\n")
         return
     sys.stdout.write(f"opened {settings.url.rstrip('/')}{page}\n")
@@ -72,7 +72,7 @@ def local_token() -> str:
         return ""
 
 
-def _file(address: str) -> Path:
+def private_page(address: str) -> Path:
     """A page, readable by its owner alone, that leads to an address. It stays until the next one: a browser may be slow to start."""
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     for old in folder.glob(f"trainhouse-open-{os.getuid()}-*.html"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from trainhouse.workers.interactive.idle_rule import Activity, IdleRule
+from trainhouse.workers.interactive.ssh_endpoint import _configuration
 
 
 def test_a_session_that_nobody_uses_and_that_does_nothing_ends_at_its_limit_and_warns_once_before() -> None:
@@ -39,3 +42,7 @@ def test_seconds_of_processes_that_ended_unseen_make_no_negative_work() -> None:
     rule = IdleRule(10, began_s=0)
     rule.observe(Activity(5, cpu_s=50))
     assert rule.observe(Activity(15, cpu_s=40)).is_over
+
+
+def test_an_idle_window_of_ssh_is_no_traffic() -> None:
+    assert "ClientAlive" not in _configuration(Path("/f"), "")
