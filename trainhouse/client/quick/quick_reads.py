@@ -98,7 +98,7 @@ class TableReads:
         (row,) = found
         if row["status_seq"] < 0:
             return None  # refused before it was a job: the topic of statuses may have more of it
-        if row["state"] not in rows.FINAL and FRESH_MS < min(abs(row["status_age_ms"]), abs(row["tables_age_ms"])):
+        if row["state"] not in rows.FINAL and min(abs(row["status_age_ms"]), abs(row["tables_age_ms"])) > FRESH_MS:
             return None  # the job may have ended while no projector ran, or one is behind
         return rows.status_json(row | self._checkpoint(row), self._allocation(row))
 
