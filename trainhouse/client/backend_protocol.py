@@ -89,6 +89,9 @@ class Sql(Protocol):
         ...
 
 
+CATCH_UP_S = 10.0
+
+
 class LineReader(Protocol):
     """Log lines of a job, read on from where it stopped."""
 
@@ -96,8 +99,8 @@ class LineReader(Protocol):
         """Yields what is new, a batch at most; nothing means: all that there is was read."""
         ...
 
-    def catch_up(self) -> None:
-        """Makes the next `more` have all that the brokers hold by now: of an ended job, its last lines. Bounded in time."""
+    def catch_up(self, wait_s: float = CATCH_UP_S) -> None:
+        """Makes the next `more` have all that the brokers hold by now: of an ended job, its last lines. Blocks for `wait_s` at most."""
         ...
 
 

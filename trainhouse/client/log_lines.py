@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainhouse.client.backend_protocol import BATCH_LINES, Line, Sql
+from trainhouse.client.backend_protocol import BATCH_LINES, CATCH_UP_S, Line, Sql
 from trainhouse.client.sql import literal
 
 Stream = tuple[int, int, str]
@@ -15,14 +15,14 @@ Stream = tuple[int, int, str]
 
 @dataclass
 class LogReader:
-    """Reads on from where it stopped, for each rank and stream. `reach`: waits until the tables hold the lines that the brokers hold."""
+    """Reads on from where it stopped, for each rank and stream. `reach`: waits so long until tables hold what brokers do."""
 
     sql: Sql
     job_id: str
     rank: int | None = None
     stream: str | None = None
     attempt: int | None = None
-    reach: Callable[[], None] | None = None
+    reach: Callable[[float], None] | None = None
     _read: dict[Stream, int] = field(default_factory=dict)
 
     def more(self) -> Iterator[Line]:
@@ -32,10 +32,10 @@ class LogReader:
             self._read[line.epoch, line.rank, line.stream] = line.offset
             yield line
 
-    def catch_up(self) -> None:
-        """Waits until the tables hold what the brokers do, where it is known how. Blocks for some seconds at most."""
+    def catch_up(self, wait_s: float = CATCH_UP_S) -> None:
+        """Waits until the tables hold what the brokers do, where it is known how. Blocks for `wait_s` at most."""
         if self.reach is not None:
-            self.reach()
+            self.reach(wait_s)
 
     def skip_to_last(self, lines: int) -> None:
         """Passes over all but the last lines of each rank and stream. Blocks."""

@@ -128,6 +128,15 @@ def job_query(job_id: str) -> str:
     return f"SELECT {', '.join(PLAIN)}, {more}, {times} FROM jobs WHERE source = 'scheduled' AND job_id = {literal(job_id)} LIMIT 1"
 
 
+def aged_job_query(job_id: str) -> str:
+    """That row, with the milliseconds since its status (`status_age_ms`) and since any node's newest heartbeat in the tables
+    (`tables_age_ms`): where both are long ago, the projector may be stopped or behind; pure."""
+    beat = "(SELECT max(at) FROM node_facts WHERE fact = 'beat')"
+    ages = {"status_age_ms": "updated_at", "tables_age_ms": beat}
+    columns = ", ".join(f"dateDiff('millisecond', {at}, now64(3)) AS {name}" for name, at in ages.items())
+    return job_query(job_id).replace("SELECT ", f"SELECT {columns}, ", 1)
+
+
 def status_of_row(row: Mapping[str, Any]) -> "JobStatus":
     """Such a row as a status. Where its ranks are is not in it."""
     from trainhouse.events import JobState, JobStatus, LastCheckpoint

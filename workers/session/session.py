@@ -508,7 +508,9 @@ class Session:
         self._boundary.left()
         self._boundary.reads.close()
         self._boundary.report()
-        ended = [part.close(self._boundary.last_wait_s) for part in (self._boundary.trace, self._artifacts, self._media)]
+        until_s = time.monotonic() + self._boundary.last_wait_s  # of all three: what one waited, the next does not
+        parts = (self._boundary.trace, self._artifacts, self._media)
+        ended = [part.close(max(0.0, until_s - time.monotonic())) for part in parts]
         if quiet and all(ended):  # otherwise a thread may still write, and the end of the process closes the file
             self._sink.close()
 

@@ -1,7 +1,8 @@
 """Every event about a job or a node to `events`: one line a person reads, and the whole event as JSON.
 
 Holds: an event id is one line, whichever topics carried the event. Left out: what repeats with every step or every second
-(statuses, progress, heartbeats, metrics, log lines, what steps read), and reports as people write them; their tables tell those.
+(statuses, progress, heartbeats, metrics, log lines, what steps read, images and other media), and reports as people write them; their
+tables tell those.
 Never: the value of a variable of a spec's `env`.
 """
 
@@ -11,6 +12,7 @@ from trainhouse.events.model.attempt import ProgressReported
 from trainhouse.events.model.data_read import DataRead
 from trainhouse.events.model.handover import PoolFence, PoolPart, RedirectedInput
 from trainhouse.events.model.job import JobStatus
+from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.node import NodeHeartbeat
 from trainhouse.events.model.project_document import DocumentSaved
 from trainhouse.events.model.telemetry import FileRange
@@ -20,7 +22,18 @@ from trainhouse.projections.record import Record, Row, copy_version, event_ms
 from trainhouse.projections.rows.lines.summary import summarize
 
 # Redirected inputs are in it as they came first.
-_LEFT_OUT = (JobStatus, ProgressReported, NodeHeartbeat, FileRange, PoolPart, PoolFence, RedirectedInput, DataRead, DocumentSaved)
+_LEFT_OUT = (
+    JobStatus,
+    ProgressReported,
+    NodeHeartbeat,
+    FileRange,
+    PoolPart,
+    PoolFence,
+    RedirectedInput,
+    DataRead,
+    MediaRecorded,
+    DocumentSaved,
+)
 
 
 def rows(envelope: Envelope, record: Record) -> Iterator[Row]:

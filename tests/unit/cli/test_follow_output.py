@@ -1,11 +1,13 @@
 """Output of a job that is followed: its last lines come before the command ends, however far the tables are behind."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainhouse.cli.jobs.follow import follow
-from trainhouse.client.backend_protocol import Line
+from tests.support.waiting import until
+from trainhouse.cli.jobs.follow import follow, follow_all
+from trainhouse.client.backend_protocol import CATCH_UP_S, Line
 from trainhouse.client.job import followed
 from trainhouse.events import JobState, JobStatus
 
@@ -18,6 +20,7 @@ class LateReader:
     late: list[str]
     waits: int = 0
     given: int = field(default=0)
+    allowed_s: list[float] = field(default_factory=list)
 
     def more(self) -> Iterator[Line]:
         known = self.lines + (self.late if self.waits else [])
@@ -25,8 +28,11 @@ class LateReader:
             self.given += 1
             yield Line("", 1, 0, 0, "stdout", self.given, text)
 
-    def catch_up(self) -> None:
+    def catch_up(self, wait_s: float = CATCH_UP_S) -> None:
         self.waits += 1
+        self.allowed_s.append(wait_s)
+        began_s = time.monotonic()
+        until(lambda: time.monotonic() > began_s + 0.01)
 
 
 @dataclass
@@ -51,6 +57,14 @@ def test_the_last_lines_of_a_job_come_before_its_end(capsys: Any) -> None:
     shown = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in shown] == ["a", "j-1 RUNNING", "b", "c", "j-1 SUCCEEDED"]
     assert client.reader.waits == 1
+
+
+def test_the_last_lines_of_all_followed_jobs_are_waited_for_together() -> None:
+    client = OneJob(LateReader(["a"], []))
+    client.way = None  # type: ignore[attr-defined]
+    follow_all(client, [client] * 3, None, rank=0)  # type: ignore[arg-type, list-item]
+    first, second, third = client.reader.allowed_s
+    assert CATCH_UP_S == first > second > third
 
 
 def test_a_followed_job_gives_its_last_lines_to_a_program_too() -> None:

@@ -386,7 +386,7 @@ class Reader:
     def more(self) -> Iterator[Line]:
         yield from self.left.pop(0) if self.left else []
 
-    def catch_up(self) -> None:
+    def catch_up(self, wait_s: float = 0.0) -> None:
         self.left = [batch for batch in self.left if batch]
 
 

@@ -12,6 +12,7 @@ from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointDe
 from trainhouse.events.model.dead_letter import DeadLetter
 from trainhouse.events.model.gang import GangAllocated, GangReleased, NodePlacement
 from trainhouse.events.model.job import JobRejected, JobState, JobStatus, JobSubmitted
+from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.node import AttemptHeartbeat, NodeHeartbeat, NodeLost, NodeRegistered, RankHeartbeat, RankState
 from trainhouse.events.model.spec import Gang, JobSpec, Runtime
 from trainhouse.events.wire import topics
@@ -181,7 +182,10 @@ def test_restores_and_prunes_are_facts_of_their_commits() -> None:
 
 def test_a_story_leaves_out_what_repeats_with_every_step() -> None:
     progress = ProgressReported(**OF_ATTEMPT, rank=0, step=1, at_ms=NOW)
-    for event in (progress, JobStatus(job_id="j", status_seq=0, state=JobState.RUNNING)):
+    path = "images/x+step+1+timestamp+1795251600000+0-0.png"
+    about = {"job_id": "j", "attempt": 1, "epoch": 2, "rank": 0, "path": path, "uri": f"s3://b/artifacts/j/{'0' * 64}", "at_ms": NOW}
+    media = MediaRecorded.model_validate(about | {"sha256": "0" * 64, "size_bytes": 3})
+    for event in (progress, media, JobStatus(job_id="j", status_seq=0, state=JobState.RUNNING)):
         assert rows_of(event_lines.rows, event) == []
     [(table, line)] = rows_of(event_lines.rows, JobSubmitted(job_id="j", spec=SPEC), topic=topics.JOBS)
     assert (table, line["job_id"], line["event_id"]) == ("events_rows", "j", "e1")

@@ -6,12 +6,13 @@ Holds: progress is the status topic's, output the tables'; Ctrl-C ends the follo
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainhouse.cli.shared.exit_codes import Exit, exit_of_state
 from trainhouse.cli.shared.fresh_tables import let_tables_follow
 from trainhouse.cli.shared.output import attempt_line, duration, json_lines, one_line, printable_line, remark
-from trainhouse.client.backend_protocol import batches
+from trainhouse.client.backend_protocol import CATCH_UP_S, batches
 from trainhouse.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -29,18 +30,25 @@ def follow_all(
 ) -> Exit:
     """Follows jobs one after the other, with the output of `rank` if one is given; gives the worst of their codes. Blocks."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    worst = Exit.OK
+    worst, lag = Exit.OK, Lag()
     for job in jobs:
         left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-        last = follow(client, job, left_s, json=json, rank=rank)
+        last = follow(client, job, left_s, json=json, rank=rank, lag=lag)
         code = exit_of_state(last.state) if last is not None and last.state.final else Exit.TIMEOUT
         worst = max(worst, code, key=SEVERITY.index)
     let_tables_follow(client)
     return worst
 
 
+@dataclass
+class Lag:
+    """Seconds for which the last lines of all followed jobs together are waited for."""
+
+    left_s: float = CATCH_UP_S
+
+
 def follow(
-    client: "TrainhouseClient", job: "Job", timeout_s: float | None, *, json: bool = False, rank: int | None = None
+    client: "TrainhouseClient", job: "Job", timeout_s: float | None, *, json: bool = False, rank: int | None = None, lag: Lag | None = None
 ) -> "JobStatus | None":
     """Follows one job, with the output of `rank` if one is given; gives its last status. Blocks."""
     statuses = client.watch(job, timeout_s=timeout_s)
@@ -48,7 +56,7 @@ def follow(
     try:
         if json:
             return _json(statuses)
-        output = None if rank is None else RankOutput(client, job_id, rank)
+        output = None if rank is None else RankOutput(client, job_id, rank, lag or Lag())
         if sys.stdout.isatty():
             return _bar(statuses, job_id, output)
         return _plain(statuses, job_id, output)
@@ -60,8 +68,8 @@ def follow(
 class RankOutput:
     """Lines that a rank of a job writes. Where they cannot be read, a remark says so once, and states go on alone."""
 
-    def __init__(self, client: "TrainhouseClient", job_id: str, rank: int) -> None:
-        self._client, self._job_id, self._rank = client, job_id, rank
+    def __init__(self, client: "TrainhouseClient", job_id: str, rank: int, lag: Lag) -> None:
+        self._client, self._job_id, self._rank, self._lag = client, job_id, rank, lag
         self._reader: LineReader | None = None
         self._attempt: int | None = None
         self._is_readable = True
@@ -87,7 +95,9 @@ class RankOutput:
         found = self.more(None)
         if self._reader is None or not self._is_readable:
             return found
-        self._reader.catch_up()
+        began_s = time.monotonic()
+        self._reader.catch_up(self._lag.left_s)
+        self._lag.left_s = max(0.0, self._lag.left_s - (time.monotonic() - began_s))
         return found + self.more(None)
 
     def _texts(self, line: "Line") -> list[str]:

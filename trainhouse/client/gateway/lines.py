@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainhouse.client.backend_protocol import BATCH_LINES, Line
+from trainhouse.client.backend_protocol import BATCH_LINES, CATCH_UP_S, Line
 from trainhouse.client.gateway.exchange import Flow, Request
 from trainhouse.client.gateway.reads import PAGE, job_path, of_job
 
@@ -40,7 +40,7 @@ class GatewayLines:
         batch, self._waiting = self._waiting[:BATCH_LINES], self._waiting[BATCH_LINES:]
         yield from batch
 
-    def catch_up(self) -> None:
+    def catch_up(self, wait_s: float = CATCH_UP_S) -> None:
         """Makes the next page wait, at the gateway, for what the brokers hold by then. Does not block."""
         self._caught_up = False
 

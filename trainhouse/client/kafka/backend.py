@@ -253,7 +253,7 @@ class ByKafka:
 
     def lines(self, job_id: str, rank: int | None, stream: str | None, attempt: int | None, tail: int | None) -> LogReader:
         """From the tables."""
-        reader = LogReader(self.sql, job_id, rank, stream, attempt, lambda: reached(self.kafka, self.sql, LOGS))
+        reader = LogReader(self.sql, job_id, rank, stream, attempt, lambda wait_s: reached(self.kafka, self.sql, LOGS, wait_s=wait_s))
         if tail is not None:
             reader.skip_to_last(tail)
         return reader

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from trainhouse.client.sql import SqlEndpoint
 
 T = TypeVar("T")
+FRESH_MS = 10_000
+"""Nodes send a heartbeat a second; tables without one for so long may be behind."""
 
 
 class QuickReads(Protocol):
@@ -90,12 +92,14 @@ class TableReads:
         return self._rows(rows.jobs_query(keep, limit))
 
     def status(self, job_id: str) -> "Row | None":
-        found = self._rows(rows.job_query(job_id))
+        found = self._rows(rows.aged_job_query(job_id))
         if not found:
             return None
         (row,) = found
         if row["status_seq"] < 0:
             return None  # refused before it was a job: the topic of statuses may have more of it
+        if row["state"] not in rows.FINAL and min(abs(row["status_age_ms"]), abs(row["tables_age_ms"])) > FRESH_MS:
+            return None  # the job may have ended while no projector ran, or one is behind
         return rows.status_json(row | self._checkpoint(row), self._allocation(row))
 
     def _checkpoint(self, row: "Row") -> "Row":

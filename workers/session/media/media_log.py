@@ -29,6 +29,8 @@ from trainhouse.workers.session.media.values import Encode, Media
 
 MOST_PER_STEP: Final = 100
 MOST_WAITING_BYTES: Final = 256 << 20
+LEAST_WAITING_BYTES: Final = 16 << 10
+"""That each value counts as while it waits, so that the number of small ones is bounded, too."""
 MOST_STORED_BYTES: Final = 4 << 30
 """Of one rank's attempt."""
 TRIES: Final = 3
@@ -62,10 +64,10 @@ class MediaLog:
 
     def log(self, key: str, values: Media | Sequence[Media], step: int) -> None:
         """Stages values of one key at a step; returns once they are copied. Raises InvalidUseError for a key that no file can have."""
-        if not is_key(key):
+        if not isinstance(key, str) or not is_key(key):
             raise InvalidUseError(
-                f"log({key[: 2 * MOST_KEY_CHARS]!r}): a key of images, tables and the like has 1 to {MOST_KEY_CHARS} letters, digits, '_', "
-                "'-', '.', spaces and '/', and no part '.' or '..'"
+                f"log({str(key)[: 2 * MOST_KEY_CHARS]!r}): a key of images, tables and the like has 1 to {MOST_KEY_CHARS} letters, digits, "
+                "'_', '-', '.', spaces and '/', and no part '.' or '..'"
             )
         for value in [values] if isinstance(values, Media) else values:
             path = self._next_path(value, key, step)
@@ -73,7 +75,7 @@ class MediaLog:
                 room = MOST_WAITING_BYTES - self._waiting_bytes
             if path is None:
                 self._drop(f"{value.folder} {key!r} of step {step}", f"a rank logs at most {MOST_PER_STEP} a step")
-            elif value.staged_bytes > room:
+            elif _waiting_bytes(value) > room:
                 self._drop(path, f"{MOST_WAITING_BYTES >> 20} MiB may wait to be stored, and it would be more")
             else:
                 self._stage(value, path)
@@ -103,7 +105,7 @@ class MediaLog:
 
     def _stage(self, value: Media, path: str) -> None:
         try:
-            waiting = _Waiting(path, value.stage(), value.staged_bytes, time.time_ns() // 1_000_000)
+            waiting = _Waiting(path, value.stage(), _waiting_bytes(value), time.time_ns() // 1_000_000)
         except Exception as error:
             self._drop(path, str(error))
             return
@@ -163,6 +165,11 @@ class MediaLog:
             count = self.dropped
         if count & (count - 1) == 0:
             print(f"trainhouse: {name} was dropped ({count} so far): {why}", file=sys.stderr, flush=True)
+
+
+def _waiting_bytes(value: Media) -> int:
+    """Memory that a value counts as while it waits."""
+    return max(LEAST_WAITING_BYTES, value.staged_bytes)
 
 
 def _keep_here(path: str, content: bytes) -> None:

@@ -27,6 +27,8 @@ MOST_ROWS: Final = 10_000
 MOST_TEXT_CHARS: Final = 1_000_000
 MOST_BINS: Final = 512
 MOST_AUDIO_SAMPLES: Final = 8_000_000
+_GREATEST: Final = float(np.finfo(np.float64).max)
+_LEAST_SPANS: Final = 1e6
 Array = NDArray[Any]
 Encode = Callable[[], bytes]
 
@@ -100,22 +102,24 @@ class Table(Media):
             columns, rows = list(columns), zip(*columns.values(), strict=True)
         if rows is None or isinstance(columns, str):
             raise InvalidUseError("Table: give columns and rows, a mapping of columns, or a DataFrame")
-        self.columns = [str(name)[:1000] for name in columns]
+        self.columns = [_text(name, 1000) for name in columns]
         if not 0 < len(self.columns) <= MOST_COLUMNS:
             raise InvalidUseError(f"Table: {len(self.columns)} columns, and a table has 1 to {MOST_COLUMNS}; choose some, or log a file")
         self.rows: list[tuple[Any, ...]] = []
         self.left_out = 0
+        self._chars = sum(map(len, self.columns))
         for row in rows:
             if len(row) != len(self.columns):
                 raise InvalidUseError(f"Table: row {len(self.rows)} has {len(row)} values for {len(self.columns)} columns")
             if len(self.rows) < MOST_ROWS:
                 self.rows.append(tuple(_plain(value) for value in row))
+                self._chars += sum(len(cell) for cell in self.rows[-1] if isinstance(cell, str))
             else:
                 self.left_out += 1
 
     @property
     def staged_bytes(self) -> int:
-        return 64 * len(self.rows) * len(self.columns)
+        return 64 * len(self.rows) * len(self.columns) + self._chars
 
     def stage(self) -> Encode:
         # The cells were copied when the table was made.
@@ -307,8 +311,12 @@ def _counted(array: Array, bins: int) -> dict[str, Any]:
     finite = flat[np.isfinite(flat)]
     if not finite.size:
         return {"edges": [0.0, 1.0], "counts": [0], "not_finite": int(flat.size)}
-    low, high = _ends(float(finite.min()), float(finite.max()))
-    counts, edges = np.histogram(finite, bins=bins, range=(low, high))
+    edges = _edges(float(finite.min()), float(finite.max()), bins)
+    try:  # even bins are counted several times faster, where numpy can place values in them
+        with np.errstate(all="raise"):
+            counts, edges = np.histogram(finite, bins=len(edges) - 1, range=(edges[0], edges[-1]))
+    except (ValueError, FloatingPointError):
+        counts, _ = np.histogram(finite, bins=edges)
     return {"edges": edges.tolist(), "counts": counts.tolist(), "not_finite": int(flat.size - finite.size)}
 
 
@@ -316,23 +324,33 @@ def _counted_there(tensor: Any, bins: int) -> dict[str, Any]:
     """Counts a tensor on its device; only the counts are copied from there."""
     import torch
 
-    flat = tensor.detach().reshape(-1).float()
+    flat = tensor.detach().reshape(-1)
+    flat = flat if flat.dtype == torch.float64 else flat.float()
     is_finite = torch.isfinite(flat)
     count = int(is_finite.sum())
     if not count:
         return {"edges": [0.0, 1.0], "counts": [0], "not_finite": flat.numel()}
     finite = flat[is_finite]
-    low, high = _ends(float(finite.min()), float(finite.max()))
-    counts = torch.histc(finite, bins, low, high).cpu()
-    return {"edges": np.linspace(low, high, bins + 1).tolist(), "counts": counts.long().tolist(), "not_finite": flat.numel() - count}
+    edges = _edges(float(finite.min()), float(finite.max()), bins)
+    low, half_span = float(edges[0]), float(edges[-1]) / 2 - float(edges[0]) / 2
+    if half_span < _LEAST_SPANS * torch.finfo(flat.dtype).tiny:  # its inverse is no number of that type
+        edges = edges[[0, -1]]
+        counts = [count]
+    else:
+        # Halves: the whole span may be infinite. torch.histc, and bincount with weights, raise on CUDA under deterministic algorithms.
+        places = (finite / 2 - low / 2) / half_span * (len(edges) - 1)
+        counts = torch.bincount(places.long().clamp_(0, len(edges) - 2), minlength=len(edges) - 1).tolist()
+    return {"edges": edges.tolist(), "counts": counts, "not_finite": flat.numel() - count}
 
 
-def _ends(low: float, high: float) -> tuple[float, float]:
-    """Least and greatest, apart also where all values are equal."""
-    if low < high:
-        return low, high
-    room = max(0.5, abs(low) * 1e-6)
-    return low - room, high + room
+def _edges(low: float, high: float, bins: int) -> Array:
+    """`bins` + 1 rising, finite edges; those of one bin where values are too close for more."""
+    if low == high:
+        room = max(0.5, abs(low) * 1e-6)
+        low, high = max(low - room, -_GREATEST), min(high + room, _GREATEST)
+    found = np.linspace(low / 2, high / 2, bins + 1) * 2  # of halves: the whole span may be infinite
+    found[0], found[-1] = low, high
+    return found if np.isfinite(found).all() and (np.diff(found / 2) > 0).all() else np.array([low, high])
 
 
 def _plain(value: Any) -> Any:
@@ -345,4 +363,9 @@ def _plain(value: Any) -> Any:
         return value if -(2**63) <= value < 2**63 else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return str(value)[:10_000].encode("utf-8", "replace").decode()
+    return _text(value, 10_000)
+
+
+def _text(value: Any, most_chars: int) -> str:
+    """Its text, cut; what UTF-8 cannot hold, such as half of a surrogate pair, is a question mark."""
+    return str(value)[:most_chars].encode("utf-8", "replace").decode()

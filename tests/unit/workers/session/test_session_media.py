@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import re
 import threading
+import time
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +31,7 @@ from trainhouse.workers.agent.core.telemetry import RankIdentity
 from trainhouse.workers.session import Context
 from trainhouse.workers.session.errors import InvalidUseError
 from trainhouse.workers.session.logging.sink import open_sink
-from trainhouse.workers.session.media import media_log
+from trainhouse.workers.session.media import media_log, values
 from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.checkpoint_saver import Unsaved
 from trainhouse.workers.session.session import Session
@@ -195,10 +197,10 @@ def test_more_than_a_step_may_log_is_dropped(run: Run) -> None:
 
 
 def test_what_waits_is_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media_log, "MOST_WAITING_BYTES", 1000)
+    monkeypatch.setattr(media_log, "MOST_WAITING_BYTES", 160 << 10)
     run.store.go.clear()
-    for _ in range(20):
-        run.session.log(x=Image(np.zeros((10, 10), np.uint8)))
+    for _ in range(10):  # of small ones, the number
+        run.session.log(x=Image(np.zeros((10, 10), np.uint8)), y=Histogram([1], edges=[0, 1]))
     run.store.go.set()
     assert len(run.stored()) == 10 and run.session._media.dropped == 10
 
@@ -263,3 +265,61 @@ def test_a_histogram_of_one_value_and_of_none_that_is_finite(run: Run) -> None:
     same, none, given = (orjson.loads(content) for _, content in run.stored())
     assert sum(same["counts"]) == 9 and same["edges"][0] < 3 < same["edges"][-1]
     assert none["not_finite"] == 2 and given == {"edges": [0.0, 1.0, 2.0], "counts": [3.0, 1.0], "not_finite": 0}
+
+
+def test_a_table_weighs_what_its_texts_do() -> None:
+    assert Table(["a"], [["x" * 9000]] * 100).staged_bytes > 900_000
+    assert Table(["a"], [[1]]).staged_bytes < 100
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [lambda v, bins: values._counted(np.array(v), bins), lambda v, b: values._counted_there(torch.tensor(v, dtype=torch.float64), b)],
+)
+@pytest.mark.parametrize(
+    "given", [[-1e308, 0.0, 1e308], [1.0, 1.0, np.nextafter(1.0, 2.0)], [1.7976931348623157e308] * 3, [0.0, 5e-324, 0.0]]
+)
+def test_a_histogram_of_values_far_apart_or_next_to_each_other_has_finite_bins(counted: Any, given: list[float]) -> None:
+    found = counted([*given, np.inf], 64)
+    assert sum(found["counts"]) == 3 and found["not_finite"] == 1 and len(found["edges"]) == len(found["counts"]) + 1
+    assert np.isfinite(found["edges"]).all() and all(low < high for low, high in itertools.pairwise(found["edges"]))
+
+
+def test_a_histogram_counted_on_a_device_is_that_of_main_memory_and_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Under deterministic algorithms histc raises on CUDA alone.
+    monkeypatch.setattr(torch, "histc", lambda *_: pytest.fail("histc is not deterministic on CUDA"))
+    tensor = torch.tensor([0.0, 0.3, 0.5, 0.9, 2.0, float("nan"), -2.0])
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = values._counted_there(tensor, 8)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found == values._counted(tensor.numpy(), 8) and found["counts"] == [1, 0, 0, 0, 2, 2, 0, 1]
+    wide = torch.tensor([-3e38, 0.0, 3e38])
+    assert values._counted_there(wide, 2)["counts"] == [1, 2] and values._counted_there(torch.tensor([0.0, 1e-45]), 2)["counts"] == [2]
+
+
+def test_a_column_whose_name_is_half_of_a_surrogate_pair_has_one_all_the_same(run: Run) -> None:
+    run.session.log(t=Table(["a\ud800"], [["b\ud800"]]))
+    ((_, content),) = run.stored()
+    assert orjson.loads(content) == {"columns": ["a?"], "data": [["b?"]]}
+
+
+def test_a_key_that_is_no_text_is_refused_as_a_wrong_use(run: Run) -> None:
+    with pytest.raises(InvalidUseError, match="a key of images"):
+        run.session.log({1: Text("x")})  # type: ignore[dict-item]
+
+
+def test_what_ends_with_a_session_has_one_deadline(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def close(wait_s: float) -> bool:
+        waits.append(wait_s)
+        until(lambda: time.monotonic() > began_s + 0.02 * len(waits))
+        return True
+
+    began_s = time.monotonic()
+    for part in (run.session._boundary.trace, run.session._artifacts, run.session._media):
+        monkeypatch.setattr(part, "close", close)
+    run.session.close()
+    assert len(waits) == 3 and waits[0] > waits[1] > waits[2]
