@@ -24,6 +24,7 @@ def main() -> int:
     if folder is None or wanted is None:
         print("this program runs in interactive jobs: start one by `trainhouse shell` or `trainhouse notebook`", file=sys.stderr)
         return 2
+    os.environ["PATH"] = path_with_python(os.environ.get("PATH", os.defpath), sys.executable)
     if os.environ.get("RANK", "0") != "0":
         return wait_for(Path(attempt or "") / "rank-0")
     try:
@@ -35,6 +36,11 @@ def main() -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
     return 0
+
+
+def path_with_python(path: str, interpreter: str) -> str:
+    """PATH on which `python` is the job's own, as in other jobs' commands. Pure."""
+    return os.pathsep.join([os.path.dirname(interpreter), *(one for one in path.split(os.pathsep) if one)])
 
 
 def wait_for(folder: Path) -> int:
