@@ -129,7 +129,7 @@ def job_query(job_id: str) -> str:
 
 
 def aged_job_query(job_id: str) -> str:
-    """That row, with the milliseconds since its status (`status_age_ms`) and since any node's newest heartbeat in the tables
+    """Query of that row, with the milliseconds since its status (`status_age_ms`) and since any node's newest heartbeat in the tables
     (`tables_age_ms`): where both are long ago, the projector may be stopped or behind; pure."""
     beat = "(SELECT max(at) FROM node_facts WHERE fact = 'beat')"
     ages = {"status_age_ms": "updated_at", "tables_age_ms": beat}
