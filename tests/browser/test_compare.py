@@ -105,6 +105,9 @@ def test_many_values_of_a_number_fall_into_ranges(page: Page) -> None:
 
 def test_runs_are_kept_by_dragging_along_an_axis_and_by_keys(page: Page, named: World) -> None:
     page.goto(f"/compare?{ALL}&m=loss")
+    # What is above the axes, and below them, moves them as long as it is loaded.
+    expect(page.get_by_role("img", name=re.compile("^loss of 12 runs: "))).to_be_visible()
+    expect(page.get_by_role("region", name="Results of the runs").get_by_role("row")).to_have_count(13)
     grip = page.locator(".brush .grip").first
     grip.scroll_into_view_if_needed()
     box = grip.bounding_box()
@@ -196,7 +199,7 @@ def test_lines_of_code_that_differ_are_shown(page: Page, named: World) -> None:
     lines = page.get_by_label("Lines of train.py that differ")
     expect(lines.locator(".plus")).to_have_text("+lr = 2 <b>")
     page.get_by_text("data.bin added").click()
-    expect(page.get_by_text("Its lines are not shown: it is not text, or too long.")).to_be_visible()
+    expect(page.get_by_text("Its lines are not shown: it is not text, or too large.")).to_be_visible()
     expect(page.get_by_text("3 more files differ.")).to_be_visible()
 
 
