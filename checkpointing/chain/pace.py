@@ -5,7 +5,7 @@ Holds: an upload that is hurried once stays hurried to its end.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 BACKGROUND_THREADS: Final = 4
@@ -37,7 +37,8 @@ class Pace:
             if not self._full:
                 self._full = True
                 for watcher in self._watchers:
-                    watcher()
+                    with suppress(RuntimeError):  # no thread can be started, as under a limit of processes: it goes on as it is
+                        watcher()
 
     @contextmanager
     def watched(self, hurried: Callable[[], None]) -> Iterator[bool]:

@@ -34,6 +34,16 @@ def test_a_watcher_is_called_once_when_it_is_hurried_and_not_after_it_has_gone()
     assert calls == [1]
 
 
+def test_a_thread_that_cannot_be_started_is_no_error_of_who_waits() -> None:
+    def none_left() -> None:
+        raise RuntimeError("can't start new thread")
+
+    pace = Pace()
+    with pace.watched(none_left):
+        pace.hurry()
+    assert pace.full
+
+
 @given(count=st.integers(0, 40), hurried_at=st.integers(-1, 40), fails_at=st.integers(-1, 45))
 def test_results_are_those_of_one_thread_whenever_it_is_hurried(count: int, hurried_at: int, fails_at: int) -> None:
     pace = Pace(full=hurried_at < 0)
