@@ -22,11 +22,6 @@ class Pace:
         self._watchers: list[Callable[[], None]] = []
 
     @property
-    def threads(self) -> int:
-        """Requests that it makes at a time now."""
-        return FULL_THREADS if self._full else BACKGROUND_THREADS
-
-    @property
     def full(self) -> bool:
         """Whether nothing goes before it."""
         return self._full

@@ -7,6 +7,7 @@ Never: carries points; those are StepMetrics.
 """
 
 import hashlib
+import re
 from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
@@ -152,6 +153,11 @@ class TraceRecorded(Event, type="trainhouse.tracking.trace-recorded.v1"):
     first_step: SmallCount = Field(description="number of the first step in it")
     steps: SmallCount = Field(description="number of steps in it")
     at_ms: TimestampMs
+
+    def is_of_rank(self) -> bool:
+        """Whether path and place are its rank's and its job's. A rank names them, and might name another's."""
+        named = re.fullmatch(TRACE_PATH, self.path)
+        return named is not None and named[2] == str(self.rank) and self.uri.endswith(f"/artifacts/{self.job_id}/{self.sha256}")
 
 
 class DatasetUsed(Model):

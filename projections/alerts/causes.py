@@ -8,7 +8,7 @@ Holds: every alert is in exactly one group, and the order of the rows that came 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +101,11 @@ def _blamed(row: Row, links: Links) -> str | None:
 def _weight(row: Row) -> tuple[int, int]:
     severity = str(row["severity"]).upper()
     return (SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES), row["since_ms"])
+
+
+def open_causes(alerts: Iterable[Row], ask: Callable[[str], Sequence[Row]]) -> list[dict[str, Any]]:
+    """Groups of these open alerts, by what connects them in the tables. Blocks as `ask` does, and raises its errors."""
+    return by_cause(alerts, links_of(ask(BLAMES_QUERY), ask(LOST_QUERY)))
 
 
 def _group(cause: str, found: Sequence[Row], links: Links) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Holds: an event that is read twice makes the same row. Rows of audit have the sa
 empty, 0 or NULL. A public key stands beside a node's access only where its signature holds; the view decides whether it is the node's key.
 """
 
-import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -19,7 +18,7 @@ from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.node_audit import NodeAccess
 from trainhouse.events.model.project_document import DocumentSaved
 from trainhouse.events.model.service_level import ServiceMeasured
-from trainhouse.events.model.tracking import TRACE_PATH, ArtifactLogged, TraceRecorded
+from trainhouse.events.model.tracking import ArtifactLogged, TraceRecorded
 from trainhouse.events.security.signing import signature_of
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
@@ -70,13 +69,7 @@ def alerts(envelope: Envelope, record: Record) -> Iterator[Row]:
 
 def is_own_trace(event: Event) -> bool:
     """Returns whether a trace, or media, is its rank's and its job's; True for other events. A rank names it, and might name another's."""
-    if isinstance(event, MediaRecorded):
-        return event.is_of_rank()
-    if not isinstance(event, TraceRecorded):
-        return True
-    named = re.fullmatch(TRACE_PATH, event.path)
-    is_of_rank = named is not None and named[2] == str(event.rank)
-    return is_of_rank and event.uri.endswith(f"/artifacts/{event.job_id}/{event.sha256}")
+    return not isinstance(event, TraceRecorded | MediaRecorded) or event.is_of_rank()
 
 
 def artifacts(envelope: Envelope, record: Record) -> Iterator[Row]:

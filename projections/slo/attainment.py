@@ -17,7 +17,7 @@ SPANS_S = tuple(sorted({span for pair in PAIRS for span in (pair.short_s, pair.l
 DAY_S = 86_400
 NOW = "{now:DateTime64(3, 'UTC')}"
 # The first decision there is; what is deleted after a year is older than every span.
-AGE = f"(SELECT if(count() = 0, NULL, dateDiff('second', min(at), {NOW})) FROM decisions_rows WHERE at <= {NOW}) AS age_s"
+AGE_QUESTION = f"SELECT if(count() = 0, NULL, dateDiff('second', min(at), {NOW})) AS age_s FROM decisions_rows WHERE at <= {NOW}"
 FIGURES = {
     Figure.MEAN: "avgOrNull(e.value)",
     Figure.P50: "quantileOrNull(0.5)(e.value)",
@@ -59,8 +59,7 @@ def question(target: Target) -> str:
     """One row: good and total of the window and of every span, and the figure of the window."""
     window_s = target.window_days * DAY_S
     parts = [
-        f"ifNull(sum(e.good), 0) AS good_all, sum(e.total) AS total_all, toFloat64OrNull(toString({FIGURES[target.figure]})) AS figure",
-        AGE,
+        f"ifNull(sum(e.good), 0) AS good_all, sum(e.total) AS total_all, toFloat64OrNull(toString({FIGURES[target.figure]})) AS figure"
     ]
     for span_s in SPANS_S:
         after = f"e.at > {NOW} - INTERVAL {span_s} SECOND"
@@ -69,14 +68,15 @@ def question(target: Target) -> str:
     return f"SELECT {', '.join(parts)} FROM ({target.between(since, NOW)}) AS e"
 
 
-def standing(target: Target, ask: Ask, now_ms: int) -> Attainment:
-    """Returns the attainment of an objective at a moment. Raises the errors of `ask`."""
-    (row,) = ask(question(target), {"now": moment(now_ms)})
-    return standing_of(target, row)
+def standings(targets: Sequence[Target], ask: Ask, now_ms: int) -> list[Attainment]:
+    """Returns the attainment of objectives at a moment. Raises the errors of `ask`."""
+    values = {"now": moment(now_ms)}
+    (age,) = ask(AGE_QUESTION, values)
+    return [standing_of(target, {**row, **age}) for target in targets for row in ask(question(target), values)]
 
 
 def standing_of(target: Target, row: Mapping[str, Any]) -> Attainment:
-    """From the row of `question`."""
+    """From the rows of `question` and AGE_QUESTION in one."""
     age_s = None if row["age_s"] is None else float(row["age_s"])
     rates = {
         span_s: None

@@ -31,6 +31,14 @@ SETTINGS optimize_aggregation_in_order = 1, insert_deduplicate = 0
 """
 
 
+def roll_up(clickhouse: ClickHouse, where: str) -> None:
+    """Buckets of seconds, and by their views those of all levels, of the points that this condition names. Blocks.
+
+    Counts add up: what is there already of these points has to be deleted before. Raises ClickHouseRequestError.
+    """
+    clickhouse.command(_FILL.replace("{where}", where))
+
+
 def make_anew(clickhouse: ClickHouse, rows: pa.Table) -> None:
     """Buckets of all levels that these points lie in, from all points that lie in them. Blocks. Raises ClickHouseRequestError."""
     if not rows.num_rows:
@@ -44,4 +52,4 @@ def make_anew(clickhouse: ClickHouse, rows: pa.Table) -> None:
         span = f"time >= toDateTime({begin_s}, 'UTC') AND time < toDateTime({end_s}, 'UTC')"
         clickhouse.command(f"ALTER TABLE {table} DELETE WHERE {condition} AND {span} SETTINGS mutations_sync = 2")
     span = f"p.time >= toDateTime64({begin_s}, 3, 'UTC') AND p.time < toDateTime64({end_s}, 3, 'UTC')"
-    clickhouse.command(_FILL.replace("{where}", f"{condition} AND {span}"))
+    roll_up(clickhouse, f"{condition} AND {span}")

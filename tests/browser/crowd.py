@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.support.tables.alert_tables import Tables
+from trainhouse.projections.store.rollups import roll_up
 
 DEVICES_A_NODE = 8
 STATES = ("SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "FAILED", "RUNNING", "CANCELLED", "PENDING", "SUCCEEDED")
@@ -39,15 +40,7 @@ def fill(tables: Tables, size: Size) -> None:
         run(_LONG_JOBS.format(runs=size.long_runs, points=size.long_points))
     for number in range(size.long_runs):
         run(_LONG_CURVES.format(number=number, points=size.long_points))
-    roll_up(tables, "1")
-
-
-def roll_up(tables: Tables, which: str) -> None:
-    """Makes of points what the projector makes of them, batch by batch: minutes, hours and last values follow from it.
-
-    `which`: condition on points that were written by SQL, and are not rolled up yet.
-    """
-    tables.clickhouse.command(_SECONDS.format(which=which))
+    roll_up(tables.clickhouse, "1")  # as the projector does batch by batch
 
 
 def _fleet(tables: Tables, nodes: int) -> None:
@@ -140,17 +133,6 @@ INSERT INTO jobs_rows (job_key, version, job_id, name, project, team, user, pool
 SELECT concat('long-', leftPad(toString(number), 3, '0')) AS id, 5, id, id, 'research', 'language', 'ada', 'a100', 50, 'SUCCEEDED',
     0, 1, 1, {points}, {points}, 2, 100, {points} / 100, now64(3) - 30000 + number, now64(3) - 29990, now64(3) - 100, now64(3) - 100
 FROM numbers({runs})"""
-
-_SECONDS = """
-INSERT INTO step_metrics_1s_rows (job_id, metric, epoch, rank, time, first_step, last, min_value, max_value, sum_value, finite, points)
-SELECT job_id, metric, epoch, rank, toDateTime(p.time, 'UTC') AS time, min(p.step),
-    max(bitOr(bitOr(bitShiftLeft(toUInt256(p.epoch), 192), bitShiftLeft(toUInt256(p.step), 128)),
-        bitOr(bitShiftLeft(toUInt256(toUnixTimestamp64Milli(p.time)), 64), toUInt256(reinterpretAsUInt64(p.value))))),
-    minOrNullIf(p.value, NOT isNaN(p.value)), maxOrNullIf(p.value, NOT isNaN(p.value)), sumIf(p.value, isFinite(p.value)),
-    countIf(isFinite(p.value)), count()
-FROM step_metrics AS p WHERE {which}
-GROUP BY job_id, metric, epoch, rank, time
-SETTINGS optimize_aggregation_in_order = 1, insert_deduplicate = 0"""
 
 # One value in a million is a spike, at another step of each run.
 _LONG_CURVES = """

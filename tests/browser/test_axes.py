@@ -6,10 +6,10 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.crowd import roll_up
 from tests.browser.story import JOB
 from tests.browser.test_faults import of
 from tests.browser.world import World
+from trainhouse.projections.store.rollups import roll_up
 
 
 def test_relative_time_begins_at_the_first_point_before_the_start(page: Page) -> None:
@@ -68,7 +68,7 @@ def test_compare_draws_over_samples(page: Page, world: World) -> None:
         "SELECT job_id, 'samples', epoch, attempt, rank, step, time, step * 32, node_id FROM step_metrics "
         "WHERE metric = 'loss' AND job_id IN ('sweep-21', 'sweep-22')"
     )
-    roll_up(world.tables, "metric = 'samples'")
+    roll_up(world.tables.clickhouse, "metric = 'samples'")
     page.goto("/compare?job=sweep-21&job=sweep-22&job=sweep-23&m=loss")
     page.get_by_label("x axis").select_option("samples")
     curve = page.get_by_role("img", name=re.compile("^loss of 3 runs: "))

@@ -9,10 +9,10 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.conftest import sign_in
-from tests.browser.crowd import roll_up
 from tests.browser.story import JOB
 from tests.browser.test_faults import of
 from tests.browser.world import World
+from trainhouse.projections.store.rollups import roll_up
 
 NAME = "n" * 200
 """Of tracked runs that share it."""
@@ -42,7 +42,7 @@ def named(world: World) -> Iterator[World]:
         "multiIf(m = 'nothing', nan, m = 'lr', 0.001 * (1 + number), number + 1 / (1 + step)), "
         "'n' FROM numbers(12) ARRAY JOIN range(20) AS step ARRAY JOIN ['loss', 'nothing', 'lr'] AS m"
     )
-    roll_up(world.tables, "job_id LIKE 'named-%'")
+    roll_up(world.tables.clickhouse, "job_id LIKE 'named-%'")
     run(
         "INSERT INTO job_environments_rows (job_id, epoch, rank, version, torch_version, packages, captured_at) SELECT "
         f"{ids}, 1, 0, 1, if(number = 0, '2.12.1', '2.13.0'), map('numpy', '2.4.6'), now64(3) FROM numbers(2)"

@@ -227,3 +227,5 @@ def test_a_key_of_200_characters_and_one_that_climbs_are_words_alone(shelf: Shel
     assert one["key"] == key and shelf.get("/items", kind="text", key=key).json()["items"]
     with pytest.raises(ValueError, match="path"):
         shelf.rank("images", "../../etc", 1, b"x", "exe")
+    shelf.rank("images", "../../etc", 1, b"x", "png")
+    assert "../../etc" in [item["key"] for item in shelf.get().json()["items"]]

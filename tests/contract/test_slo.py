@@ -26,7 +26,7 @@ from trainhouse.events.wire.journal import ClockTicked, JournalRecord
 from trainhouse.projections.alerts.driver import answer
 from trainhouse.projections.alerts.rule_files import shipped as shipped_rules
 from trainhouse.projections.alerts.rules import SqlRule
-from trainhouse.projections.slo.attainment import Attainment, standing
+from trainhouse.projections.slo.attainment import Attainment, standings
 from trainhouse.projections.slo.rules import FILE, text_of
 from trainhouse.projections.slo.targets import shipped
 
@@ -47,7 +47,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
 
 
 def stands(tables: Tables, name: str, at_ms: int = 0) -> Attainment:
-    return standing(TARGETS[name], tables.ask, at_ms or time.time_ns() // 1_000_000)
+    return standings([TARGETS[name]], tables.ask, at_ms or time.time_ns() // 1_000_000)[0]
 
 
 def status(job: str, state: str, at_ms: int, seq: int, **more: Any) -> JobStatus:

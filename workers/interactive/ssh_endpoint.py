@@ -71,17 +71,20 @@ class SshEndpoint:
         """Writes keys and configuration; returns the host's public key."""
         host = self._folder / "host_key"
         if not host.exists():
+            (self._folder / "sshd_config").write_text(_configuration(self._folder, _environment(os.environ)))
             keygen = _found("ssh-keygen", ("/usr/bin/ssh-keygen",))
             made = await asyncio.create_subprocess_exec(keygen, "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(host))
             if await made.wait():
                 raise NoSshError(f"ssh-keygen could not make a host key: it exited with code {made.returncode}")
         if key not in self._keys and len(self._keys) >= MAX_KEYS:
             raise NoSshError(f"{MAX_KEYS} keys have been used for this job, and that is the most; submit another one")
-        self._keys[key] = None
-        keys = self._folder / "authorized_keys"
-        keys.write_text("".join(f"{known}\n" for known in self._keys))
-        keys.chmod(0o600)
-        (self._folder / "sshd_config").write_text(_configuration(self._folder, _environment(os.environ)))
+        if key not in self._keys:
+            self._keys[key] = None
+            # At once: the daemon of an earlier connection may be reading it.
+            draft = self._folder / "authorized_keys.draft"
+            draft.write_text("".join(f"{known}\n" for known in self._keys))
+            draft.chmod(0o600)
+            draft.replace(self._folder / "authorized_keys")
         return " ".join((self._folder / "host_key.pub").read_text().split()[:2])
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainhouse.checkpointing.chain.chunks import in_threads
-from trainhouse.checkpointing.chain.pace import BACKGROUND_THREADS, FULL_THREADS, Pace
+from trainhouse.checkpointing.chain.pace import Pace
 
 
 def test_a_watcher_is_called_once_when_it_is_hurried_and_not_after_it_has_gone() -> None:
@@ -20,10 +20,10 @@ def test_a_watcher_is_called_once_when_it_is_hurried_and_not_after_it_has_gone()
         calls[0] += 1
 
     with pace.watched(called) as full:
-        assert not full and pace.threads == BACKGROUND_THREADS
+        assert not full and not pace.full
         pace.hurry()
         pace.hurry()
-    assert calls == [1] and pace.full and pace.threads == FULL_THREADS
+    assert calls == [1] and pace.full
     with pace.watched(called) as full:
         assert full
         pace.hurry()

@@ -57,16 +57,16 @@ class Side:
 @in_a_loop
 async def test_of_a_node() -> None:
     desk = TunnelDesk(10, 10)
-    tunnel, another = desk.open(somebody(), "j", NODE.public_key), desk.open(somebody(), "j", NODE.public_key)
+    tunnel, another = desk.open(somebody(), NODE.public_key), desk.open(somebody(), NODE.public_key)
     assert tunnel.is_called_by_node(header(NODE, tunnel))
     for wrong in (None, "", "x", header(OTHER, tunnel), header(NODE, another), header(NODE, tunnel, "another nonce")):
         assert not tunnel.is_called_by_node(wrong), wrong
-    assert desk.open(somebody(), "j", "").is_called_by_node(None)
+    assert desk.open(somebody(), "").is_called_by_node(None)
 
 
 @in_a_loop
 async def test_of_its_user() -> None:
-    tunnel = TunnelDesk(10, 10).open(somebody(), "j", "")
+    tunnel = TunnelDesk(10, 10).open(somebody(), "")
     assert tunnel.is_users(tunnel.ticket)
     assert not any(tunnel.is_users(wrong) for wrong in (None, "", "ü", tunnel.tunnel_id))
     assert tunnel.ticket not in repr(tunnel)
@@ -75,23 +75,23 @@ async def test_of_its_user() -> None:
 @in_a_loop
 async def test_so_many_at_once_for_all_and_for_each_and_an_end_makes_room() -> None:
     desk = TunnelDesk(3, 2)
-    first, _ = desk.open(somebody(), "j", ""), desk.open(somebody(), "j", "")
+    first, _ = desk.open(somebody(), ""), desk.open(somebody(), "")
     with pytest.raises(ProblemError, match="ada has 2 tunnels open") as of_one:
-        desk.open(somebody(), "j", "")
-    desk.open(somebody("bob"), "j", "")
+        desk.open(somebody(), "")
+    desk.open(somebody("bob"), "")
     with pytest.raises(ProblemError, match="3 tunnels open") as of_all:
-        desk.open(somebody("eve"), "j", "")
+        desk.open(somebody("eve"), "")
     assert (of_one.value.status, of_all.value.status) == (429, 503)
     await desk.end(first)
     await desk.end(first)
     assert len(desk) == 2 and desk.find(first.tunnel_id) is None
-    assert desk.open(somebody(), "j", "")
+    assert desk.open(somebody(), "")
 
 
 @in_a_loop
 async def test_an_end_closes_both_sides_with_its_reason_once_and_wakes_who_waits() -> None:
     desk, node, client = TunnelDesk(3, 2), Side(), Side()
-    tunnel = desk.open(somebody(), "j", "")
+    tunnel = desk.open(somebody(), "")
     tunnel.node, tunnel.client = node, client
     await desk.end(tunnel, 1008, "é" * 200)
     await desk.end(tunnel)
@@ -102,7 +102,7 @@ async def test_an_end_closes_both_sides_with_its_reason_once_and_wakes_who_waits
 @in_a_loop
 async def test_a_side_that_is_gone_without_a_word_keeps_the_other_from_nothing() -> None:
     desk, client = TunnelDesk(3, 2), Side()
-    tunnel = desk.open(somebody(), "j", "")
+    tunnel = desk.open(somebody(), "")
     tunnel.node, tunnel.client = Side(is_gone=True), client
     await desk.end(tunnel, 1011, "lost")
     assert client.closed == [(1011, "lost")]

@@ -34,7 +34,7 @@ def slo(
 
     from trainhouse.cli.shared import output
     from trainhouse.client import QueryError, TrainhouseClient
-    from trainhouse.projections.slo.attainment import as_row, standing
+    from trainhouse.projections.slo.attainment import as_row, standings
     from trainhouse.projections.slo.targets import load
 
     endpoint, now_ms = TrainhouseClient.from_settings().sql, time.time_ns() // 1_000_000
@@ -43,7 +43,7 @@ def slo(
     except (OSError, ValueError) as error:
         raise CliError(f"the objectives of {targets} cannot be read: {error}", Exit.USAGE) from error
     try:
-        rows = [as_row(standing(target, lambda sql, values: endpoint.table(sql, values).dicts(), now_ms)) for target in chosen]
+        rows = [as_row(one) for one in standings(chosen, lambda sql, values: endpoint.table(sql, values).dicts(), now_ms)]
     except QueryError as error:
         raise CliError(f"a question about an objective is refused: {error}", Exit.FAILED) from error
     if json:

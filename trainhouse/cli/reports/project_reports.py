@@ -205,23 +205,13 @@ def _one(request: "Request") -> Any:
 
 
 def _gateway() -> Any:
+    from trainhouse.cli.stack.open import local_token
     from trainhouse.client.gateway.backend import ByGateway
     from trainhouse.client.settings import GatewaySettings
 
     settings = GatewaySettings()
-    token = settings.token or _local_token()
+    token = settings.token or local_token()
     if not settings.url or not token:
         needed = "set TRAINHOUSE_GATEWAY_URL and TRAINHOUSE_GATEWAY_TOKEN"
         raise CliError(f"reports are kept by the gateway, and none is known: `trainhouse up` starts one, or {needed}", Exit.CONFIG)
     return ByGateway(settings.url, token)
-
-
-def _local_token() -> str:
-    """The token of the stack on this machine; empty where there is none that may be read."""
-    from trainhouse.gateway.settings import GatewaySettings
-
-    path = GatewaySettings().token_file
-    try:
-        return path.read_text().strip() if path is not None else ""
-    except OSError:
-        return ""

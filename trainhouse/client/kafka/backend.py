@@ -314,10 +314,9 @@ class ByKafka:
 
     def alert_causes(self) -> list[Row]:
         """From the projections."""
-        from trainhouse.projections.alerts.causes import BLAMES_QUERY, LOST_QUERY, by_cause, links_of
+        from trainhouse.projections.alerts.causes import open_causes
 
-        links = links_of(self.sql.table(BLAMES_QUERY).dicts(), self.sql.table(LOST_QUERY).dicts())
-        return by_cause(self.alerts(), links)
+        return open_causes(self.alerts(), lambda query: self.sql.table(query).dicts())
 
     def change_tags(self, job_id: JobId, tags: Mapping[str, str], remove: Sequence[str]) -> None:
         """Blocks until Kafka acks. The tables know tracked runs too, which have no status."""

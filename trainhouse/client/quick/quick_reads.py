@@ -156,9 +156,9 @@ class TableReads:
         return self._rows(rows.NODES_QUERY)
 
     def alert_causes(self) -> "list[Row]":
-        from trainhouse.projections.alerts.causes import BLAMES_QUERY, LOST_QUERY, by_cause, links_of
+        from trainhouse.projections.alerts.causes import open_causes
 
-        return by_cause(self._rows(rows.alerts_query()), links_of(self._rows(BLAMES_QUERY), self._rows(LOST_QUERY)))
+        return open_causes(self._rows(rows.alerts_query()), self._rows)
 
     def _rows(self, query: str) -> "list[Row]":
         return self.sql.table(query).dicts()

@@ -13,7 +13,7 @@ from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.projections.alerts.query import moment
-from trainhouse.projections.slo.attainment import as_row, question, standing_of
+from trainhouse.projections.slo.attainment import AGE_QUESTION, as_row, question, standing_of
 from trainhouse.projections.slo.targets import Target, shipped
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
@@ -55,11 +55,12 @@ def _kept(request: Request) -> Kept:
 async def _ask(here: Gateway) -> list[dict[str, Any]]:
     targets = await asyncio.to_thread(shipped)
     now = moment(time.time_ns() // 1_000_000)
+    (age,) = await here.reader.rows(AGE_QUESTION, {"now": now})
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def one(target: Target) -> dict[str, Any]:
         async with turns:
             (row,) = await here.reader.rows(question(target), {"now": now})
-        return as_row(standing_of(target, row))
+        return as_row(standing_of(target, row | age))
 
     return list(await asyncio.gather(*(one(target) for target in targets)))

@@ -53,11 +53,10 @@ async def parameter_importance(
     """Parameters by how strongly they go along with a metric: Spearman's rank correlation over the runs, the strongest first."""
     runs = await visible_runs(here, principal, job)
     wanted = {"job_ids": [run["job_id"] for run in runs]}
-    rows = await here.reader.rows(LAST, wanted)
-    values = {r["job_id"]: r[of] for r in rows if r["metric"] == metric and r[of] is not None and math.isfinite(r[of])}
+    rows = await here.reader.rows(f"{LAST} AND metric = {{metric:String}}", wanted | {"metric": metric})
+    values = {r["job_id"]: r[of] for r in rows if r[of] is not None and math.isfinite(r[of])}
     by_run = {run_id: parameters(config) for run_id, config in joined(await configs(here.reader, wanted["job_ids"])).items()}
-    names = sorted({name for own in by_run.values() for name in own})
-    found = importance({name: {run_id: own[name] for run_id, own in by_run.items() if name in own} for name in names}, values)
+    found = importance({one["path"]: one["values"] for one in differences.by_path(by_run)}, values)
     about = {"metric": metric, "of": of, "statistic": STATISTIC, "runs": len(values), "least_runs": LEAST_RUNS}
     return Json({"items": found, "next_cursor": None} | about)
 

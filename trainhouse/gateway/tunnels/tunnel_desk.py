@@ -33,7 +33,6 @@ class Tunnel:
     """One tunnel. `node_key`: public key of the node, empty where it signs nothing; `answered`: the node's refusal, empty for none."""
 
     principal: Principal
-    job_id: str
     node_key: str
     tunnel_id: str = field(default_factory=lambda: secrets.token_hex(16))
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -72,7 +71,7 @@ class TunnelDesk:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, principal: Principal, job_id: str, node_key: str) -> Tunnel:
+    def open(self, principal: Principal, node_key: str) -> Tunnel:
         """Adds a tunnel without ends. Raises ProblemError where there are too many."""
         if len(self._open) >= self._most:
             raise ProblemError(
@@ -82,7 +81,7 @@ class TunnelDesk:
             raise ProblemError(
                 429, "Too many tunnels", f"{principal.sub} has {self._most_of_user} tunnels open, and that is the most: close one of them"
             )
-        found = Tunnel(principal, job_id, node_key)
+        found = Tunnel(principal, node_key)
         self._open[found.tunnel_id] = found
         self._of_user[principal.sub] += 1
         return found

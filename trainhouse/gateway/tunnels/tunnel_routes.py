@@ -72,7 +72,7 @@ async def open_tunnel(job_id: JobPath, here: Here, principal: Submitter, request
     if place is None:
         raise _not_yet(job_id, "where it runs is not known yet")
     key = await here.reader.one(_KEY, {"node": place["node_id"], "pool": job["pool"]})
-    tunnel = here.tunnels.open(principal, job_id, key["public_key"] if key is not None else "")
+    tunnel = here.tunnels.open(principal, key["public_key"] if key is not None else "")
     try:
         event = OpenTunnel(
             request_id=tunnel.tunnel_id,

@@ -5,6 +5,7 @@ import { follow } from "./live.js";
 import { onTheme } from "./theme.js";
 
 const BEHIND_MS = 2000;
+const AHEAD_PX = "400px";
 
 // {data, error, reload}: data stays on screen while it is asked again; path null asks nothing. asks: (path, signal) => a promise of the data.
 export function useAsked(path, asks, { every_ms = 0 } = {}) {
@@ -96,4 +97,17 @@ export function useWidth() {
     return () => watcher.disconnect();
   }, []);
   return [ref, width];
+}
+
+// Whether an element is near what is looked at, or was once: what is far below is neither asked for nor drawn.
+export function useNear() {
+  const ref = useRef(null);
+  const [near, setNear] = useState(false);
+  useEffect(() => {
+    if (near) return undefined;
+    const watcher = new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) setNear(true); }, { rootMargin: AHEAD_PX });
+    watcher.observe(ref.current);
+    return () => watcher.disconnect();
+  }, [near]);
+  return [ref, near];
 }

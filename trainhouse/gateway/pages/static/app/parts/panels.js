@@ -1,19 +1,18 @@
 // Curves of many metrics as people arrange them: grouped, folded, searched, pinned; one x, one range, one smoothing for all.
 // Holds: all of it is in the address (x, smooth, log, from, to, m, pin, fold), so a link shows another reader the same.
-import { html, useEffect, useRef, useState } from "../kit.js";
+import { html, useEffect, useState } from "../kit.js";
 import { Card } from "./bits.js";
 import { Empty } from "./notice.js";
 import { number, plural } from "../format.js";
 import { ask } from "../router.js";
 import { Saved } from "./saved.js";
 import { folded, grouped, isLoss } from "../series.js";
+import { useNear } from "../use.js";
 
 export const X_KINDS = [["step", "step"], ["relative", "relative time"], ["time", "time (UTC)"], ["samples", "samples"]];
 const COUNTERS = ["samples", "samples_seen", "samples_total", "num_samples", "tokens", "tokens_seen", "tokens_total"];
-// Of curves, and of what stands beside them when runs are compared.
-const FIELDS = ["x", "smooth", "log", "from", "to", "m", "pin", "fold", "group", "band", "brush", "sx", "sy", "sxlog", "sylog", "im", "iof"];
+const FIELDS = ["x", "smooth", "log", "from", "to", "m", "pin", "fold"];
 const MOST_SMOOTH = 0.99;
-const AHEAD_PX = "400px";
 
 // The metric that counts samples, for an x of samples.
 export const counterOf = (names) => COUNTERS.find((name) => names.includes(name)) || null;
@@ -30,7 +29,8 @@ export function viewOf(query, names) {
 }
 
 // names: of metrics; draw(name, view, {height, zoom}): the panel of one. place: which saved views are offered here.
-export function Panels({ names, query, draw, place, title = "Metrics" }) {
+// beside: fields of the address that a view has, too, of what stands beside the curves.
+export function Panels({ names, query, draw, place, title = "Metrics", beside = [] }) {
   const view = viewOf(query, names);
   const shown = names.filter((name) => name.toLowerCase().includes(view.word.toLowerCase().trim()));
   const rest = shown.filter((name) => !view.pinned.includes(name));
@@ -43,7 +43,7 @@ export function Panels({ names, query, draw, place, title = "Metrics" }) {
     ask({ fold: [...next] });
   };
   const panel = (name, large) => html`<${Panel} key=${name} name=${name} large=${large} pins=${view.pinned}>${draw(name, view, { height: large ? 340 : 240, zoom })}<//>`;
-  return html`<${Card} title=${title} push=${html`<${Saved} place=${place} fields=${FIELDS} query=${query} />`}>
+  return html`<${Card} title=${title} push=${html`<${Saved} place=${place} fields=${[...FIELDS, ...beside]} query=${query} />`}>
     <${Toolbar} view=${view} names=${names} />
     ${pins.length > 0 && html`<h3>Pinned</h3><div class="grid panels">${pins.map((name) => panel(name, pins.length === 1))}</div>`}
     ${!shown.length && html`<${Empty}>No metric fits “${view.word}”. <button onClick=${() => ask({ m: null })}>Show all</button><//>`}
@@ -72,14 +72,7 @@ function Toolbar({ view, names }) {
 
 // Draws once it is near what is looked at: a job may have hundreds of metrics.
 function Panel({ name, large, pins, children }) {
-  const box = useRef(null);
-  const [near, setNear] = useState(false);
-  useEffect(() => {
-    if (near) return undefined;
-    const watcher = new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) setNear(true); }, { rootMargin: AHEAD_PX });
-    watcher.observe(box.current);
-    return () => watcher.disconnect();
-  }, [near]);
+  const [box, near] = useNear();
   const at = pins.indexOf(name);
   const move = (to) => {
     const next = pins.filter((one) => one !== name);

@@ -22,11 +22,8 @@ export default function Report({ query }) {
   const path = `/v1/reports/${encodeURIComponent(project)}/${encodeURIComponent(name)}`;
   const version = query.get("version");
   const editing = query.get("edit") === "1";
-  const [report, setReport] = useState(null);
-  const [error, setError] = useState(null);
+  const { data: report, error, reload: load } = useData(url(path, { version }));
   useTitle(name);
-  const load = () => call(url(path, { version })).then((found) => { setReport(found); setError(null); }, (problem) => { setReport(null); setError(problem); });
-  useEffect(() => { load(); }, [path, version]);
   const isNew = error?.status === 404 && !version;
   if (!report && !error) return html`<${Loading} what="the report" />`;
   if (error && !(isNew && editing)) return html`<div class="title"><h1>${name}</h1></div>${isNew ? html`<${Empty}>There is no report ${name} in project ${project} that you may see.

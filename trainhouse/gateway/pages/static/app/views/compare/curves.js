@@ -15,6 +15,7 @@ import { banded, BANDS } from "./groups.js";
 
 // Points of all runs together: what a chart has room for. A zoom asks for as many of its part.
 const MOST_POINTS = 20000;
+const BESIDE = ["group", "band", "brush", "sx", "sy", "sxlog", "sylog", "im", "iof"];
 const pointsOf = (runs) => Math.max(50, Math.min(400, Math.floor(MOST_POINTS / Math.max(1, runs))));
 
 // runs: those that are drawn, of all that are `chosen`.
@@ -33,7 +34,7 @@ export function Curves({ runs, chosen, metrics, names, tokenOf, at, setAt, query
         ${BANDS.map(([name, word]) => html`<option value=${name}>${word}</option>`)}</select></label>`}</div>
     <div class="row legend-runs" role="group" aria-label=${`${groups ? "Groups of runs" : "Runs"}; choose one to see it alone`}>${lines.map((line) => html`<button key=${line.id} class="plain"
       aria-pressed=${alone === line.id ? "true" : "false"} onClick=${() => setAt(alone === line.id ? null : line.id)}><${Pill} word=${line.label} token=${line.token} square /></button>`)}</div>
-    <${Panels} names=${known} query=${query} place="compare" draw=${(name, view, { height, zoom }) => html`
+    <${Panels} names=${known} query=${query} place="compare" beside=${BESIDE} draw=${(name, view, { height, zoom }) => html`
       <${One} runs=${runs} chosen=${chosen} metric=${name} jobs=${counts[name]} names=${names} tokenOf=${tokenOf} at=${alone} view=${view} height=${height} zoom=${zoom} groups=${groups} band=${band}
         counter=${view.x === "samples" ? counter : null} />`} /></div>`;
 }

@@ -43,7 +43,7 @@ function Priority({ job, path, setWord }) {
     const priority = Number(event.target.elements.priority.value);
     setBusy(true);
     setWord({ text: "Asked for; the scheduler has not answered yet." });
-    setWord(await changed(path, priority));
+    try { setWord({ text: await changed(path, priority) }); } catch (error) { setWord({ bad: true, text: error.message }); }
     setBusy(false);
   };
   return html`<${Menu} title="Priority" label="Change the priority"><form class="row" onSubmit=${change}>
@@ -51,16 +51,14 @@ function Priority({ job, path, setWord }) {
     <p class="sub">0 is the highest, 100 the lowest. It is ${job.priority} now.</p><//>`;
 }
 
-// Asks for a priority and waits for the scheduler's answer: {text, bad}.
+// Asks for a priority and waits for the scheduler's answer, in words; throws what refuses it.
 export async function changed(path, priority) {
-  try {
-    const sent = await call(`${path}/change`, { method: "POST", body: { priority } });
-    for (let i = 0; i < ASKS; i += 1) {
-      const terms = await call(url(`${path}/terms`, { event_id: sent.event_id, after: sent.after }));
-      if (terms.refused) return { bad: true, text: `Not changed: ${terms.refused}` };
-      if (terms.changed || terms.answered) return { text: `Its priority is ${(terms.changed || terms).priority}.` };
-      await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
-    }
-    return { text: "Asked for; the scheduler has not answered yet. It counts as soon as the scheduler gets to it." };
-  } catch (error) { return { bad: true, text: error.message }; }
+  const sent = await call(`${path}/change`, { method: "POST", body: { priority } });
+  for (let i = 0; i < ASKS; i += 1) {
+    const terms = await call(url(`${path}/terms`, { event_id: sent.event_id, after: sent.after }));
+    if (terms.refused) throw new Error(`Not changed: ${terms.refused}`);
+    if (terms.changed || terms.answered) return `Its priority is ${(terms.changed || terms).priority}.`;
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+  }
+  return "Asked for; the scheduler has not answered yet. It counts as soon as the scheduler gets to it.";
 }

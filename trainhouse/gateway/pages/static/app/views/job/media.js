@@ -9,13 +9,12 @@ import { Table } from "../../parts/table.js";
 import { bytes, number, plural } from "../../format.js";
 import { ask } from "../../router.js";
 import { ENDED } from "../../states.js";
-import { useData } from "../../use.js";
+import { useData, useNear } from "../../use.js";
 
 const KINDS = [["image", "Images"], ["histogram", "Histograms"], ["table", "Tables"], ["text", "Text"], ["audio", "Audio"]];
 const FIRST = 12;
 const ROWS = 20;
 const MORE_ROWS = 500;
-const AHEAD_PX = "400px";
 const PACE_MS = 120;
 
 // All steps at which something was logged, rising. Pure.
@@ -76,13 +75,7 @@ function StepSlider({ steps, chosen }) {
 }
 
 function Lazy({ title, about, children }) {
-  const box = useRef(null);
-  const [near, setNear] = useState(false);
-  useEffect(() => {
-    const watcher = new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) { setNear(true); watcher.disconnect(); } }, { rootMargin: AHEAD_PX });
-    watcher.observe(box.current);
-    return () => watcher.disconnect();
-  }, []);
+  const [box, near] = useNear();
   return html`<div class="media-key" ref=${box}><h4>${title} <span class="sub">${about}</span></h4>${near ? children() : html`<div class="media-ahead"></div>`}</div>`;
 }
 

@@ -7,9 +7,9 @@ import { mayWrite } from "../../roles.js";
 import { go } from "../../router.js";
 import { ENDED } from "../../states.js";
 import { MOST_KEY_CHARS, MOST_VALUE_CHARS, parseTag } from "../../tags.js";
+import { MOST as MOST_COMPARED } from "../compare/choose.js";
 import { changed } from "../job/actions.js";
 
-export const MOST_COMPARED = 100;
 export const MOST_CHOSEN = 500;
 const AT_ONCE = 4;
 const MOST_LISTED = 20;
@@ -64,7 +64,7 @@ export function Bulk({ jobs, rows, who, setChosen, tagged }) {
   const prioritize = (event) => {
     event.preventDefault();
     const priority = Number(event.target.elements.priority.value);
-    run(going, "Priority changed", async (job) => { const answer = await changed(pathOf(job), priority); if (answer.bad) throw new Error(answer.text); });
+    run(going, "Priority changed", (job) => changed(pathOf(job), priority));
   };
   const cancel = () => run(going, "Asked to cancel", (job) => call(`${pathOf(job)}/cancel`, { method: "POST", body: { reason: "cancelled on the pages" } }));
   const button = (name, word, disabled = false) => html`<button aria-expanded=${open === name ? "true" : "false"} disabled=${state.busy || disabled} onClick=${() => setOpen(open === name ? "" : name)}>${word}</button>`;

@@ -1,6 +1,6 @@
 // A live panel of a report: curves of runs, a table of runs, or a chart of an answer in SQL. It asks with the rights of its reader, draws once
 // it is near what is looked at (or is to be printed), and asks again on a clock.
-import { html, useEffect, useMemo, useRef, useState } from "../../kit.js";
+import { html, useMemo } from "../../kit.js";
 import { call, url } from "../../api.js";
 import { JobState, Pill } from "../../parts/bits.js";
 import { Curve } from "../../parts/curve.js";
@@ -11,32 +11,24 @@ import { ago, moment, number, plural, span, titleOf } from "../../format.js";
 import { aligned, beganOf, smoothed, xOf } from "../../series.js";
 import { SERIES } from "../../states.js";
 import { unitOf } from "../../units.js";
-import { useAsked, useClock, useData } from "../../use.js";
+import { useAsked, useClock, useData, useNear } from "../../use.js";
 import { Bars, Lines } from "../sql/answer.js";
 import { axes } from "../sql/axes.js";
 import { panelOf } from "./spec.js";
 
 const EVERY_MS = 15000;
 const SQL_EVERY_MS = 60000;
-const AHEAD_PX = "400px";
 const MOST_LOOKED_AT = 1000;
 const MOST_ROWS = 200;
 const KINDS = { curves: Curves, runs: Runs, sql: Sql };
 
 export function Panel({ text, project, all }) {
-  const box = useRef(null);
-  const [near, setNear] = useState(false);
-  useEffect(() => {
-    if (near) return undefined;
-    const watcher = new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) setNear(true); }, { rootMargin: AHEAD_PX });
-    watcher.observe(box.current);
-    return () => watcher.disconnect();
-  }, [near]);
+  const [box, near] = useNear();
   const found = useMemo(() => {
     try { return { spec: panelOf(text) }; } catch (error) { return { error }; }
   }, [text]);
   if (found.error) return html`<div ref=${box} class="report-panel"><p class="notice bad">This panel cannot be shown: ${found.error.message}.</p><pre class="text" tabindex="0">${text}</pre></div>`;
-  const title = found.spec.title || (found.spec.type === "curves" ? "" : found.spec.type === "runs" ? "Runs" : "");
+  const title = found.spec.title || (found.spec.type === "runs" ? "Runs" : "");
   return html`<div class="card report-panel" ref=${box}>${title && html`<h3>${title}</h3>`}
     ${near || all ? html`<${KINDS[found.spec.type]} spec=${found.spec} project=${project} />` : html`<div class="chart" data-waits></div>`}</div>`;
 }
@@ -66,7 +58,7 @@ function Curves({ spec, project }) {
 }
 
 function Metric({ metric, ids, runs, names, spec }) {
-  const found = useData(url("/v1/compare/curves", { job: ids.split(" "), metric, points: 400 }), { every_ms: EVERY_MS });
+  const found = useData(url("/v1/compare/curves", { job: ids.split(" "), metric, points: 400, bands: false }), { every_ms: EVERY_MS });
   const plan = useMemo(() => {
     if (!found.data) return null;
     const began = Object.fromEntries(runs.map((run) => [run.job_id, Date.parse(run.started_at || run.submitted_at) || null]));

@@ -52,8 +52,6 @@ function Grid({ answer }) {
       draw=${(row) => html`<div class="sql-row" style=${columns}>${row.map((value, i) => html`<span class=${look(i)} title=${shownText(value)}>${shownText(value)}</span>`)}</div>`} /></div>`;
 }
 
-const WORDS = { lines: "lines", steps: "steps", points: "points", bars: "bars" };
-
 function Chart({ answer }) {
   const found = useMemo(() => axes(answer), [answer]);
   const [by, setBy] = useState(found.first);
@@ -68,7 +66,7 @@ function Chart({ answer }) {
   return html`<${Card} title="Chart" push=${html`
       ${choice("by", by, (value) => setBy(Number(value)), answer.names.map((name, i) => html`<option value=${i}>${name}</option>`))}
       ${choice("of", chosen ?? "", (value) => setChosen(value === "" ? null : Number(value)), html`<option value="">${columns.length > 4 ? "the first 4" : "all"}</option>${columns.map((i) => html`<option value=${i}>${answer.names[i]}</option>`)}`)}
-      ${kinds.length > 1 && choice("as", drawn, setKind, kinds.map((name) => html`<option value=${name}>${WORDS[name]}</option>`))}`}>
+      ${kinds.length > 1 && choice("as", drawn, setKind, kinds.map((name) => html`<option value=${name}>${name}</option>`))}`}>
     ${drawn === "bars" ? html`<${Bars} answer=${answer} by=${by} of=${shown[0]} />` : html`<${Lines} answer=${answer} by=${by} of=${shown} time=${found.kinds[by] === "time"} kind=${drawn} />`}<//>`;
 }
 
