@@ -197,11 +197,12 @@ def stage(
     rules: tuple[Rule, ...] = (),
     heartbeat_s: float = 10.0,
     defaults: Defaults | None = None,
+    planned: tuple[NodeFault, ...] = (),
 ) -> Stage:
     """A fleet that is up; nobody has answered its registrations."""
     hardware = Hardware("p", nodes, gpus)
     scripts = Scripts(parse_durations(durations), defaults or Defaults(), rules, faults or FaultPlan())
     records = Records()
-    fleet = Fleet(Plan(hardware, scripts, heartbeat_s), PARTITION, "test", cast(Outbox, records), cast(EventProducer, records))
+    fleet = Fleet(Plan(hardware, scripts, heartbeat_s, planned), PARTITION, "test", cast(Outbox, records), cast(EventProducer, records))
     fleet.start(START_MS)
     return Stage(fleet, records)

@@ -1,4 +1,4 @@
-"""Faults of an emulated fleet: rates by option, exact moments by script.
+"""Faults of an emulated fleet: rates by option, exact moments and conditions by script.
 
 Holds: node faults are `die` (the machine), `notice` (the machine, announced), `silent` (the network), `restart` (the agent), `device` (a
 rank of the node fails on its device), `hang` (a rank of the node is stopped, and its gang waits); `crash` (a rank) and `slow` (a start)
@@ -6,6 +6,7 @@ belong to attempts and are drawn by their fence, so that a repeat draws the same
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trainhouse.workers.fleet.errors import InvalidPlanError
@@ -20,18 +21,33 @@ HELP = (
 )
 NEVER = "never"
 AWAY = ("die", "notice")
+LOST = "lost"
+SILENT = ("die", "silent")
 DEADLINE_S = 30.0  # the shortest notice that a cloud gives of a machine that it takes back
 
 
 @dataclass(frozen=True)
 class NodeFault:
-    """One fault of one node. `for_s` None: for ever. A notice comes `deadline_s` before the machine goes."""
+    """One fault of one node. `for_s` None: for ever. A notice comes `deadline_s` before the machine goes.
+
+    `busy_ms`: it comes in place of `at_ms` as soon as a gang has trained on the node for so long without a pause, so that it hits one
+    however slow the scheduler is; `node` None (only then): on the first node of which this is true. `until_lost` (in place of `for_s`):
+    the node is back as soon as the detector's verdict is that it is lost, however late that comes.
+    """
 
     at_ms: int
-    node: int
+    node: int | None
     kind: str
     for_s: float | None
     deadline_s: float = DEADLINE_S
+    busy_ms: int | None = None
+    until_lost: bool = False
+
+    def struck(self, trained_ms: Mapping[int, int]) -> int | None:
+        """The node on which a fault with `busy_ms` strikes now, if any. `trained_ms`: for how long a gang has trained on a node, the
+        longest where there are several; nodes that are in trouble are left out."""
+        long_enough = [node for node, ms in trained_ms.items() if self.busy_ms is not None and ms >= self.busy_ms]
+        return min((node for node in long_enough if self.node is None or node == self.node), default=None)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ Never: reads a clock or a socket; `now_ms` comes in, records go out by the outbo
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainhouse.events import (
     CheckpointRequested,
@@ -41,7 +41,7 @@ from trainhouse.workers.fleet.uplink import Uplink
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a fleet. `faults`: at exact moments, their `at_ms` counted from the start."""
+    """Plan of a fleet. `faults`: at exact moments, their `at_ms` counted from the start, or on nodes that are busy."""
 
     hardware: Hardware
     scripts: Scripts
@@ -50,6 +50,8 @@ class Plan:
 
 
 MAX_STRUCK = 10_000
+# How often a fault that waits for a busy node looks: a gang that ends before the next look had no time to be one that it meant.
+LOOK_MS = 100
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,10 @@ class Fleet:
         self._holders: dict[str, set[str]] = {}
         self._jobs_of: dict[str, set[str]] = {}
         self._leaving: dict[str, EmulatedNode] = {}
+        self._until_lost: dict[str, Callable[[int], None]] = {}
         self.nodes = {n.node_id: n for n in map(self._node, range(plan.hardware.nodes))}
         self._by_index = list(self.nodes.values())
+        self._index = {node.node_id: index for index, node in enumerate(self._by_index)}
         self._closing = False
 
     def start(self, now_ms: int) -> None:
@@ -103,7 +107,10 @@ class Fleet:
         for node in self._by_index:
             node.boot(now_ms)
         for fault in self.plan.faults:
-            self._set(fault, now_ms + fault.at_ms)
+            if fault.busy_ms is None:
+                self._set(fault, now_ms + fault.at_ms)
+            else:
+                self._when_busy(fault, now_ms)
         for rate in self.scripts.faults.rates:
             self._next(rate, 0, now_ms)
 
@@ -128,6 +135,14 @@ class Fleet:
         command = Command(event, order)
         for node_id in self._concerned(event):
             self.nodes[node_id].command(command, now_ms)
+        if isinstance(event, NodeLost):
+            self._given_up(event, now_ms)
+
+    def _given_up(self, event: NodeLost, now_ms: int) -> None:
+        """A node is back whose fault lasts until the detector's verdict on this boot of it."""
+        node_id = str(event.node_id)
+        if node_id in self._until_lost and self.nodes[node_id].boot_id == event.boot_id:
+            self._until_lost.pop(node_id)(now_ms)
 
     def _located(self, event: PoolCreated) -> None:
         """The pool's partition, if it is of this pool. All commands of the one before were heard."""
@@ -227,6 +242,22 @@ class Fleet:
     def _set(self, fault: NodeFault, at_ms: int) -> None:
         self.timers.at(at_ms, lambda now_ms: self.strike(fault, now_ms))
 
+    def _when_busy(self, fault: NodeFault, now_ms: int) -> None:
+        """Strikes once a gang has trained on the fault's node for long enough; looks again until then."""
+        if self._closing:
+            return
+        trained_ms: dict[int, int] = {}
+        for run in self.gangs.running:
+            for node_id in run.hosts:
+                if not self.nodes[node_id].troubled:
+                    index = self._index[node_id]
+                    trained_ms[index] = max(trained_ms.get(index, 0), run.trained_ms(now_ms))
+        node = fault.struck(trained_ms)
+        if node is None:
+            self.timers.at(now_ms + LOOK_MS, lambda then_ms: self._when_busy(fault, then_ms))
+        else:
+            self.strike(replace(fault, node=node), now_ms)
+
     def _next(self, rate: Rate, number: int, after_ms: int) -> None:
         fault = self.scripts.faults.next_of(rate, self.plan.hardware.seed, number, after_ms, len(self._by_index))
 
@@ -238,6 +269,7 @@ class Fleet:
 
     def strike(self, fault: NodeFault, now_ms: int) -> None:
         """A fault happens, unless its node is in trouble already; the node comes back by itself after the fault's time."""
+        assert fault.node is not None, "a fault strikes once it has its node"
         node = self._by_index[fault.node]
         hit = tuple((str(key.job_id), int(key.epoch)) for key in node.attempts())
         if self._closing or node.troubled or (fault.kind in RANK_FAULTS and not hit):
@@ -273,5 +305,8 @@ class Fleet:
         node.notice(deadline_ms, now_ms)
 
     def _back(self, fault: NodeFault, back: Callable[[int], None], now_ms: int) -> None:
-        if fault.for_s is not None:
+        if fault.until_lost:
+            assert fault.node is not None
+            self._until_lost[self._by_index[fault.node].node_id] = lambda then_ms: None if self._closing else back(then_ms)
+        elif fault.for_s is not None:
             self.timers.at(now_ms + round(fault.for_s * 1000), lambda then_ms: None if self._closing else back(then_ms))

@@ -142,6 +142,10 @@ class GangRun:
     def runs(self) -> bool:
         return self._began_ms is not None and not self._halted
 
+    def trained_ms(self, now_ms: int) -> int:
+        """How long this attempt has trained; 0 when it does not."""
+        return now_ms - self._began_ms if self._began_ms is not None and not self._halted else 0
+
     def joined(self, host: Host, now_ms: int) -> None:
         """A node's ranks are up."""
         self.hosts[host.node_id] = host

@@ -57,6 +57,11 @@ class EmulatedNode:
         return self.agent is not None
 
     @property
+    def boot_id(self) -> str:
+        """The boot that it is in, or was in when it went down."""
+        return self._boot_id
+
+    @property
     def troubled(self) -> bool:
         """True if something is wrong with it now."""
         return self.agent is None or self.cut or self.going

@@ -1,8 +1,10 @@
-"""The script of an emulated fleet, a YAML file: faults at exact moments, and how jobs of some names behave.
+"""The script of an emulated fleet, a YAML file: faults at exact moments or of nodes that are busy, and how jobs of some names behave.
 
     faults:
       - {at_s: 5, node: 3, kind: die, for_s: 20}      # kinds: die, notice, silent, restart; for_s: never (die and notice only)
       - {at_s: 9, node: 4, kind: notice, deadline_s: 60}      # the machine is gone a minute later, for 120 s
+      - {busy_s: 3, node: 5, kind: die}      # as soon as a gang has trained on it for 3 s; without `node`: the first of which this is true
+      - {busy_s: 3, kind: die, for_s: lost}      # back as soon as the detector has given it up (die and silent only)
     jobs:
       - {name: "big-*", run_s: 120, checkpoint_s: 30}
       - {name: "bad-*", crash_s: 2, crash_attempts: 1}
@@ -18,7 +20,7 @@ from typing import Any, TypeVar
 import yaml
 
 from trainhouse.workers.fleet.errors import InvalidPlanError
-from trainhouse.workers.fleet.faults import DEADLINE_S, NODE_FAULTS, NodeFault, for_s
+from trainhouse.workers.fleet.faults import DEADLINE_S, LOST, NODE_FAULTS, SILENT, NodeFault, for_s
 from trainhouse.workers.fleet.scripts import WISHES, Rule, UnsupportedEmulationError, wish
 
 T = TypeVar("T")
@@ -63,20 +65,36 @@ def _each(path: Path, found: Mapping[str, Any], name: str, read: Callable[[dict[
 
 
 def _fault(entry: dict[str, Any], nodes: int) -> NodeFault:
-    unknown = set(entry) - {"at_s", "node", "kind", "for_s"} - ({"deadline_s"} if entry.get("kind") == "notice" else set())
+    unknown = set(entry) - {"at_s", "busy_s", "node", "kind", "for_s"} - ({"deadline_s"} if entry.get("kind") == "notice" else set())
     if unknown:
-        raise ValueError(f"a fault has at_s, node, kind and for_s, a notice deadline_s, not {', '.join(sorted(map(str, unknown)))}")
-    node, kind, at_s = entry["node"], entry["kind"], float(entry["at_s"])
+        raise ValueError(
+            f"a fault has at_s or busy_s, node, kind and for_s, a notice deadline_s, not {', '.join(sorted(map(str, unknown)))}"
+        )
+    kind = entry["kind"]
     if kind not in NODE_FAULTS:
         raise ValueError(f"there is no kind {kind!r}; there are {', '.join(NODE_FAULTS)} (a job's own are under `jobs`)")
-    if type(node) is not int or not 0 <= node < nodes:
+    at_ms, busy_ms = _when(entry)
+    node = entry.get("node") if busy_ms is not None else entry["node"]
+    if node is not None and (type(node) is not int or not 0 <= node < nodes):
         raise ValueError(f"node {node!r} is none of 0 to {nodes - 1}")
-    if not 0 <= at_s < 1e9:
-        raise ValueError(f"at_s {at_s:g} is no moment after the start")
     deadline_s = float(entry.get("deadline_s", DEADLINE_S))
     if not 0 < deadline_s < 1e9:
         raise ValueError(f"deadline_s {deadline_s:g} is no time until a machine goes")
-    return NodeFault(round(at_s * 1000), node, kind, for_s(kind, entry.get("for_s")), deadline_s)
+    until_lost = entry.get("for_s") == LOST
+    if until_lost and kind not in SILENT:
+        raise ValueError(f"only a node that is silent is given up ({', '.join(SILENT)}); give {kind} a number of seconds")
+    return NodeFault(at_ms, node, kind, None if until_lost else for_s(kind, entry.get("for_s")), deadline_s, busy_ms, until_lost)
+
+
+def _when(entry: dict[str, Any]) -> tuple[int, int | None]:
+    """The moment of a fault after the start, ms, or for how long its node has been busy, ms."""
+    if "at_s" in entry and "busy_s" in entry:
+        raise ValueError("write at_s (a moment) or busy_s (once a gang has trained there for so long), not both")
+    name = "busy_s" if "busy_s" in entry else "at_s"
+    value_s = float(entry[name])
+    if not 0 <= value_s < 1e9:
+        raise ValueError(f"{name} {value_s:g} is no {'moment after the start' if name == 'at_s' else 'time that a gang trains'}")
+    return (0, round(value_s * 1000)) if name == "busy_s" else (round(value_s * 1000), None)
 
 
 def _rule(entry: dict[str, Any]) -> Rule:

@@ -57,7 +57,7 @@ def fleet(
     ] = "",
     script: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="YAML: faults at exact moments, and how jobs of some names behave.", rich_help_panel=BEHAVIOUR),
+        typer.Option(help="YAML: faults at exact moments or of busy nodes, and how jobs of some names behave.", rich_help_panel=BEHAVIOUR),
     ] = None,
     heartbeat_s: Annotated[float, typer.Option(min=0.1, max=60, rich_help_panel=BEHAVIOUR)] = 10.0,
     start_s: Annotated[float, typer.Option(min=0, help="From the order to processes.", rich_help_panel=BEHAVIOUR)] = 0.2,

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Any
+
+import pytest
+
 from tests.support.fleet_stage import stage
-from trainhouse.events import AttemptStarted, AttemptStopped, LaunchFailed, NodeHeartbeat, NodeRegistered, RankExited
+from trainhouse.events import AttemptStarted, AttemptStopped, LaunchFailed, NodeHeartbeat, NodeLost, NodeRegistered, RankExited
+from trainhouse.workers.fleet.faults import NodeFault
 from trainhouse.workers.fleet.scripts import Defaults
 
 WIDE = {0: [0, 1, 2, 3], 1: [0, 1]}
@@ -138,3 +144,74 @@ def test_a_stopped_rank_shows_no_life_holds_its_gang_up_and_hears_only_sigkill()
     assert sorted(e.rank for e in s.told(RankExited)) == [0, 1, 2, 3, 5]
     s.run(5_000)
     assert [(e.rank, e.signal) for e in s.told(RankExited)][-1] == (4, 9)
+
+
+def busy(after_s: float, node: int | None = None, **more: Any) -> NodeFault:
+    fields = {"kind": "die", "for_s": 20.0} | more
+    return NodeFault(0, node, busy_ms=round(after_s * 1000), **fields)
+
+
+def test_a_fault_of_a_busy_node_strikes_one_that_has_trained_for_so_long() -> None:
+    assert busy(3).struck({}) is None
+    assert busy(3).struck({4: 2_999, 7: 3_000, 6: 9_000}) == 6
+    assert busy(3, node=7).struck({4: 9_000, 7: 3_000}) == 7
+    assert busy(3, node=4).struck({4: 2_999, 7: 3_000}) is None
+    assert NodeFault(0, 4, "die", 1.0).struck({4: 9_000}) is None, "one that has its moment waits for no gang"
+
+
+def test_a_fault_waits_for_its_gang_however_late_that_comes() -> None:
+    s = stage(durations="15", planned=(busy(3, node=1),))
+    s.run(600_000)
+    assert s.fleet.tally.struck == deque()
+    s.allocate("short", WIDE, labels={"emulate.run_s": "2"})
+    s.run(10_000)
+    s.allocate("elsewhere", {2: [0]})
+    s.run(10_000)
+    assert s.fleet.tally.struck == deque(), "the one is too short, the other on another node"
+    s.allocate("long", WIDE)
+    s.run(30_000)
+    (struck,) = s.fleet.tally.struck
+    assert (struck.node_id, struck.kind, struck.hit) == ("p-00001", "die", (("long", 1),))
+    assert not [e for e in s.told(RankExited, "long") if e.exit_code == 0], "a gang that has lost a node does not end by itself"
+
+
+def test_a_gang_that_waits_for_a_peer_does_not_train() -> None:
+    s = stage(durations="15", planned=(busy(3, node=1),))
+    s.allocate("cut", WIDE)
+    s.run(2_000)
+    s.strike(0, "die", None)
+    s.run(60_000)
+    assert [f.node_id for f in s.fleet.tally.struck] == ["p-00000"]
+
+
+def test_a_fault_of_any_busy_node_strikes_before_its_gang_ends_though_the_loop_stood_still() -> None:
+    s = stage(durations="15", planned=(busy(3),))
+    s.allocate("long", {2: [0, 1], 3: [0]})
+    s.run(300)
+    s.now_ms += 60_000  # the process had no time, and then all is due at once
+    s.run(1)
+    assert [(f.node_id, f.hit) for f in s.fleet.tally.struck] == [("p-00002", (("long", 1),))]
+
+
+@pytest.mark.parametrize("kind", ["die", "silent"])
+def test_a_node_that_is_away_until_it_is_lost_is_back_once_the_detector_has_given_it_up(kind: str) -> None:
+    s = stage(durations="100", planned=(busy(3, node=0, kind=kind, for_s=None, until_lost=True),))
+    s.allocate("j", WIDE)
+    s.run(60_000)
+    assert s.fleet.nodes["p-00000"].troubled
+    me = s.told(NodeRegistered)[0]
+    fields = {"node_id": me.node_id, "incarnation": me.incarnation, "pool": me.pool, "silent_s": 9.0, "evidence": "silence", "at_ms": 5}
+    s.verdict(NodeLost.model_validate(fields | {"boot_id": "another"}))
+    s.run(1_000)
+    assert s.fleet.nodes["p-00000"].troubled, "a verdict on another boot"
+    s.verdict(NodeLost.model_validate(fields | {"boot_id": me.boot_id}))
+    s.run(1_000)
+    assert not s.fleet.nodes["p-00000"].troubled
+    assert len({r.boot_id for r in s.told(NodeRegistered) if r.node_id == me.node_id}) == (2 if kind == "die" else 1)
+
+
+def test_faults_of_busy_nodes_are_over_with_the_fleet() -> None:
+    s = stage(durations="100", planned=(busy(3),))
+    s.fleet.shut_down(1_000, s.now_ms)
+    s.run(60_000)
+    assert s.fleet.tally.struck == deque() and s.fleet.tally.passed_over == 0

@@ -108,6 +108,10 @@ def test_a_script_is_read(tmp_path: Path) -> None:
     found = read_script(path, 4)
     assert found.faults == (NodeFault(1500, 3, "die", None),)
     assert found.rules == (Rule("b-*", {"run_s": 3.0, "crash_s": 0.0}),)
+    path.write_text("faults:\n- {busy_s: 1.5, node: 3, kind: die}\n- {busy_s: 2, kind: silent, for_s: lost}\n")
+    first, second = read_script(path, 4).faults
+    assert first == NodeFault(0, 3, "die", 120.0, busy_ms=1500)
+    assert second == NodeFault(0, None, "silent", None, busy_ms=2000, until_lost=True)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +123,10 @@ def test_a_script_is_read(tmp_path: Path) -> None:
         ("faults: [{at_s: 1, node: 0, kind: burn}]", "no kind 'burn'"),
         ("faults: [{node: 0, kind: die}]", "'at_s' is missing"),
         ("faults: [{at_s: 1, node: 0, kind: die, who: me}]", "not who"),
+        ("faults: [{at_s: 1, busy_s: 1, node: 0, kind: die}]", "not both"),
+        ("faults: [{at_s: 1, kind: die}]", "'node' is missing"),
+        ("faults: [{busy_s: -1, kind: die}]", "busy_s -1"),
+        ("faults: [{busy_s: 1, kind: restart, for_s: lost}]", "only a node that is silent"),
         ("jobs: [{name: a, run: 3}]", "nothing like run"),
         ("jobs: [{name: a, run_s: 0}]", "run_s"),
         ("jobs: [3]", "key: value"),
