@@ -64,6 +64,12 @@ class KafkaSettings(TomlSection):
     ssl_key_password: str | None = Field(None, description="password of that file")
     replication: int = Field(1, description="copies of each partition of topics that are made; 3 on brokers of your own")
     partitions: int = Field(4, description="partitions of topics that are made, where nothing is recorded yet")
+    min_timeout_s: float = Field(
+        0.0,
+        ge=0,
+        description="seconds that commands and clients wait at the least for an answer of the brokers, of intake or of the scheduler "
+        "before they report that there is none; more than their own 10 to 30 s where brokers are far away or overloaded",
+    )
 
     def client_config(self, **more: Any) -> dict[str, Any]:
         """As librdkafka configuration, with `more` on top (dots written as `_`are not translated: pass a dict's items)."""

@@ -63,6 +63,7 @@ class EventProducer:
     def __init__(self, settings: KafkaSettings, **config: Any) -> None:
         self.signing: SigningKey | None = None
         self._bootstrap = settings.bootstrap
+        self._min_timeout_s = settings.min_timeout_s
         self._watch = ProducerWatch(settings)
         self._config = producer_config(settings, **config) | {"error_cb": self._watch.on_error}
         self._producer = Producer(self._config)
@@ -98,6 +99,7 @@ class EventProducer:
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Waits until every event is acked. Raises BusUnavailableError when some are not, in time or at all."""
+        timeout_s = max(timeout_s, self._min_timeout_s)
         left = self._producer.flush(timeout_s)
         if left:
             raise BusUnavailableError(f"{left} events are not acked by {self._bootstrap} after {timeout_s:.0f} s; are the brokers up?")
@@ -151,10 +153,15 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
         return []
 
 
+def at_least_s(asking: Consumer | AdminClient, timeout_s: float) -> float:
+    """The seconds to wait for an answer to this client: `timeout_s`, or its settings' `min_timeout_s` where that is more."""
+    return max(timeout_s, asking.min_timeout_s) if isinstance(asking, PassingConsumer) else timeout_s
+
+
 def partitions_of(asking: Consumer | AdminClient, topic: str, timeout_s: float = 30.0) -> list[int]:
     """The topic's partitions. Blocks; raises BusUnavailableError where there are none, or where no broker says so in `timeout_s`."""
     try:
-        found = asking.list_topics(topic, timeout=timeout_s).topics[topic]
+        found = asking.list_topics(topic, timeout=at_least_s(asking, timeout_s)).topics[topic]
     except KafkaException as error:
         if isinstance(asking, PassingConsumer):
             asking.revive(topic)  # for the next time
@@ -166,7 +173,8 @@ def partitions_of(asking: Consumer | AdminClient, topic: str, timeout_s: float =
 
 # What is said of a partition whose leader is being chosen: by a broker just after the topic was made or after a start, and by the
 # client itself (the last one) where a broker that was behind has listed the topic with fewer partitions. `_DESTROY_BROKER`: the client
-# knows the brokers now, and has given up the connection to the address that it began from, with the request on it.
+# knows the brokers now, and has given up the connection to the address that it began from, with the request on it. `_TIMED_OUT`: one
+# request was not answered within its own limit, which may be less than the time that there is.
 _PASSING = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -175,13 +183,15 @@ _PASSING = frozenset(
         KafkaError._TRANSPORT,
         KafkaError._DESTROY_BROKER,
         KafkaError._UNKNOWN_PARTITION,
+        KafkaError._TIMED_OUT,
+        KafkaError.REQUEST_TIMED_OUT,
     }
 )
 
 
 def watermarks(reader: Consumer, topic: str, partition: int, timeout_s: float = 30.0) -> tuple[int, int]:
     """The first offset of a partition and the one after its last. Blocks; raises BusUnavailableError after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + at_least_s(reader, timeout_s)
     while True:
         left_s = max(0.1, deadline - time.monotonic())
         try:
@@ -215,7 +225,7 @@ _SOON = frozenset(
 
 def committed(settings: KafkaSettings, group: str, topic: str, partition: int, timeout_s: float = 15.0) -> int | None:
     """The offset that a group has committed; None: none yet. Blocks; raises BusUnavailableError after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + max(timeout_s, settings.min_timeout_s)
     asking = consumer(settings, group=group, log_level=0)
     try:
         while True:
@@ -265,6 +275,7 @@ def read_to_end(
     which
     the reading of each partition ended: below its end as long as a transaction there is open.
     """
+    timeout_s = at_least_s(reader, timeout_s)
     ends: dict[int, int] = {}
     assigned = []
     for partition in partitions:

@@ -32,7 +32,10 @@ Ask = Callable[[str, int, int], Batch | None]
 
 
 class PassingConsumer(Consumer):
-    """As confluent_kafka's, with partitions that were assigned by `assign`. `reopened`: how often it lost all brokers for good."""
+    """As confluent_kafka's, with partitions that were assigned by `assign`. `reopened`: how often it lost all brokers for good.
+
+    `min_timeout_s`: the setting, for those who ask the brokers by this client.
+    """
 
     def __init__(self, config: dict[str, Any], settings: KafkaSettings) -> None:
         self._watch = Watch(settings)
@@ -43,6 +46,7 @@ class PassingConsumer(Consumer):
         self._starts: dict[tuple[str, int], int] = {}
         self._paused: list[TopicPartition] = []
         self.reopened = 0
+        self.min_timeout_s = settings.min_timeout_s
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As before; more than `num_messages` where a batch was read by the other client."""

@@ -13,7 +13,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from trainhouse.events import Event, InvalidEvent, Order, PoolCreated, decode, envelope_of
-from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, next_records, read_to_end, watermarks
+from trainhouse.events.bus.kafka import TO_END, EventProducer, at_least_s, consumer, headers_of, next_records, read_to_end, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, JOBS, OPERATIONS, POOLS, VERDICTS
@@ -126,10 +126,11 @@ def pool_partition(settings: KafkaSettings, pool: str, say: Callable[[str], None
         envelope = envelope_of(event, id=f"fleet-{uuid.uuid4().hex}", source=SOURCE, now_ms=time.time_ns() // 1_000_000)
         producer.send(JOBS, envelope)
         producer.flush()
-        deadline = time.monotonic() + POOL_TIMEOUT_S
+        patient_s = max(POOL_TIMEOUT_S, settings.min_timeout_s)
+        deadline = time.monotonic() + patient_s
         while pool not in (known := _pools(reader)):
             if time.monotonic() > deadline:
-                raise BusUnavailableError(f"the pool {pool!r} is not on {POOLS} after {POOL_TIMEOUT_S:.0f} s; does intake run?")
+                raise BusUnavailableError(f"the pool {pool!r} is not on {POOLS} after {patient_s:.0f} s; does intake run?")
             time.sleep(0.1)
         return known[pool]
     except BusUnavailableError as error:
@@ -149,6 +150,6 @@ def _pools(reader: Consumer) -> dict[str, int]:
 
 def _partitions(reader: Consumer, topic: str) -> list[int]:
     try:
-        return sorted(reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic].partitions)
+        return sorted(reader.list_topics(topic, timeout=at_least_s(reader, METADATA_TIMEOUT_S)).topics[topic].partitions)
     except KafkaException as error:
         raise BusUnavailableError(f"{topic}: the brokers do not answer: {error.args[0].str()}") from error

@@ -17,7 +17,7 @@ from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.scan import scan
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import DatasetVersionPublished, Event, InvalidEvent, JobStatus, OutputAnswered, PublishDataset, decode
-from trainhouse.events.bus.kafka import consumer, headers_of, read_to_end
+from trainhouse.events.bus.kafka import at_least_s, consumer, headers_of, read_to_end
 from trainhouse.events.model.errors import BusUnavailableError, RecordsGoneError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import CONTROL, DATASETS, JOBS, STATUS
@@ -61,7 +61,7 @@ def asked_versions(settings: KafkaSettings) -> Versions:
     refused since. Blocks. Raises NotWholeError, NotReachableError."""
     reader = consumer(settings, **QUIET)
     try:
-        listed = reader.list_topics(timeout=METADATA_TIMEOUT_S).topics
+        listed = reader.list_topics(timeout=at_least_s(reader, METADATA_TIMEOUT_S)).topics
     except KafkaException as error:
         raise NotReachableError(unreachable(settings.bootstrap, error)) from error
     finally:
@@ -125,7 +125,7 @@ def _events(settings: KafkaSettings, topic: str, *, whole: bool) -> Iterator[tup
     """Keys and events up to the topic's end, those of a key in their order; None for a tombstone."""
     reader = consumer(settings, **QUIET)
     try:
-        known = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
+        known = reader.list_topics(topic, timeout=at_least_s(reader, METADATA_TIMEOUT_S)).topics[topic]
         if known.error is not None:
             raise NotReachableError(f"{settings.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
         for message in read_to_end(reader, topic, sorted(known.partitions), whole=whole):

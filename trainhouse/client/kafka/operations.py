@@ -28,7 +28,17 @@ from trainhouse.events import (
     RequestedBy,
     envelope_of,
 )
-from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, next_records, partitions_of, read_to_end, watermarks
+from trainhouse.events.bus.kafka import (
+    TO_END,
+    EventProducer,
+    at_least_s,
+    consumer,
+    headers_of,
+    next_records,
+    partitions_of,
+    read_to_end,
+    watermarks,
+)
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.security.key_files import read_key
@@ -42,32 +52,32 @@ STORING_S = 125.0  # for traces to be stored, and their answers to travel
 
 def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
     """Yields parts of every rank's Python stack. Blocks. Raises NoReplyError."""
-    request = secrets.token_hex(8)
-    expires, requester = wall_ms() + round(timeout_s * 1000), operator()
+    request, patient_s = secrets.token_hex(8), max(timeout_s, settings.min_timeout_s)
+    expires, requester = wall_ms() + round(patient_s * 1000), operator()
     asked = [
         DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires, requested_by=requester, host=host())
         for p in status.allocation
     ]
-    yield from _ask(settings, request, asked, nodes_of(status.allocation), timeout_s)
+    yield from _ask(settings, request, asked, nodes_of(status.allocation), patient_s)
 
 
 def execute(
     settings: KafkaSettings, status: JobStatus, rank: int, command: tuple[str, ...], timeout_s: float = 60.0
 ) -> Iterator[OperationReplied]:
     """Yields parts of the output of a command that runs beside one rank; the last has the exit code. Blocks. Raises NoReplyError."""
-    request = secrets.token_hex(8)
+    request, patient_s = secrets.token_hex(8), max(timeout_s, settings.min_timeout_s)
     asked = ExecuteCommand(
         request_id=request,
         node_id=node_of(status, rank).node_id,
         job_id=_job(status),
-        expires_at_ms=wall_ms() + round(timeout_s * 1000),
+        expires_at_ms=wall_ms() + round(patient_s * 1000),
         rank=rank,
         command=command,
         timeout_s=timeout_s,
         requested_by=operator(),
         host=host(),
     )
-    yield from _ask(settings, request, [asked], {rank: str(asked.node_id)}, timeout_s + GRACE_S)
+    yield from _ask(settings, request, [asked], {rank: str(asked.node_id)}, patient_s + GRACE_S)
 
 
 def profile(
@@ -77,7 +87,8 @@ def profile(
 
     `timeout_s`: for recording. Raises KeyError for a rank that does not run.
     """
-    expires, requester = wall_ms() + round(timeout_s * 1000), operator()
+    patient_s = max(timeout_s, settings.min_timeout_s)
+    expires, requester = wall_ms() + round(patient_s * 1000), operator()
     common = {"request_id": request, "job_id": _job(status), "expires_at_ms": expires, "requested_by": requester, "host": host()}
     nodes = {rank: str(node_of(status, rank).node_id) for rank in ranks}
     asked = [
@@ -86,7 +97,7 @@ def profile(
         )
         for node in dict.fromkeys(nodes.values())
     ]
-    yield from _ask(settings, request, asked, nodes, timeout_s + STORING_S)
+    yield from _ask(settings, request, asked, nodes, patient_s + STORING_S)
 
 
 def operator() -> RequestedBy:
@@ -134,7 +145,7 @@ def _ask(
 
 
 def _assign_to_end(reader: Consumer) -> None:
-    topic = reader.list_topics(OPERATION_REPLIES, timeout=METADATA_TIMEOUT_S).topics[OPERATION_REPLIES]
+    topic = reader.list_topics(OPERATION_REPLIES, timeout=at_least_s(reader, METADATA_TIMEOUT_S)).topics[OPERATION_REPLIES]
     places = []
     for number in topic.partitions:
         _, high = watermarks(reader, OPERATION_REPLIES, number, METADATA_TIMEOUT_S)

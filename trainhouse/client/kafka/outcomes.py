@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 from trainhouse.client.errors import NoReplyError, NotReachableError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import Event, InvalidEvent, decode
-from trainhouse.events.bus.kafka import consumer, headers_of, next_records, watermarks
+from trainhouse.events.bus.kafka import at_least_s, consumer, headers_of, next_records, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
@@ -47,6 +47,7 @@ class Outcomes:
 
     def first(self, match: "Match[T]", timeout_s: float, asked: str) -> T:
         """The first answer that `match(message)` takes. Blocks. Raises NoReplyError, which says what was `asked`."""
+        timeout_s = at_least_s(self._reader, timeout_s)
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for message in next_records(self._reader, 500, POLL_S):
@@ -61,7 +62,7 @@ class Outcomes:
         )
 
     def _starts(self, topic: str, earlier: int) -> list[TopicPartition]:
-        known = self._reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
+        known = self._reader.list_topics(topic, timeout=at_least_s(self._reader, METADATA_TIMEOUT_S)).topics[topic]
         if known.error is not None:
             raise NotReachableError(f"{self._settings.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
         bounds = {n: watermarks(self._reader, topic, n, METADATA_TIMEOUT_S) for n in sorted(known.partitions)}

@@ -51,7 +51,7 @@ from trainhouse.events import (
     RevokeDatasetGrant,
     ShardReleased,
 )
-from trainhouse.events.bus.kafka import consumer, read_to_end
+from trainhouse.events.bus.kafka import at_least_s, consumer, read_to_end
 from trainhouse.events.bus.repair_log import emptied_records
 from trainhouse.events.model.dataset_grant import GrantKey
 from trainhouse.events.model.decisions import JobRetuned
@@ -144,7 +144,7 @@ class Fleet:
         """Returns the number of partitions of control: pools may be given any of them. Blocks."""
         reader = consumer(self.kafka, **QUIET)
         try:
-            return len(reader.list_topics(CONTROL, timeout=METADATA_TIMEOUT_S).topics[CONTROL].partitions)
+            return len(reader.list_topics(CONTROL, timeout=at_least_s(reader, METADATA_TIMEOUT_S)).topics[CONTROL].partitions)
         except KafkaException as error:
             raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
         finally:
@@ -240,7 +240,7 @@ class Fleet:
         """The keys and events of a topic up to its end, those of a key in their order."""
         reader = consumer(self.kafka, **QUIET)
         try:
-            known = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
+            known = reader.list_topics(topic, timeout=at_least_s(reader, METADATA_TIMEOUT_S)).topics[topic]
             if known.error is not None:
                 raise NotReachableError(f"{self.kafka.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
             for message in read_to_end(reader, topic, sorted(known.partitions)):

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events.bus import kafka
-from trainhouse.events.bus.kafka import consumer, next_records, watermarks
+from trainhouse.events.bus.kafka import at_least_s, consumer, next_records, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
@@ -33,7 +33,7 @@ def scan(settings: KafkaSettings, topics: Sequence[str], needle: bytes, since_ms
 
 def _bounds(reader: Consumer, topics: Sequence[str], since_ms: int | None) -> tuple[dict[Place, int], dict[Place, int]]:
     """Start and end offset of each partition that has records."""
-    known = reader.list_topics(timeout=METADATA_TIMEOUT_S).topics
+    known = reader.list_topics(timeout=at_least_s(reader, METADATA_TIMEOUT_S)).topics
     starts, ends = {}, {}
     for topic in topics:
         for number in known[topic].partitions if topic in known else ():
@@ -42,7 +42,7 @@ def _bounds(reader: Consumer, topics: Sequence[str], since_ms: int | None) -> tu
                 starts[topic, number], ends[topic, number] = low, high
     if since_ms is not None and starts:
         asked = [TopicPartition(t, n, since_ms) for t, n in starts]
-        for found in reader.offsets_for_times(asked, timeout=METADATA_TIMEOUT_S):
+        for found in reader.offsets_for_times(asked, timeout=at_least_s(reader, METADATA_TIMEOUT_S)):
             place = (found.topic, found.partition)
             if found.offset < 0:  # nothing as new as that
                 del starts[place], ends[place]
@@ -53,7 +53,7 @@ def _bounds(reader: Consumer, topics: Sequence[str], since_ms: int | None) -> tu
 
 def _read(reader: Consumer, starts: dict[Place, int], ends: dict[Place, int], bootstrap: str) -> Iterator[Message]:
     reader.assign([TopicPartition(t, n, offset) for (t, n), offset in starts.items()])
-    left, received_s = set(ends), time.monotonic()
+    left, received_s, stall_s = set(ends), time.monotonic(), at_least_s(reader, STALL_S)
     while left:
         for message in next_records(reader, 1000, 0.2):
             received_s = time.monotonic()
@@ -63,8 +63,8 @@ def _read(reader: Consumer, starts: dict[Place, int], ends: dict[Place, int], bo
                 yield message
             elif error is None or error.code() == KafkaError._PARTITION_EOF:
                 left.discard(place)
-        if left and time.monotonic() - received_s > STALL_S:
-            raise NotReachableError(f"{bootstrap}: {next(iter(left))[0]} sent nothing for {STALL_S:.0f} s, though more is there")
+        if left and time.monotonic() - received_s > stall_s:
+            raise NotReachableError(f"{bootstrap}: {next(iter(left))[0]} sent nothing for {stall_s:.0f} s, though more is there")
 
 
 def _holds(message: Message, needle: bytes) -> bool:

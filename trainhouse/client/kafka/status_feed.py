@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from trainhouse.client.backend_protocol import Position, Submitted
 from trainhouse.client.errors import NotReachableError
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
-from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, next_records, watermarks
+from trainhouse.events.bus.kafka import TO_END, at_least_s, consumer, headers_of, next_records, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import STATUS
@@ -46,7 +46,7 @@ class StatusFeed:
     def position(self) -> Position:
         """End offsets of the topic. Blocks on the brokers; raises NotReachableError."""
         try:
-            metadata = self._reader.list_topics(STATUS, timeout=METADATA_TIMEOUT_S).topics[STATUS]
+            metadata = self._reader.list_topics(STATUS, timeout=at_least_s(self._reader, METADATA_TIMEOUT_S)).topics[STATUS]
             if metadata.error is not None:
                 raise NotReachableError(f"{self._settings.bootstrap} has no topic {STATUS}: {metadata.error.str()}; start the stack once")
             ends = {}
@@ -67,14 +67,14 @@ class StatusFeed:
     def until_end(self) -> Iterator[tuple[str, JobStatus]]:
         """Yields what there is now: (key, status). Blocks on the brokers."""
         assigned = {tp.partition for tp in self._reader.assignment()}
-        received_s = time.monotonic()
+        received_s, stall_s = time.monotonic(), at_least_s(self._reader, STALL_S)
         while not assigned <= self._at_end:
             for found in self.poll(POLL_S):
                 received_s = time.monotonic()
                 yield found
-            if time.monotonic() > received_s + STALL_S:
+            if time.monotonic() > received_s + stall_s:
                 raise NotReachableError(
-                    f"{self._settings.bootstrap}: {STATUS} could not be read to its end, nothing came for {STALL_S:.0f} s"
+                    f"{self._settings.bootstrap}: {STATUS} could not be read to its end, nothing came for {stall_s:.0f} s"
                 )
 
     def poll(self, timeout_s: float) -> Iterator[tuple[str, JobStatus]]:
