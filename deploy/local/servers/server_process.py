@@ -7,12 +7,12 @@ the start is an error that carries the last lines of that file.  Never: a shell,
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from os import environ
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,11 +28,14 @@ PRIVATE_UMASK = 0o077
 
 
 def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None]:
-    """A `preexec_fn` that asks the kernel to signal the child when its parent ends, `kill -9` included."""
+    """A `preexec_fn` of a child of this process that asks the kernel to signal it when this process ends, `kill -9` included."""
     libc = ctypes.CDLL(None, use_errno=True)  # loaded before the fork: the child only makes the call
+    parent = os.getpid()
 
     def tie() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signum, 0, 0, 0)
+        if os.getppid() != parent:  # it has ended before it was asked
+            os._exit(128 + signum)
 
     return tie
 
@@ -98,7 +101,7 @@ class Server(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**environ, **self.environment()},
+                env={**os.environ, **self.environment()},
                 preexec_fn=die_with_parent(),
                 start_new_session=True,
                 umask=PRIVATE_UMASK,

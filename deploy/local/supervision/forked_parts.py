@@ -48,18 +48,19 @@ def role_command(argv: Sequence[str]) -> list[str] | None:
     return list(command) if command[:4] == [sys.executable, "-m", MODULE, "run"] else None
 
 
-def become(argv: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Runs this role in this process, which is a fork of the supervisor's, and ends it. `argv` is what an exec would get."""
+def become(argv: Sequence[str], environment: Mapping[str, str], supervisor: int) -> NoReturn:
+    """Runs this role in this process, which is a fork of the supervisor's (its pid), and ends it. `argv` is what an exec would get."""
     from trainhouse.workers.launcher.script import run_and_exit
 
     command = argv[-5:]
     before = list(argv[: -len(command)])
-    tether.tie(before[before.index(tether.__file__) + 1])
-    if "nice" in before:
-        os.nice(int(before[before.index("-n", before.index("nice")) + 1]))
+    # First: the supervisor's own handlers would take the signal that says that it is gone for one that it got itself.
     for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    tether.tie(before[before.index(tether.__file__) + 1], supervisor)
+    if "nice" in before:
+        os.nice(int(before[before.index("-n", before.index("nice")) + 1]))
     setproctitle.setproctitle(shlex.join(command))  # before the environment moves: the title's room is found by its place
     os.environ.clear()
     os.environ.update(environment)

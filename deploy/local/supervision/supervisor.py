@@ -7,6 +7,7 @@ start of one while the supervisor shuts down.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Container, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from supervisor import events, states, supervisord
 from supervisor.options import ServerOptions
 
-from trainhouse.deploy.local.supervision import forked_parts
+from trainhouse.deploy.local.supervision import forked_parts, tether
 
 MAX_BACKOFF_S = 10
 # The group of parts that are started by the clock.
@@ -87,14 +88,21 @@ def make_restarts(supervisord: Any, **config: str) -> Restarts:
 
 
 class Options(ServerOptions):  # type: ignore[misc]  # the library has no types
-    """Options of a supervisor whose own parts are forks of it; other programs are executed as ever."""
+    """Options of a supervisor whose own parts are forks of it; other programs are executed as ever. All know the pid of their supervisor."""
+
+    supervisor = 0
+
+    def fork(self) -> int:
+        """Forks; in the child, `supervisor` is its parent."""
+        self.supervisor = os.getpid()
+        return os.fork()
 
     def execve(self, filename: str, argv: list[str], env: dict[str, str]) -> None:
         """Replaces the child's program."""
         if forked_parts.role_command(argv) is None:
-            super().execve(filename, argv, env)
+            super().execve(filename, tether.with_parent(argv, self.supervisor), env)
         else:
-            forked_parts.become(argv, env)
+            forked_parts.become(argv, env, self.supervisor)
 
 
 if __name__ == "__main__":

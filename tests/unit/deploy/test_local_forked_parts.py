@@ -56,3 +56,34 @@ def test_what_is_loaded_is_shared_and_writes_no_colours() -> None:
     done = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True, timeout=120, check=True)
     loaded = set(json.loads(done.stdout)["modules"])
     assert not {"rich", "pygments", "httpx._main", "trainhouse.gateway.serve", "trainhouse.workers.agent.main"} & loaded
+
+
+ORPHAN = """
+import os, sys, time
+from trainhouse.deploy.local.supervision import tether
+parent = os.getpid()
+if os.fork():
+    if sys.argv[1] == "stays":
+        os.wait()
+    os._exit(0)
+while sys.argv[1] == "dies" and os.getppid() == parent:
+    time.sleep(0.01)
+if sys.argv[2] == "fork":
+    tether.tie("SIGTERM", parent)
+    print("lives on", flush=True)
+else:
+    command = [sys.executable, "-I", "-S", tether.__file__, "SIGTERM", "echo", "lives on"]
+    os.execv(sys.executable, tether.with_parent(command, parent))
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "exec"])
+@pytest.mark.parametrize("parent", ["stays", "dies"])
+def test_a_part_does_not_outlive_a_supervisor_that_died_before_the_part_was_tied_to_it(parent: str, how: str) -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHAN, parent, how], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout == ("lives on\n" if parent == "stays" else "")
+
+
+def test_a_command_that_is_not_tied_names_no_parent() -> None:
+    assert tether.with_parent(["java", "kafka.Kafka"], 7) == ["java", "kafka.Kafka"]
+    assert tether.with_parent([*TIED, "java"], 7) == [*TIED[:-1], "SIGTERM@7", "java"]

@@ -27,7 +27,9 @@ class Failing:
 
 
 # The last one: the client knows the brokers now, and gives up its connection to the address that it began from.
-@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER])
+@pytest.mark.parametrize(
+    "code", [KafkaError._TRANSPORT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER]
+)
 def test_the_ends_of_a_partition_are_asked_for_again(code: int) -> None:
     assert watermarks(cast(Consumer, Failing(code, 2)), "t", 0, timeout_s=20.0) == (3, 9)
 
