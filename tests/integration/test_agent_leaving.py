@@ -33,7 +33,7 @@ from trainhouse.workers.session import EXIT_STOPPED
 if TYPE_CHECKING:
     from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 TRAIN = """
 import time, torch

@@ -36,7 +36,7 @@ from trainhouse.projections.alerts.rules import Rule
 from trainhouse.projections.alerts.service import SETTLE_MS, Alerting
 from trainhouse.projections.rows import verdict_rows
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 NOW = 1_800_000_000_000
 PATIENCE_S = 300
 # Each look reads a topic.

@@ -39,7 +39,7 @@ from trainhouse.events.wire.topics import ADMISSION, CONTROL, DECISIONS, DIRECTO
 from trainhouse.projections.ingest.lanes import OF_DECISIONS
 from trainhouse.scheduler.stream.history.journal_replay import snapshots_of
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 COMMAND = [sys.executable, "-m", "trainhouse.cli.main"]
 Rows = dict[tuple[str, int], dict[str, Any]]
 

@@ -10,7 +10,7 @@ from tests.chaos.campaign import run
 from tests.chaos.faults import TARGETS, Kind, mixed, plan
 from tests.chaos.stack import ChaosStack
 
-pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stack, pytest.mark.chaos]
 SEED = 20261
 STEPS = 160
 LONGEST_S = 4.0

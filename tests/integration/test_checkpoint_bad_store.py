@@ -21,7 +21,7 @@ from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.stack
 JOBS = itertools.count()
 
 

@@ -24,7 +24,7 @@ from trainhouse.workers.launcher import Launcher, attempt_alive, kill_tree
 if TYPE_CHECKING:
     from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 PROGRAM = Path(__file__).with_name("checkpoint_ranks.py")
 RANKS = 2
 GANG_TIMEOUT_S = 240

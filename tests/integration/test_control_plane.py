@@ -34,7 +34,7 @@ from trainhouse.events import JobSpec, JobState, JobStatus, NodeLost
 from trainhouse.events.wire import topics
 from trainhouse.workers.launcher.ports import RankPaths
 
-pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stack, pytest.mark.chaos]
 AFAR = "afar"
 SLOTS = 2
 # In one transaction's time and in one group session's, both of which the brokers give up on.

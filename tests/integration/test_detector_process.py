@@ -23,7 +23,7 @@ from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 POOL, POOL_PARTITION, NODE = "detected", 2, "detected-node"
 LIMITS = {"hang_floor_s": 1, "straggler_after_s": 2}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.documentation.page_run import pages_to_run, run_page
 from tests.integration.own_stack import OwnStack
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 
 @pytest.mark.parametrize("page", pages_to_run(alone=True))

@@ -31,7 +31,6 @@ KEPT = Training(global_batch=12, micro_batch=3)
 ATTEMPTS = {"elastic": ((2, 0, 6), (1, 4, 14), (2, 12, None)), "calm": ((2, 0, None),)}
 """By job the ranks of each attempt, the step that it begins with, and the one in which its last rank is killed."""
 MOST_S = 240.0
-pytestmark = pytest.mark.timeout(600)
 
 
 def _rank(rank: int, size: int, job: str, epoch: int, killed_at: int | None, folder: Path) -> None:

@@ -12,7 +12,6 @@ from trainhouse.workers.examples.model import ByteGPT
 RANKS = 4
 NAMES = [name_of(layout) for layout in layouts_of(RANKS)]
 PAIRS = [(name_of(saved), name_of(other)) for saved, other in pairs_of(RANKS)]
-pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_batch_that_does_not_divide_into_microbatches_is_refused_with_the_way_out() -> None:

@@ -25,7 +25,7 @@ from trainhouse.events.bus.kafka import partitions_of, read_to_end
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ADMISSION, JOBS, STATUS
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 A_SECOND_IN_DAYS = 1 / 86_400
 
 

@@ -27,7 +27,7 @@ from trainhouse.events.wire import topics
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 AGENTS = {"intake": ("jobs", "admission"), "scheduler": ("control",), "detector": ("heartbeats",)}
 
 

@@ -78,7 +78,6 @@ def ended(run: JobRun, ranks: int) -> str:
 
 
 @pytest.mark.stack
-@pytest.mark.timeout(600)
 def test_a_gang_laid_out_by_its_spec_resumes_bit_for_bit_and_on_fewer_ranks(
     launcher: Launcher, object_store_endpoint: "StoreServer", tmp_path: Path
 ) -> None:

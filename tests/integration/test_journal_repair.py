@@ -31,7 +31,7 @@ from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 BROKEN, SOUND = 1, 0
 Host = JournalHost[ScheduleState]
 

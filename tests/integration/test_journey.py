@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 STEPS, SAVED, HELD = 20, 5, 12
 # The first attempt stands still at a step that no checkpoint has, until it is killed.
 SCRIPT = f"""

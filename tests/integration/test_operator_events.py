@@ -9,7 +9,6 @@ from trainhouse.client.kafka.operator_events import send_event
 from trainhouse.events.model.upgrade import UpgradeFinished
 from trainhouse.events.settings import KafkaSettings
 
-pytestmark = pytest.mark.timeout(600)
 EVENT = UpgradeFinished(journal="trainhouse.decisions", level=9, reason="a try", user="ops", at_ms=1)
 # Much less than the 30 s for which a producer waits for a topic that may still be made.
 AT_ONCE_S = 20.0

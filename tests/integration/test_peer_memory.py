@@ -41,7 +41,6 @@ from trainhouse.workers.agent.peer_memory import holder_keeper
 from trainhouse.workers.agent.peer_memory.holder_desk import HolderDesk
 from trainhouse.workers.agent.peer_memory.holder_keeper import HolderKeeper, HolderSettings
 
-pytestmark = pytest.mark.timeout(300)
 OWN = Place("node-a", "r1")
 NESTED = struct.pack(">I", 4096) + b"[" * 4096
 SURROGATE = b"\x00\x00\x00\x13" + rb'{"token": "\ud800"}'

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -25,7 +24,6 @@ from trainhouse.checkpointing.peer_memory.holder_choice import Place
 from trainhouse.checkpointing.uploading.upload_helper import UploadHelper
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
-pytestmark = pytest.mark.timeout(600)
 WORLD = 2
 WIDTH = 512
 

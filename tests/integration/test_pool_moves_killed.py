@@ -18,7 +18,7 @@ import pytest
 from tests.chaos.stack import ChaosStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.chaos]
 SEED, MOVES = 7, (1, 2, 0)
 COUNTS = "import time\nfor n in range(6000): print(f'line {n}', flush=True); time.sleep(0.1)"
 

@@ -106,7 +106,6 @@ def line(job: str, n: int) -> LogLines:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(900)
 def test_killed_under_load_it_loses_and_doubles_nothing(settings: KafkaSettings, projector: Process) -> None:
     seed = 20261121
     chance = random.Random(seed)

@@ -28,7 +28,7 @@ from trainhouse.projections.alerts.errors import WatcherReplacedError
 from trainhouse.projections.exporter import followed_topics as exporter_bus
 from trainhouse.projections.exporter.followed_topics import ExporterBus
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 TRACED = JobTraced(job_id="j", submission_id="s", trace_id="0" * 32, submitted_ms=1, waits_since_ms=1)
 
 

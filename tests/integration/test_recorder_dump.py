@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from tests.support.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.scheduler.core.blame.flight_recorder import RecorderFinding, recorder_finding
@@ -39,7 +37,6 @@ while True:
 """
 
 
-@pytest.mark.timeout(600)
 def test_a_stuck_rank_tells_where_it_is_when_it_is_told_to_end(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(SCRIPT)

@@ -25,7 +25,7 @@ from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 ROLES = ("intake", "scheduler", "detector")
 WAIT_S = 150.0
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="b" user_broker="b" user_train="house";'

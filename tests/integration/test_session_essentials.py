@@ -25,7 +25,6 @@ CLIP = 0.3  # of norms that are above it in most of the steps
 ACCUMULATED = Training(global_batch=2 * RANKS, micro_batch=1, clip_norm=CLIP)
 LOWERED = {kind: Training(precision=kind, clip_norm=CLIP, activation_checkpointing=True, accumulation=1) for kind in ("bf16", "fp16")}
 NAMES = [name_of(layout) for layout in layouts_of(RANKS)]
-pytestmark = pytest.mark.timeout(300)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

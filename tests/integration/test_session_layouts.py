@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.session_support import JobRun, Runs
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 
 TRAIN = """
 import hashlib, json, os, signal, sys

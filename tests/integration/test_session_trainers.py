@@ -14,7 +14,7 @@ from tests.support.waiting import until
 from trainhouse.workers.launcher import Launcher
 from trainhouse.workers.launcher.warm_process import WarmProcess
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 TRANSFORMERS = """
 import hashlib, os, signal, sys

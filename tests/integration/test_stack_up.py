@@ -24,7 +24,7 @@ from trainhouse.deploy.local.free_ports import LOOPBACK, listening
 from trainhouse.deploy.local.layout import COUNT
 from trainhouse.deploy.local.supervision import stack_parts
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 READY_S = 300.0
 

@@ -21,7 +21,7 @@ from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import JobState
 from trainhouse.events.model.artifact import manifest_key, object_key, reference_key
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 FILES = 40
 # The first attempt dies at the eighth file; the second one finds nothing under the name, and completes it.

@@ -12,7 +12,7 @@ import pytest
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 
 def test_what_goes_past_the_gateway_is_in_the_audit_too(stack: LiveStack, tmp_path: Path) -> None:

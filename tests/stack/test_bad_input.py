@@ -18,7 +18,7 @@ from trainhouse.events.bus.kafka import consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 RUNTIME = {"command": ["python", "-c", "print('hello')"]}
 
 

@@ -20,7 +20,7 @@ from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import JobState
 from trainhouse.events.model.dataset_names import shard_key
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 ROWS, STEPS, BATCH = 60, 30, 6
 PROGRAM = f"""\

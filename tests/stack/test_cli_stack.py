@@ -12,7 +12,7 @@ from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
 # The first test waits for the stack's start, too.
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 HELLO = """\
 import os, sys, torch, torch.distributed as dist

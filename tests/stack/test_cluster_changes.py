@@ -19,7 +19,7 @@ from tests.support.stack.live_agent import agents
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 BEGUN = ("INITIALIZING", "RUNNING")
 POLICY = """\

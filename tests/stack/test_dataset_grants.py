@@ -13,7 +13,7 @@ from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 # Without a cache each sample is a request of its own, so that the end of a grant shows at the next one.
 PROGRAM = """\
 import json, os, time

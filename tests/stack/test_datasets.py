@@ -19,7 +19,7 @@ from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events.model.dataset_names import shard_key
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 NAME = f"chats-{secrets.token_hex(3)}"
 SHOWN = "import os; print(os.environ['TRAINHOUSE_DATASET'], os.environ['TRAINHOUSE_DATA_SPLIT'])"
 

@@ -14,7 +14,7 @@ from tests.support.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.events import JobState
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 HANGS_AT = 6
 PROGRAM = f"""\
 import os, time

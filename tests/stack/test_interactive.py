@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 PATIENCE_S = 120
 PROMPT = r"\$ "
 needs_ssh = pytest.mark.skipif(

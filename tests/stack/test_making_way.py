@@ -19,7 +19,7 @@ from tests.support.stack.paced_jobs import PACED_GPT, UNTIL_ENOUGH, Job, Pool
 from tests.support.waiting import until
 from trainhouse.events import JobState
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 POLICY = """\
 name: making-way
 run_times: limits

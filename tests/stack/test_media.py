@@ -22,7 +22,7 @@ from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import JobState
 from trainhouse.gateway.auth import tokens
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 # The first attempt dies between a content and its event; the second one logs the same steps again.
 LOGS = """\

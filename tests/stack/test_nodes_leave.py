@@ -13,7 +13,7 @@ from tests.support.stack.paced_jobs import PACED_GPT, Pool
 from tests.support.waiting import until
 from trainhouse.events import JobState
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 
 def test_a_job_moves_off_a_node_by_notice_and_outlives_the_sigterm_of_its_agents(stack: LiveStack, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import JobState
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 # The first attempt writes half of the pieces, and samples that no version may have, and dies; what is named stays.
 PROGRAM = """\

@@ -11,7 +11,7 @@ from tests.support.stack.live_agent import a_pool, agents
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 SCRIPT = """\
 import hashlib, os, signal

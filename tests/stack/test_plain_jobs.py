@@ -12,7 +12,7 @@ from tests.stack.test_cli_stack import wait_for_state
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 PLAIN = """\
 import time, torch, torch.distributed as dist

@@ -13,7 +13,7 @@ from tests.support.stack.live_agent import agents
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 COUNTS = "import time\nfor n in range(6000): print(f'line {n}', flush=True); time.sleep(0.1)"
 
 

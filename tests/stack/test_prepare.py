@@ -22,7 +22,7 @@ from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import JobState
 from trainhouse.events.model.output_names import pieces_prefix, work_prefix
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 ROWS = 3000
 

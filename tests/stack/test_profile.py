@@ -15,7 +15,7 @@ from tests.support.stack import warm_cli
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 GPT = ("--gang", "2", "-p", "steps=1000000", "--", "python", "-m", "trainhouse.workers.examples.gpt")
 
 

@@ -17,7 +17,7 @@ from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 JOBS = "/v1/training-jobs"
 REFUSED_S = 2.0
 HAS_DEVICES = ("SCHEDULED", "INITIALIZING", "RUNNING")

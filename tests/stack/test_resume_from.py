@@ -13,7 +13,7 @@ from tests.stack.test_gateway import told as told
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 PROGRAM = ("python", "-m", "trainhouse.workers.examples.gpt", "--width", "64", "--checkpoint-every", "10", "--steps")
 
 

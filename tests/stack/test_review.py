@@ -18,7 +18,7 @@ from tests.support.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.events import JobState
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 
 
 @pytest.fixture

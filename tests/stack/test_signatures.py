@@ -36,7 +36,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 
 BEGUN = (JobState.INITIALIZING, JobState.RUNNING)
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 
 
 def of_part(stack: LiveStack, part: str) -> KafkaSettings:

@@ -12,7 +12,7 @@ from tests.support.stack.live_stack import LiveStack
 from tests.support.stack.paced_jobs import Pool
 from trainhouse.events import JobState
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 ROWS, STEPS, BATCH, BAD = 60, 8, 6, 33
 PROGRAM = f"""\

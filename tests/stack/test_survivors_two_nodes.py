@@ -14,7 +14,7 @@ from tests.support.stack.live_agent import Agents, two_nodes
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.stack
 
 SCRIPT = """\
 import hashlib, os, random, signal, sys, time

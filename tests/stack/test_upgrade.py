@@ -13,7 +13,7 @@ from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.stack
 LEVELS = {DECISIONS: ScheduleMachine.fold_version, DIRECTORY: DirectoryMachine.fold_version}
 
 

@@ -9,6 +9,9 @@ import itertools
 
 from trainhouse.events import AttemptStopped, Envelope, GangAllocated, NodeRegistered, RankExited
 
+# A node, a job, an epoch.
+Part = tuple[str, str, int]
+
 
 def each_attempt_ran_once(told: list[Envelope], ranks: dict[str, int]) -> None:
     """One order per attempt, with as many ranks as asked for; one exit of each rank of the attempt that succeeded."""
@@ -30,18 +33,7 @@ def each_attempt_ran_once(told: list[Envelope], ranks: dict[str, int]) -> None:
 def no_device_was_shared(told: list[Envelope], pool: str) -> None:
     """A device is held from the moment of its order until its agent says that nothing is left, or until its machine has booted again: an
     order that comes to a machine which is down is never answered. No two such spans of a device overlap."""
-    orders: dict[tuple[str, str, int], tuple[int, tuple[str, ...]]] = {}
-    boots: dict[tuple[str, str, int], str] = {}
-    for e in told:
-        if isinstance(e.event, GangAllocated) and e.event.pool == pool:
-            orders |= {_part(e.event, p.node_id): (e.time_ms or 0, p.devices) for p in e.event.placements}
-            boots |= {_part(e.event, p.node_id): str(p.boot_id) for p in e.event.placements}
-    ends = {_part(e.event, e.event.node_id): e.event.stopped_at_ms for e in told if isinstance(e.event, AttemptStopped)}
-    registered = [(str(e.event.node_id), str(e.event.boot_id), e.time_ms or 0) for e in told if isinstance(e.event, NodeRegistered)]
-    for part in orders.keys() - ends.keys():
-        later = [at for node, boot, at in registered if node == part[0] and boot != boots[part] and at >= orders[part][0]]
-        if later:
-            ends[part] = min(later)
+    orders, ends = _spans(told, pool)
     assert orders and orders.keys() <= ends.keys(), f"every part that was ordered has ended, but {sorted(orders.keys() - ends.keys())}"
     held: dict[str, list[tuple[int, int, str]]] = {}
     for part, (begin_ms, devices) in orders.items():
@@ -53,6 +45,29 @@ def no_device_was_shared(told: list[Envelope], pool: str) -> None:
             assert end <= begin, f"{device}: {first} until {end}, {second} from {begin}"
 
 
-def _part(of: GangAllocated | AttemptStopped, node_id: str) -> tuple[str, str, int]:
+def parts_held(told: list[Envelope], pool: str) -> list[Part]:
+    """The parts of attempts that were ordered and have not ended, by the same rule."""
+    orders, ends = _spans(told, pool)
+    return sorted(orders.keys() - ends.keys())
+
+
+def _spans(told: list[Envelope], pool: str) -> tuple[dict[Part, tuple[int, tuple[str, ...]]], dict[Part, int]]:
+    """When each part was ordered, with its devices, and when it ended, where it has."""
+    orders: dict[Part, tuple[int, tuple[str, ...]]] = {}
+    boots: dict[Part, str] = {}
+    for e in told:
+        if isinstance(e.event, GangAllocated) and e.event.pool == pool:
+            orders |= {_part(e.event, p.node_id): (e.time_ms or 0, p.devices) for p in e.event.placements}
+            boots |= {_part(e.event, p.node_id): str(p.boot_id) for p in e.event.placements}
+    ends = {_part(e.event, e.event.node_id): e.event.stopped_at_ms for e in told if isinstance(e.event, AttemptStopped)}
+    registered = [(str(e.event.node_id), str(e.event.boot_id), e.time_ms or 0) for e in told if isinstance(e.event, NodeRegistered)]
+    for part in orders.keys() - ends.keys():
+        later = [at for node, boot, at in registered if node == part[0] and boot != boots[part] and at >= orders[part][0]]
+        if later:
+            ends[part] = min(later)
+    return orders, ends
+
+
+def _part(of: GangAllocated | AttemptStopped, node_id: str) -> Part:
     """A node's part of an attempt."""
     return str(node_id), str(of.job_id), int(of.epoch)

@@ -88,7 +88,7 @@ def make_restarts(supervisord: Any, **config: str) -> Restarts:
 
 
 class Options(ServerOptions):  # type: ignore[misc]  # the library has no types
-    """Options of a supervisor whose own parts are forks of it; other programs are executed as ever. All know the pid of their supervisor."""
+    """Options of a supervisor whose own parts are forks of it; other programs are executed as ever. All know its pid."""
 
     supervisor = 0
 

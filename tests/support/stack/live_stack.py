@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.stack import warm_cli
+from tests.support.waiting import PATIENCE_S, answered
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.kafka.backend import ByKafka
@@ -20,7 +21,10 @@ from trainhouse.deploy.local.stack import PartRow, down, ps, up
 from trainhouse.events import CodeArchive
 from trainhouse.events.settings import KafkaSettings
 
-COMMAND_TIMEOUT_S = 240.0
+# A command that hangs; one that waits for a job to end has its own limits.
+COMMAND_TIMEOUT_S = 2 * PATIENCE_S
+# How long clients wait for brokers, intake and scheduler at the least: those of a machine that has much else to do.
+MIN_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class LiveStack:
     def environment(self) -> dict[str, str]:
         """This process's environment without settings of another Trainhouse; the stack is named by its folder."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_") or k == "TRAINHOUSE_CACHE_DIR"}
-        return kept | {"TRAINHOUSE_DATA_DIR": str(self.data_dir), "COLUMNS": "200"}
+        patient = {"TRAINHOUSE_KAFKA_MIN_TIMEOUT_S": str(MIN_TIMEOUT_S)}
+        return kept | patient | {"TRAINHOUSE_DATA_DIR": str(self.data_dir), "COLUMNS": "200"}
 
     def run(self, *arguments: str, cwd: Path | None = None, stdin: str = "", timeout_s: float = COMMAND_TIMEOUT_S) -> Done:
         """Runs one command of the command line to its end, whatever its exit code."""
@@ -48,15 +53,19 @@ class LiveStack:
         return done.out
 
     def rows(self, query: str) -> list[dict[str, Any]]:
-        """Rows of a query, over HTTP."""
-        return self.client().sql.table(query).dicts()
+        """Rows of a query, over HTTP; waits for a projector that does not answer, or is on its way back."""
+        return answered(lambda: self.client().sql.table(query).dicts())
+
+    def client_kafka(self) -> KafkaSettings:
+        """The brokers, for clients that wait for them."""
+        found = read_toml(self.data_dir / "trainhouse.toml")["kafka"]
+        return KafkaSettings.model_validate(found | {"min_timeout_s": MIN_TIMEOUT_S})
 
     def client(self) -> TrainhouseClient:
         """A client of its own; it packs no code."""
         found = read_toml(self.data_dir / "trainhouse.toml")
-        kafka = KafkaSettings.model_validate(found["kafka"])
         where = found["clickhouse"]
-        return TrainhouseClient(ByKafka(kafka, SqlEndpoint(where["url"], where["user"], where["password"]), _no_code))
+        return TrainhouseClient(ByKafka(self.client_kafka(), SqlEndpoint(where["url"], where["user"], where["password"]), _no_code))
 
     def part(self, name: str) -> PartRow:
         """One process of the stack, as it is now."""

@@ -44,7 +44,12 @@ def only_gateway(given: Path | None, environment: Mapping[str, str]) -> bool:
     others = (CONFIG_VARIABLE, DATA_DIR_VARIABLE)
     if given is not None or not environment.get(GATEWAY_VARIABLE) or any(environment.get(name) for name in others):
         return False
-    return not any(name.startswith(KAFKA_PREFIX) for name in environment)
+    return not _names_brokers(environment)
+
+
+def _names_brokers(environment: Mapping[str, str]) -> bool:
+    """Returns whether any variable is about brokers themselves, and not about how long clients wait for them."""
+    return any(name.startswith(KAFKA_PREFIX) and name != f"{KAFKA_PREFIX}MIN_TIMEOUT_S" for name in environment)
 
 
 def use(given: Path | None) -> None:
@@ -63,7 +68,7 @@ def use(given: Path | None) -> None:
         raise CliError(
             f"{given} holds no {CONFIG_NAME}: no stack was ever started there; run `trainhouse up --data-dir {given}`", Exit.CONFIG
         )
-    if not any(name.startswith(KAFKA_PREFIX) for name in os.environ):
+    if not _names_brokers(os.environ):
         raise CliError(
             "no Trainhouse is near: start one with `trainhouse up --detach`, name its folder by --data-dir, "
             "or set TRAINHOUSE_GATEWAY_URL and TRAINHOUSE_GATEWAY_TOKEN, or TRAINHOUSE_KAFKA_BOOTSTRAP and the other addresses",
