@@ -24,8 +24,8 @@ from trainhouse.projections.ingest.lanes import BEATS, FACTS, OF_RANKS, REPORTS
 WEIGHTS = re.compile(r"weights sha256 ([0-9a-f]{64})")
 Points = dict[tuple[str, int, int, str], int]
 EVENTS = frozenset(topic for lane in (FACTS, OF_RANKS, REPORTS, BEATS) for topic, functions in lane.items() if functions)
-SETTLE_S = 60.0
-END_S = 420.0
+SETTLE_S = 300.0
+END_S = 900.0
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Campaign:
         """The evidence once logs and metrics have stopped coming: the judge's file rules hold, or the time to settle is over."""
         deadline = time.monotonic() + SETTLE_S
         while True:
-            evidence = gather(self.stack.kafka, self.stack.kafka.partitions)
+            evidence = gather(self.stack.patient, self.stack.kafka.partitions)
             whole = not any(_files(self.stack, evidence)) and not any(judge_journal.inputs_once(evidence))
             whole = whole and not any(judge_bounds.every_partition_decides(evidence, before))
             if whole or time.monotonic() > deadline:

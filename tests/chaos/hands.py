@@ -125,14 +125,14 @@ class Hands:
     def _refuse(self, how: str) -> Undo:
         if not refusals.refuse(self._stack.kafka, how):
             raise NotNow(f"no broker could be told to refuse {how}")
-        return lambda: until(lambda: refusals.accept(self._stack.kafka, how), f"{how} are taken again", timeout_s=180)
+        return lambda: until(lambda: refusals.accept(self._stack.kafka, how), f"{how} are taken again")
 
     def _stop(self, part: str) -> Undo:
         """As an operator would, by the supervisor: SIGTERM (or what the part asks for), SIGKILL after its time."""
         folder = StackFolder(self._stack.live.data_dir)
 
         def start() -> None:
-            until(lambda: runs_again(folder, part), f"{part} starts again", timeout_s=120)
+            until(lambda: runs_again(folder, part), f"{part} starts again")
 
         try:
             supervisor_client.proxy(folder).supervisor.stopProcess(f"{SERVERS}:{part}", False)

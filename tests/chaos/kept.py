@@ -12,7 +12,7 @@ from pathlib import Path
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 
 AGAIN_AFTER_S = 1.0
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 300.0
 
 
 class Kept:
@@ -35,7 +35,7 @@ class Kept:
         return process.pid if process is not None and process.poll() is None else None
 
     def close(self) -> None:
-        """SIGTERM, then SIGKILL after a minute; blocks."""
+        """SIGTERM, then SIGKILL after five minutes; blocks."""
         self._over.set()
         if self.pid is not None and self._process is not None:
             self._process.send_signal(signal.SIGCONT)

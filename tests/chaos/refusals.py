@@ -18,7 +18,7 @@ from trainhouse.events.wire import topics
 # The brokers' own marks of ended transactions have 78 bytes, and what is refused of those is never written again: for ever no transaction
 # of that id begins. No record of ours is so small, and none reaches a broker within a millisecond of its own time.
 TINY_BYTES, SHORT_MS = 100, 1
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 SIZE, TIME = "size", "time"
 MAX_BYTES, STAMPS, BEFORE = "max.message.bytes", "message.timestamp.type", "message.timestamp.before.max.ms"
 OF: Final[dict[str, tuple[str, ...]]] = {

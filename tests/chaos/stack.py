@@ -15,6 +15,7 @@ from tests.chaos.outsiders import Outsiders
 from tests.chaos.passage import Passage
 from tests.chaos.proxy import Proxy
 from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.errors import StackError
@@ -56,6 +57,11 @@ class ChaosStack:
         attempts = tuple(folder / "attempts" for folder in (Path(settings["agent"]["dir"]), *agents))
         return cls(live, kafka, store, attempts, wire, clocks, kept, passage)
 
+    @property
+    def patient(self) -> KafkaSettings:
+        """The brokers, for those who read topics: they wait longer for them than who does something to them."""
+        return self.live.client_kafka()
+
     def pid(self, part: str) -> int | None:
         """The pid of a part that runs now, else None."""
         if part in self.kept:
@@ -68,12 +74,8 @@ class ChaosStack:
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """A query's rows; waits while the projector is on its way back."""
-        for _ in range(60):
-            done = self.live.run("sql", query, "--json")
-            if done.code == 0:
-                return done.objects()
-            time.sleep(0.5)
-        raise RuntimeError(f"no answer to {query!r}: {done.err[-2000:]}")
+        done = until(lambda: found if (found := self.live.run("sql", query, "--json")).code == 0 else None, f"no answer to {query!r}")
+        return done.objects()
 
     def objects(self) -> S3ObjectStore:
         """The object store."""
@@ -100,7 +102,7 @@ class ChaosStack:
 
     def poke(self) -> dict[tuple[str, int], int]:
         """Has every partition of both journals take an input in; where each journal ended before. Blocks for seconds."""
-        reader = consumer(self.kafka, group="chaos", log_level=0)
+        reader = consumer(self.patient, group="chaos", log_level=0)
         try:
             places = [(topic, p) for topic in (topics.DECISIONS, topics.DIRECTORY) for p in range(self.kafka.partitions)]
             before = {place: watermarks(reader, *place, timeout_s=60)[1] for place in places}
@@ -119,7 +121,7 @@ class ChaosStack:
     def statuses(self) -> dict[str, JobStatus]:
         """The newest status of every job, from the topic."""
         newest: dict[str, JobStatus] = {}
-        reader = consumer(self.kafka, group="chaos", log_level=0, **TO_END)
+        reader = consumer(self.patient, group="chaos", log_level=0, **TO_END)
         try:
             for message in read_to_end(reader, topics.STATUS, range(self.kafka.partitions)):
                 try:

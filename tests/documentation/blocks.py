@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 RUN = frozenset({"console", "python"})
 SHOWN = frozenset({"text", "mermaid"})
 DATA = frozenset({"yaml", "json"})
-WAIT_S = 60
+WAIT_S = 480
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`]*)$")
 _TITLE = re.compile(r'title="([^"]+)"')

@@ -135,10 +135,10 @@ def test_writers_that_are_killed_and_writers_at_once_leave_one_archive(site: Sit
     killed = site.start_archive("--follow", "--every", "1")
     until(lambda: site.keys(DECISIONS), "a first object")
     os.kill(killed.pid, signal.SIGKILL)
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=480)
     site.run_a_job()
     both = [site.start_archive() for _ in range(2)]
-    told = [one.communicate(timeout=400) for one in both]
+    told = [one.communicate(timeout=480) for one in both]
     assert [one.returncode for one in both] == [0, 0], told
     for place, row in site.archive().items():
         assert row["topic_begins_at"] == 0
@@ -166,7 +166,7 @@ def test_topics_are_trimmed_to_what_is_still_needed(site: Site) -> None:
     first = rows_of(follower.stdout.readline() if follower.stdout else "")
     assert first and all(row["records"] for row in first.values())
     follower.terminate()
-    _, said = follower.communicate(timeout=60)
+    _, said = follower.communicate(timeout=480)
     assert follower.returncode == 0, said
 
 

@@ -49,7 +49,7 @@ def test_a_job_ends_well_though_a_rank_and_the_scheduler_are_killed(own_stack: O
     script.write_text(SCRIPT)
     stack.ok("submit", "--id", job, "--gang", "2", "--every-steps", str(SAVED), "--", "python", "train.py", cwd=tmp_path)
     training = Training((attempts,), job)
-    until(lambda: training.step() == HELD, lambda: stack.ok("events", job), timeout_s=240)
+    until(lambda: training.step() == HELD, lambda: stack.ok("events", job))
     saved = f"SELECT max(step) AS step FROM checkpoints WHERE job_id = '{job}'"
     until(lambda: stack.rows(saved)[0]["step"] == 2 * SAVED, lambda: stack.ok("events", job))
 
@@ -57,7 +57,7 @@ def test_a_job_ends_well_though_a_rank_and_the_scheduler_are_killed(own_stack: O
     for rank in training.rank_pids():  # one that were left would save the step that it stands at
         os.kill(rank, signal.SIGKILL)
     ended = f"SELECT state, attempt FROM jobs WHERE job_id = '{job}'"
-    until(lambda: stack.rows(ended) == [{"state": "SUCCEEDED", "attempt": 1}], lambda: stack.ok("events", job), timeout_s=240)
+    until(lambda: stack.rows(ended) == [{"state": "SUCCEEDED", "attempt": 1}], lambda: stack.ok("events", job))
 
     goes_on = f"begins at {2 * SAVED}"
     until(lambda: goes_on in stack.run("logs", job).out, lambda: stack.run("logs", job).out)

@@ -26,7 +26,7 @@ from trainhouse.deploy.local.supervision import stack_parts
 
 pytestmark = pytest.mark.stack
 
-READY_S = 300.0
+READY_S = 480.0
 
 
 def answers(condition: Callable[[], bool]) -> Callable[[], bool]:
@@ -183,7 +183,7 @@ def test_a_stack_with_tls_is_reached_by_https_alone(stack: OwnStack) -> None:
 def test_down_stops_all_and_keeps_the_data(stack: OwnStack) -> None:
     running = [stack.supervisor(), *stack.supervisor().children()]
     stack.ok("down")
-    _, alive = psutil.wait_procs(running, timeout=90)  # none is a child of ours, and who has them may be slow to notice
+    _, alive = psutil.wait_procs(running, timeout=480)  # none is a child of ours, and who has them may be slow to notice
     assert not alive
     assert stack.run("ps").returncode != 0
     assert stack.run("down").returncode != 0
@@ -202,5 +202,5 @@ def test_in_the_foreground_the_stack_ends_with_its_command(stack: OwnStack, sign
         is_as_it_was(stack)
         running = [stack.supervisor(), *stack.supervisor().children()]
         foreground.send_signal(signum)
-        _, alive = psutil.wait_procs(running, timeout=90)
+        _, alive = psutil.wait_procs(running, timeout=480)
     assert not alive

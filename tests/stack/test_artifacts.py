@@ -170,7 +170,7 @@ def test_a_preparations_tokenizer_is_an_artifact_that_training_finds(pool: Pool,
     steps = {"source": f"{raw}@1.0.0", "output": name, "tokenise": {"column": "text", "tokenizer": "own-words.json"}}
     (folder / "prepare.yaml").write_text(yaml.safe_dump(steps | {"job": {"limits": {"restarts": 0}}}))
     [prepared] = stack.run("data", "prepare", str(folder / "prepare.yaml"), "--json").objects()
-    status = until(lambda: found if (found := stack.client().status(prepared["job_id"])).state.final else None, "it ended", timeout_s=400)
+    status = until(lambda: found if (found := stack.client().status(prepared["job_id"])).state.final else None, "it ended")
     assert status.state is JobState.SUCCEEDED, (status, stack.ok("logs", prepared["job_id"]))
     [made] = [row for row in stack.run("data", "list", "--json").objects() if row["dataset"] == name]
     reference = f"{name}@sha256:{made['sha256']}"

@@ -32,7 +32,7 @@ def nodes(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_one_gang_across_two_nodes(stack: LiveStack, nodes: Agents, tmp_path: Path) -> None:
     assert len(stack.run("nodes", "--json", "--pool", nodes.pool, "--state", "ALIVE").objects()) == 2
     (tmp_path / "sum.py").write_text(SCRIPT)
-    done = stack.run("submit", "--pool", nodes.pool, "--gang", "4", "--wait", "--timeout", "4m", "--", "python", "sum.py", cwd=tmp_path)
+    done = stack.run("submit", "--pool", nodes.pool, "--gang", "4", "--wait", "--timeout", "15m", "--", "python", "sum.py", cwd=tmp_path)
     assert done.code == 0, done.out + nodes.told()
     job = done.lines[0]
     lines: set[str] = until(lambda: len(found := set(stack.run("logs", job).lines)) >= 4 and found, lambda: stack.run("logs", job).out)

@@ -32,7 +32,7 @@ from trainhouse.client.quick.quick_reads import GatewayReads, TableReads, quick_
 from trainhouse.events import JobState, JobStatus
 from trainhouse.events.model.explanation import JobExplained
 
-WAIT_S = 150.0
+WAIT_S = 480
 TRAIN = """
 import torch
 from trainhouse.workers import Session

@@ -90,7 +90,7 @@ def gateway(stack: LiveStack) -> httpx.Client:
     """A client of the stack's gateway."""
     exported = dict(line.removeprefix("export ").split("=", 1) for line in stack.ok("env").splitlines())
     url, token = (shlex.split(exported[name])[0] for name in ("TRAINHOUSE_GATEWAY_URL", "TRAINHOUSE_GATEWAY_TOKEN"))
-    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=480)
 
 
 def _answers(stack: LiveStack, version: str, other: str) -> None:

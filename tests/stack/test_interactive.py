@@ -24,7 +24,7 @@ from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
-PATIENCE_S = 120
+PATIENCE_S = 480
 PROMPT = r"\$ "
 needs_ssh = pytest.mark.skipif(
     shutil.which("ssh") is None or not (shutil.which("sshd") or Path("/usr/sbin/sshd").exists()),
@@ -165,7 +165,7 @@ def test_a_job_of_another_project_or_user_and_one_that_is_not_interactive_are_re
 
     def asked(of: str, *options: str) -> httpx.Response:
         token = stack.ok("token", "create", f"user-{secrets.token_hex(4)}", *options).strip()
-        return httpx.post(f"{url}/v1/training-jobs/{of}/tunnels", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+        return httpx.post(f"{url}/v1/training-jobs/{of}/tunnels", headers={"Authorization": f"Bearer {token}"}, timeout=480)
 
     with ended_after(stack, job):
         terminal.expect(PROMPT)

@@ -67,7 +67,7 @@ def gateway(stack: LiveStack) -> Iterator[httpx.Client]:
     settings = read_toml(stack.data_dir / "trainhouse.toml")["gateway"]
     key = Path(str(settings["key_file"])).read_bytes().strip()
     token = tokens.issue(key, "ada", ["submitter"], ["*"], now_s=int(time.time()), expires_s=int(time.time()) + 3600)
-    with httpx.Client(base_url=str(settings["url"]), headers={"Authorization": f"Bearer {token}"}, timeout=60) as made:
+    with httpx.Client(base_url=str(settings["url"]), headers={"Authorization": f"Bearer {token}"}, timeout=480) as made:
         yield made
 
 

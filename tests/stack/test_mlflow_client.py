@@ -153,7 +153,7 @@ def test_a_file_that_two_runs_log_is_stored_once_and_goes_with_the_last_of_them(
         mlflow.artifacts.download_artifacts(run_id=runs[1].run_id, artifact_path="model/weights.bin", dst_path=str(tmp_path / "bad"))
     place = f"{runs[1].artifact_uri.removeprefix('mlflow-artifacts:/')}/model/weights.bin"
     url = f"{mlflow.get_tracking_uri()}/api/2.0/mlflow-artifacts/artifacts/{place}"
-    answer = httpx.get(url, headers={"Authorization": f"Bearer {os.environ['MLFLOW_TRACKING_TOKEN']}"}, timeout=60)
+    answer = httpx.get(url, headers={"Authorization": f"Bearer {os.environ['MLFLOW_TRACKING_TOKEN']}"}, timeout=480)
     assert answer.status_code == 422 and "has other contents than its hash says" in answer.json()["message"], answer.text
 
 
@@ -220,7 +220,7 @@ def test_a_gateway_killed_amid_batches_loses_and_doubles_nothing(gateways: tuple
     assert doomed is not None
     until(gateways[0].answers, "the gateway of this test answers")
     api = "/api/2.0/mlflow/runs"
-    made = httpx.post(f"{gateways[1].url}{api}/create", json={"experiment_id": "0", "run_name": "killed"}, headers=headers, timeout=60)
+    made = httpx.post(f"{gateways[1].url}{api}/create", json={"experiment_id": "0", "run_name": "killed"}, headers=headers, timeout=480)
     run_id = made.json()["run"]["info"]["run_id"]
     answered = threading.Semaphore(0)
 
@@ -230,7 +230,7 @@ def test_a_gateway_killed_amid_batches_loses_and_doubles_nothing(gateways: tuple
         # As a client does that had no answer: the same request, until one gateway says yes; some come twice although they were answered.
         for gateway in (gateways[0], gateways[1], gateways[1]):
             try:
-                status = httpx.post(f"{gateway.url}{api}/log-batch", json=body, headers=headers, timeout=60).status_code
+                status = httpx.post(f"{gateway.url}{api}/log-batch", json=body, headers=headers, timeout=480).status_code
             except httpx.HTTPError:
                 continue
             answered.release()
@@ -241,7 +241,7 @@ def test_a_gateway_killed_amid_batches_loses_and_doubles_nothing(gateways: tuple
     with ThreadPoolExecutor(4) as pool:
         sent = [pool.submit(log, batch) for batch in range(BATCHES)]
         for _ in range(4):
-            answered.acquire(timeout=120)
+            answered.acquire(timeout=480)
         os.kill(doomed.pid, signal.SIGKILL)
         for each in sent:
             each.result()
@@ -249,7 +249,7 @@ def test_a_gateway_killed_amid_batches_loses_and_doubles_nothing(gateways: tuple
     until(lambda: int(stack.rows(count)[0]["points"]) == BATCHES * POINTS, "every point can be read")
     # Whatever was to come twice has come by now: a later point of the same run is there, and one job's records keep their order.
     last = {"run_id": run_id, "key": "last", "value": 1, "timestamp": 1, "step": 0}
-    assert httpx.post(f"{gateways[1].url}{api}/log-metric", json=last, headers=headers, timeout=60).status_code == 200
+    assert httpx.post(f"{gateways[1].url}{api}/log-metric", json=last, headers=headers, timeout=480).status_code == 200
     until(
         lambda: int(stack.rows(f"SELECT count() AS n FROM step_metrics WHERE job_id = '{run_id}' AND metric = 'last'")[0]["n"]) == 1,
         "the last point can be read",

@@ -17,7 +17,7 @@ from nbclient.exceptions import CellExecutionError
 
 from tests.support.stack.live_stack import LiveStack
 
-WAIT_S = 150
+WAIT_S = 480
 TRAIN = """
 import time
 import torch

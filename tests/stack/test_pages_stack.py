@@ -17,7 +17,7 @@ from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
-WAIT_MS = 120_000
+WAIT_MS = 300_000
 PROGRAM = """\
 import os, time
 from trainhouse.workers import Session
@@ -72,7 +72,7 @@ def test_a_tag_is_the_same_on_the_page_for_mlflow_and_on_the_command_line(stack:
     job = stack.ok("submit", "--name", name, "--env", "ENDLESS=1", "--", "python", "watched.py", cwd=tmp_path).split()[-1]
     gateway = tomllib.loads((stack.data_dir / "trainhouse.toml").read_text())["gateway"]
     headers = {"Authorization": f"Bearer {Path(gateway['token_file']).read_text().strip()}"}
-    mlflow = httpx.Client(base_url=_origin(page), headers=headers, timeout=60)
+    mlflow = httpx.Client(base_url=_origin(page), headers=headers, timeout=480)
     answer = mlflow.post("/api/2.0/mlflow/runs/set-tag", json={"run_id": job, "key": "by", "value": f"mlflow-{name}"})
     assert answer.status_code == 200, answer.text
     stack.ok("tag", job, f"cli={name}", "--note", "the run of table 2")

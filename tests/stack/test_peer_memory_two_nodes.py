@@ -38,7 +38,7 @@ print("weights sha256", hashlib.sha256(weights).hexdigest(), flush=True)
 def trained(stack: LiveStack, pool: str, folder: Path, *more: str) -> list[str]:
     """Runs the script on four ranks to its end: what they wrote."""
     (folder / "train.py").write_text(SCRIPT)
-    settings = ("--pool", pool, "--gang", "4", "--seed", "5", "--wait", "--timeout", "5m", *more)
+    settings = ("--pool", pool, "--gang", "4", "--seed", "5", "--wait", "--timeout", "15m", *more)
     done = stack.run("submit", *settings, "--", "python", "train.py", cwd=folder)
     assert done.code == 0, done.out
     job = done.lines[0]

@@ -67,7 +67,7 @@ def test_a_job_that_asks_for_checkpoints_and_saves_none_is_warned_once(stack: Li
     def warnings() -> list[str]:
         return [line for line in stack.ok("events", job).splitlines() if "checkpoint.skipped" in line]
 
-    until(warnings, lambda: stack.ok("events", job) + stack.log("agent"), timeout_s=180)
+    until(warnings, lambda: stack.ok("events", job) + stack.log("agent"))
     if script == TRACKS_NOTHING:
         until(lambda: advice in stack.run("logs", job, "--stream", "stderr").out, lambda: stack.run("logs", job).out)
     stack.ok("cancel", job)

@@ -60,12 +60,12 @@ def test_a_preparation_that_is_killed_goes_on_with_what_is_missing(stack: LiveSt
     units = until(lambda: records(work_prefix(job_id, name)) or None, "first units", every_s=0.02)
     killed = until(Training((attempts,), job_id).rank_pids, "ranks", every_s=0.02)
     os.kill(killed[0], signal.SIGKILL)
-    pieces = until(lambda: records(pieces_prefix(job_id, name)) or None, "first pieces", every_s=0.02, timeout_s=400)
+    pieces = until(lambda: records(pieces_prefix(job_id, name)) or None, "first pieces", every_s=0.02)
     again = [pid for pid in Training((attempts,), job_id).rank_pids() or () if pid not in killed]
     for pid in again[:1]:  # it may be through by now
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    status = until(lambda: status if (status := client.status(job_id)).state.final else None, lambda: client.status(job_id), timeout_s=400)
+    status = until(lambda: status if (status := client.status(job_id)).state.final else None, lambda: client.status(job_id))
     assert status.state is JobState.SUCCEEDED and status.attempt >= 1, status
     after = records(work_prefix(job_id, name)) | records(pieces_prefix(job_id, name))
     assert units.items() <= after.items() and pieces.items() <= after.items()

@@ -20,7 +20,7 @@ from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
-WAIT_MS = 120_000
+WAIT_MS = 300_000
 PROGRAM = """\
 from trainhouse.workers import Session
 with Session.start() as session:
@@ -54,7 +54,7 @@ def origin(page: Page) -> str:
 def gateway(stack: LiveStack) -> httpx.Client:
     found = dict(re.findall(r"export (\w+)='?([^'\n]*)'?", stack.ok("env")))
     headers = {"Authorization": f"Bearer {found['TRAINHOUSE_GATEWAY_TOKEN']}"}
-    return httpx.Client(base_url=found["TRAINHOUSE_GATEWAY_URL"], headers=headers, timeout=60)
+    return httpx.Client(base_url=found["TRAINHOUSE_GATEWAY_URL"], headers=headers, timeout=480)
 
 
 def test_people_who_save_at_once_lose_nothing_and_read_who_was_first(stack: LiveStack, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def restored(stack: LiveStack, job: str) -> list[tuple[int, int]]:
 
 def test_each_name_of_a_checkpoint_through_each_door(stack: LiveStack, client: httpx.Client) -> None:
     source = f"source-{secrets.token_hex(3)}"
-    stack.ok("submit", "--no-code", "--wait", "--id", source, "--", *PROGRAM, "30", timeout_s=240)
+    stack.ok("submit", "--no-code", "--wait", "--id", source, "--", *PROGRAM, "30")
     commits = {int(row["commit"]): row["step"] for row in checkpoints(stack, source)}
     assert sorted(commits.values()) == [10, 20, 30], commits
     first = min(commits)
@@ -37,7 +37,7 @@ def test_each_name_of_a_checkpoint_through_each_door(stack: LiveStack, client: h
         (f"{source}@best", None),
     ):
         job = f"heir-{secrets.token_hex(3)}"
-        stack.ok("submit", "--no-code", "--wait", "--id", job, "--resume-from", text, "--", *PROGRAM, "40", timeout_s=240)
+        stack.ok("submit", "--no-code", "--wait", "--id", job, "--resume-from", text, "--", *PROGRAM, "40")
         begun[job] = wanted
     asked = client.post(f"/v1/training-jobs/{source}/checkpoints/20/restore")
     assert asked.status_code == 202, asked.text

@@ -171,6 +171,6 @@ def test_a_rebuild_beside_a_running_stack_ends_and_has_what_ranks_told(stack: Li
     """The journal of a scheduler that runs has always gone on by the time that a checkpoint is judged: it waited for ever."""
     job = f"rebuilt-{secrets.token_hex(3)}"
     program = ("python", "-m", "trainhouse.workers.examples.gpt", "--steps", "30", "--width", "64", "--checkpoint-every", "10")
-    stack.ok("submit", "--no-code", "--wait", "--id", job, "--", *program, timeout_s=240)
+    stack.ok("submit", "--no-code", "--wait", "--id", job, "--", *program)
     tables = {row["table"]: row["rows"] for row in stack.run("projections", "rebuild", "--json", "--into", str(tmp_path / "new")).objects()}
     assert tables["checkpoint_facts"] > 0 and tables["job_environments_rows"] > 0

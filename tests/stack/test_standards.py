@@ -235,7 +235,7 @@ def test_every_process_tells_figures_of_its_own(stack: LiveStack, tmp_path: Path
 
 
 def read(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=60) as reply:
+    with urllib.request.urlopen(address, timeout=480) as reply:
         return str(reply.read().decode())
 
 
@@ -263,7 +263,7 @@ def test_objectives_are_answered_by_command_and_gateway(stack: LiveStack, tmp_pa
     asked = urllib.request.Request(
         f"{exports['TRAINHOUSE_GATEWAY_URL']}/v1/slo", headers={"Authorization": f"Bearer {exports['TRAINHOUSE_GATEWAY_TOKEN']}"}
     )
-    with urllib.request.urlopen(asked, timeout=60) as reply:
+    with urllib.request.urlopen(asked, timeout=480) as reply:
         items = {item["name"]: item for item in json.loads(reply.read())["items"]}
     assert set(items) == set(rows) and items["start-small"]["total"] >= rows["start-small"]["total"]
     told = read(f"{exports['TRAINHOUSE_GATEWAY_URL']}/metrics")

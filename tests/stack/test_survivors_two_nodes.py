@@ -58,7 +58,7 @@ def nodes(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def trained(stack: LiveStack, nodes: Agents, folder: Path, doomed: str) -> tuple[str, str, list[str]]:
     """Runs the script on four ranks to its end: the job, its weights, and what its ranks wrote."""
     (folder / "train.py").write_text(SCRIPT)
-    settings = ("--pool", nodes.pool, "--gang", "4", "--every-steps", "1000", "--seed", "5", "--wait", "--timeout", "4m")
+    settings = ("--pool", nodes.pool, "--gang", "4", "--every-steps", "1000", "--seed", "5", "--wait", "--timeout", "15m")
     done = stack.run("submit", *settings, "--", "python", "train.py", doomed, cwd=folder)
     assert done.code == 0, done.out + nodes.told()
     job = done.lines[0]

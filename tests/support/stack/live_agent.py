@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.stack.live_stack import LiveStack
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 from trainhouse.deploy.local.client_config import exports
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.servers.server_process import die_with_parent
@@ -54,7 +54,7 @@ def shown(folder: Path) -> Path:
 
 @contextmanager
 def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings: str) -> Iterator[Agents]:
-    """Agents with two slots each, from when all of them are in SQL; each must end with 0 within a minute of SIGTERM."""
+    """Agents with two slots each, from when all of them are in SQL; each must end with 0 after SIGTERM."""
     environment = {k: v for k, v in stack.environment.items() if not k.startswith("TRAINHOUSE_")}
     told = exports(StackFolder(stack.data_dir), "agent")
     environment |= {k: v for k, v in told.items() if k not in ("TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR")}
@@ -76,12 +76,12 @@ def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings
             )
     alive = f"SELECT node_id FROM nodes WHERE pool = '{pool}' AND state = 'ALIVE'"
     try:
-        until(lambda: {str(row["node_id"]) for row in stack.rows(alive)} >= set(node_ids), made.told, timeout_s=180)
+        until(lambda: {str(row["node_id"]) for row in stack.rows(alive)} >= set(node_ids), made.told)
         yield made
     finally:
         for process in processes:
             process.send_signal(signal.SIGTERM)
-        ended = [process.wait(60) for process in processes]
+        ended = [process.wait(PATIENCE_S) for process in processes]
     assert ended == [0] * len(processes), made.told()
 
 

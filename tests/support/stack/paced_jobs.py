@@ -73,8 +73,7 @@ class Job:
             assert what(status) or not status.state.final, status
             return status if what(status) else None
 
-        # A minute or two of training, beside everything else that a test run does.
-        found: JobStatus = until(look, self.seen, timeout_s=300)
+        found: JobStatus = until(look, self.seen)
         return found
 
     def starts(self) -> JobStatus:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from confluent_kafka import Message, TopicPartition
 
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 from trainhouse.events import GangAllocated, decode
 from trainhouse.events.bus.kafka import consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
@@ -77,14 +77,14 @@ class Watch:
 
     def decider(self) -> Seen:
         """Whose record counted last, once nothing more has come for a second."""
-        return until(lambda: self.newest(before_s=time.time() - 1.0), "nobody decides", timeout_s=60, every_s=0)
+        return until(lambda: self.newest(before_s=time.time() - 1.0), "nobody decides", every_s=0)
 
     def newest(self, before_s: float) -> Seen | None:
         """The newest record if it was read before that."""
         self.listen()
         return self.records[-1] if self.records and self.records[-1].at_s < before_s else None
 
-    def measure(self, kill: Callable[[int], None], submit: Callable[[], str], timeout_s: float = 90.0) -> Takeover:
+    def measure(self, kill: Callable[[int], None], submit: Callable[[], str], timeout_s: float = PATIENCE_S) -> Takeover:
         """Kills the process that decides, submits a job, and times who comes after. Blocks."""
         dead = self.decider()
         killed_at_s = time.time()
