@@ -24,8 +24,9 @@ from trainhouse.deploy.local.servers.kafka_sasl import CLIENTS, CONTROLLER, PROT
 
 BESIDE = "beside"
 STANDBY = "standby"
-# Such an agent is given up after seven seconds and a half of silence, so that a partition of some seconds moves its gangs elsewhere.
-BEAT_S = 0.5
+# Such an agent is given up after fifteen seconds of silence: soon enough that a cut moves its gangs elsewhere, and not so soon that one
+# that has to wait for a processor is given up.
+BEAT_S = 1.0
 SNAPSHOT_EVERY = 20
 
 

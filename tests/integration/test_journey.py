@@ -34,7 +34,7 @@ for step in session.steps({STEPS}):
     optimizer.zero_grad(); loss.backward(); optimizer.step()
     session.log(loss=loss)
     if begun == 0 and step == {HELD}:
-        time.sleep(600)
+        time.sleep(3600)
 """
 
 

@@ -20,7 +20,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.chaos]
 SEED, MOVES = 7, (1, 2, 0)
-COUNTS = "import time\nfor n in range(6000): print(f'line {n}', flush=True); time.sleep(0.1)"
+COUNTS = "import time\nfor n in range(36000): print(f'line {n}', flush=True); time.sleep(0.1)"
 
 
 def begun(stack: ChaosStack, job: str) -> bool:
@@ -34,7 +34,7 @@ def submitted(stack: ChaosStack, *more: str) -> str:
 
 def moved_under_fire(stack: ChaosStack, to: int, rng: Random) -> None:
     """The command is under way when a scheduler is killed, and must be answered all the same."""
-    line = [sys.executable, "-m", "trainhouse.cli.main", "pool", "move", "default", "--to", str(to), "--timeout", "150", "--json"]
+    line = [sys.executable, "-m", "trainhouse.cli.main", "pool", "move", "default", "--to", str(to), "--timeout", "480", "--json"]
     asked = subprocess.Popen(line, env=stack.live.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     killed = 0
     while asked.poll() is None:
@@ -59,7 +59,7 @@ def test_a_pool_moves_while_its_schedulers_are_killed(two_nodes: ChaosStack) -> 
     for to, priority in zip(MOVES, priorities, strict=True):
         moved_under_fire(stack, to, rng)
         # Right behind the move, and by way of the partition on which the pool was created.
-        told = json.loads(stack.live.ok("change", waiting, "--priority", str(priority), "--timeout", "150", "--json"))
+        told = json.loads(stack.live.ok("change", waiting, "--priority", str(priority), "--timeout", "480", "--json"))
         assert told["priority"] == priority
     now = stack.statuses()[job]
     assert begun(stack, job) and (now.attempt, now.epoch) == (before.attempt, before.epoch), "the attempt that ran before goes on"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_what_goes_past_the_gateway_is_in_the_audit_too(stack: LiveStack, tmp_path: Path) -> None:
-    (tmp_path / "wait.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    (tmp_path / "wait.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(3600)\n")
     name, value = f"AUDIT_{secrets.token_hex(4).upper()}", f"hush-{secrets.token_hex(8)}"
     stack.ok("secrets", "set", name, stdin=value + "\n")
     job = stack.ok("submit", "--secret", name, "--", "python", "wait.py", cwd=tmp_path).strip()

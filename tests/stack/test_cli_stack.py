@@ -22,7 +22,7 @@ dist.all_reduce(total)
 print("rank", os.environ["RANK"], "of", int(total.item()), "lr", sys.argv[1:], os.environ.get("COLOR"), flush=True)
 print("TOKEN is", os.environ.get("MY_TOKEN"), flush=True)
 """
-SLEEP = "import time\nfor n in range(6000):\n    print('tick', n, flush=True)\n    time.sleep(0.1)\n"
+SLEEP = "import time\nfor n in range(36000):\n    print('tick', n, flush=True)\n    time.sleep(0.1)\n"
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ for step in session.steps(20, save_every_steps=10):
     session.log(loss=1 / (step + 1), odd=float("nan") if step == 3 else 1.0)
 print("trained <b>here</b>")
 """
-SLEEP = ["python", "-c", "import time; print('up', flush=True); time.sleep(600)"]
+SLEEP = ["python", "-c", "import time; print('up', flush=True); time.sleep(3600)"]
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def test_a_node_is_closed_opened_and_drained(stack: LiveStack, pool: str, node: 
     devices = json.loads(stack.ok("pool", "show", pool, "--json"))["devices"]
     assert devices == {"cpu": {"total": 2, "held": 0, "free": 0, "closed": 2}}
     until(lambda: stack.rows(f"SELECT restriction FROM nodes WHERE node_id = '{node}'") == [{"restriction": "CORDONED"}])
-    job = stack.ok("submit", "--pool", pool, "--no-code", "--restarts", "0", "--", "python", "-c", "import time; time.sleep(600)").strip()
+    job = stack.ok("submit", "--pool", pool, "--no-code", "--restarts", "0", "--", "python", "-c", "import time; time.sleep(3600)").strip()
     until(lambda: waits(stack, job))
     stack.ok("node", "uncordon", node)
     until(lambda: state(stack, job) in BEGUN)
@@ -169,7 +169,7 @@ def test_a_node_is_closed_opened_and_drained(stack: LiveStack, pool: str, node: 
 
 
 def test_a_job_is_changed_and_the_change_is_confirmed(stack: LiveStack, pool: str, node: str) -> None:
-    job = stack.ok("submit", "--pool", pool, "--no-code", "--gang", "2", "--", "python", "-c", "import time; time.sleep(600)").strip()
+    job = stack.ok("submit", "--pool", pool, "--no-code", "--gang", "2", "--", "python", "-c", "import time; time.sleep(3600)").strip()
     until(lambda: state(stack, job) in BEGUN)
     told = json.loads(stack.ok("change", job, "--priority", "7", "--restarts", "9", "--json"))
     assert (told["priority"], told["limits"]["restarts"], told["limits"]["run_time_s"]) == (7, 9, None)
@@ -186,7 +186,7 @@ def test_a_job_is_changed_and_the_change_is_confirmed(stack: LiveStack, pool: st
 
 
 def test_the_cluster_as_it_was(stack: LiveStack, pool: str, node: str) -> None:
-    command = ("submit", "--pool", pool, "--no-code", "--", "python", "-c", "import time; time.sleep(600)")
+    command = ("submit", "--pool", pool, "--no-code", "--", "python", "-c", "import time; time.sleep(3600)")
     first, second = (stack.ok(*command[:3], "--gang", "2", *command[3:]).strip() for _ in range(2))
 
     def at(when: str) -> list[dict[str, Any]]:

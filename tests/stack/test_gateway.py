@@ -106,7 +106,7 @@ def test_a_job_from_its_submission_to_its_end(client: httpx.Client) -> None:
 
 
 def test_a_job_ends_when_it_is_cancelled(client: httpx.Client) -> None:
-    made = client.post(JOBS, json=spec("gateway-cancel", "import time; time.sleep(600)")).json()
+    made = client.post(JOBS, json=spec("gateway-cancel", "import time; time.sleep(3600)")).json()
     path = f"{JOBS}/{made['job_id']}"
     read(client, path, made["after"])
     cancelled = client.post(f"{path}/cancel", params={"after": made["after"]}, json={"reason": "enough"})

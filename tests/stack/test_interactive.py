@@ -179,7 +179,7 @@ def test_a_job_of_another_project_or_user_and_one_that_is_not_interactive_are_re
         assert wrong.status_code == 404
         forged = httpx.get(f"{url}/v1/tunnels/{opened.json()['tunnel']}/node", headers=upgrade())
         assert forged.status_code == 404
-    plain = json.loads(stack.ok("submit", "--no-code", "--json", "--", "python", "-c", "import time; time.sleep(600)").splitlines()[0])
+    plain = json.loads(stack.ok("submit", "--no-code", "--json", "--", "python", "-c", "import time; time.sleep(3600)").splitlines()[0])
     with ended_after(stack, plain["job_id"]):
         until(lambda: status(stack, plain["job_id"])["state"] == "RUNNING", lambda: status(stack, plain["job_id"]))
         refused = stack.run("shell", "--job", plain["job_id"])

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.stack
 POLICY = """\
 name: making-way
 run_times: limits
-preemption: {enabled: true, min_run_s: 1, checkpoint_deadline_s: 90, restart_cost_s: 1}
+preemption: {enabled: true, min_run_s: 1, checkpoint_deadline_s: 600, restart_cost_s: 1}
 elastic: {enabled: true, grow_after_s: 2}
 """
 
@@ -133,7 +133,7 @@ def test_an_elastic_gang_grows_into_idle_devices_and_shrinks_for_a_newcomer(pool
 def test_a_drained_node_is_left_and_stays_closed(pool: Pool) -> None:
     job = pool.submit("drained", PACED_GPT, 2)
     (node,) = {str(p.node_id) for p in job.trains(2, beyond=1).allocation}
-    told = pool.stack.ok("node", "drain", node, "--deadline-s", "60", "--reason", "new fans")
+    told = pool.stack.ok("node", "drain", node, "--deadline-s", "600", "--reason", "new fans")
     assert "DRAINING" in told and f"{job.id} leaves by" in told
     moved = job.until(lambda s: s.state is JobState.RUNNING and int(s.epoch) == 2)
     assert node not in {str(p.node_id) for p in moved.allocation}

@@ -21,11 +21,11 @@ def test_a_job_moves_off_a_node_by_notice_and_outlives_the_sigterm_of_its_agents
     stack.ok("pool", "create", name)
     nodes = (f"{name}-a", f"{name}-b")
     pool = Pool(name, nodes, stack, stack.client(), tmp_path, [])
-    with agents(stack, name, tmp_path, *nodes, SHUTDOWN_GRACE_S="35"):
+    with agents(stack, name, tmp_path, *nodes, SHUTDOWN_GRACE_S="300"):
         job = pool.submit("leaves", PACED_GPT, 2)
         until(job.seen, str(job))
         first = job.trains(2, beyond=1).allocation[0].node_id
-        (tmp_path / first / "notice").write_text("120 the rack is moved")
+        (tmp_path / first / "notice").write_text("600 the rack is moved")
         moved = job.until(lambda s: s.state is JobState.RUNNING and s.allocation[0].node_id != first and (s.step or 0) > 0)
         assert moved.allocation[0].node_id in nodes and int(moved.attempt) == 1
         (tmp_path / first / "notice").unlink()

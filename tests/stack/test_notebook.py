@@ -29,7 +29,7 @@ for step in session.steps(20, save_every_steps=10):
     session.log(loss=1 / (step + 1))
     time.sleep(0.1)
 """
-SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+SLEEP = "import time; print('up', flush=True); time.sleep(3600)"
 # A reader ends with the next thing that it hears, and a gateway says every 10 s that it lives.
 READERS_END = """
 import threading

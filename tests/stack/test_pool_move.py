@@ -14,7 +14,7 @@ from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.stack
-COUNTS = "import time\nfor n in range(6000): print(f'line {n}', flush=True); time.sleep(0.1)"
+COUNTS = "import time\nfor n in range(36000): print(f'line {n}', flush=True); time.sleep(0.1)"
 
 
 def status(stack: LiveStack, job: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def test_a_user_who_reaches_the_gateway_alone_records_a_trace_and_no_other_proje
 
 
 def test_a_program_without_steps_is_refused_with_what_to_do(stack: LiveStack, tmp_path: Path) -> None:
-    (tmp_path / "sleep.py").write_text("import time\ntime.sleep(600)\n")
+    (tmp_path / "sleep.py").write_text("import time\ntime.sleep(3600)\n")
     job = json.loads(stack.ok("submit", "--json", "--", "python", "sleep.py", cwd=tmp_path).splitlines()[0])["job_id"]
     try:
         until(lambda: json.loads(stack.ok("status", job, "--json"))["state"] == "RUNNING", lambda: stack.ok("status", job))

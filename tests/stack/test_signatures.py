@@ -86,7 +86,7 @@ def send(
 
 
 def test_who_has_an_agents_password_neither_starts_nor_ends_a_job(stack: LiveStack) -> None:
-    job = stack.ok("submit", "--no-code", "--", "python", "-c", "import time; time.sleep(600)").strip()
+    job = stack.ok("submit", "--no-code", "--", "python", "-c", "import time; time.sleep(3600)").strip()
     status = begun(stack, job)
     (at,) = status.allocation
     spec = JobSpec.model_validate({"name": "forged", "runtime": {"command": ["true"]}})
@@ -111,7 +111,7 @@ def test_who_has_an_agents_password_neither_starts_nor_ends_a_job(stack: LiveSta
 
 
 def test_agents_obey_no_request_that_nobody_signed(stack: LiveStack, tmp_path: Path) -> None:
-    job = stack.ok("submit", "--no-code", "--", "python", "-c", "import time; time.sleep(600)").strip()
+    job = stack.ok("submit", "--no-code", "--", "python", "-c", "import time; time.sleep(3600)").strip()
     status = begun(stack, job)
     (at,) = status.allocation
     mark, request = tmp_path / "ran", secrets.token_hex(8)
@@ -132,7 +132,7 @@ def test_agents_obey_no_request_that_nobody_signed(stack: LiveStack, tmp_path: P
 
 def test_who_has_an_agents_password_tells_no_point_of_a_job(stack: LiveStack) -> None:
     """What a job's node says of it is shown, whatever others said before; what they said is a dead letter with the reason."""
-    job = stack.ok("submit", "--no-code", "--", "python", "-c", "import time; print('own', flush=True); time.sleep(600)").strip()
+    job = stack.ok("submit", "--no-code", "--", "python", "-c", "import time; print('own', flush=True); time.sleep(3600)").strip()
     status = begun(stack, job)
     (at,) = status.allocation
     whose = {"job_id": job, "attempt": status.attempt, "epoch": status.epoch}

@@ -21,6 +21,9 @@ from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.wire.topics import JOBS
 
+# Given up after 15 of them: no agent that has to wait for a processor for half a minute is, and no test waits for that.
+HEARTBEAT_S = "3"
+
 
 @dataclass(frozen=True)
 class Agents:
@@ -62,6 +65,7 @@ def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings
     processes = []
     for node_id, path in zip(node_ids, made.logs, strict=True):
         own = {"POOL": pool, "NODE_ID": node_id, "DIR": str(folder / node_id), "SLOTS": "2", "ACCELERATORS": "none"}
+        own |= {"HEARTBEAT_INTERVAL_S": HEARTBEAT_S}
         own |= {"JOB_PATHS": str(shown(folder))} | settings
         with path.open("wb") as log:
             processes.append(

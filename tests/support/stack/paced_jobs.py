@@ -21,14 +21,18 @@ STEPS = 150
 
 
 def paced_gpt(step_s: float, steps: int, *more: str) -> str:
-    """The example as it is, small, but each step takes its time until a file says that the test has seen enough."""
+    """The example as it is, small, but each step takes its time until a file says that the test has seen enough: at first `step_s`, later
+    up to five times as long, so that a test sees much soon, and a slow one is not too late."""
     return f"""\
 import os, time
 from trainhouse.workers.examples import gpt, text
 class Paced(text.Windows):
+    steps = 0
     def __next__(self):
-        if not os.path.exists(os.environ["ENOUGH"]):
-            time.sleep({step_s})
+        Paced.steps += 1
+        until = time.monotonic() + {step_s} * min(5.0, 1 + Paced.steps / 20)
+        while not os.path.exists(os.environ["ENOUGH"]) and time.monotonic() < until:
+            time.sleep(0.1)
         return super().__next__()
 gpt.Windows = Paced
 small = ["--width", "32", "--layers", "1", "--context", "32", "--batch", "4", "--eval-windows", "16"]
