@@ -128,6 +128,7 @@ def _serve(address: str) -> None:
     tie()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     raw, streams, _, _ = socket.recv_fds(door, REQUEST_BYTES, 3)
+    tie_command = die_with_parent()
     pid = os.fork()
     if pid:
         with door:
@@ -135,7 +136,7 @@ def _serve(address: str) -> None:
             _end_with(door, pid)
             door.send(_bytes(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
         os._exit(0)
-    tie()
+    tie_command()
     door.close()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
