@@ -143,7 +143,7 @@ class GangRun:
         return self._began_ms is not None and not self._halted
 
     def trained_ms(self, now_ms: int) -> int:
-        """How long this attempt has trained; 0 when it does not."""
+        """Returns the time for which this attempt has trained without a pause, ms; 0 when it does not train."""
         return now_ms - self._began_ms if self._began_ms is not None and not self._halted else 0
 
     def joined(self, host: Host, now_ms: int) -> None:
