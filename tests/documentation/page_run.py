@@ -17,7 +17,7 @@ from _pytest.mark.structures import ParameterSet
 from tests.documentation.blocks import ROOT, blocks_of, pages, script
 from tests.support.stack import warm_cli
 
-PAGE_TIMEOUT_S = 560.0
+PAGE_TIMEOUT_S = 2000.0
 
 
 def pages_to_run(alone: bool, of: Callable[[Path], bool] = lambda page: True) -> list[ParameterSet]:
