@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import cpu_time
 from tests.support.last_use import after
 from tests.support.profiles import register
 
@@ -27,6 +28,11 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 register()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measures where the environment asks for it."""
+    cpu_time.register(config)
 
 
 def pytest_collection_finish() -> None:
