@@ -389,7 +389,7 @@ class ByKafka:
         """The newest status of every job that has one since then, by job id."""
         newest: dict[str, JobStatus] = {}
         keys: dict[str, str] = {}
-        with StatusFeed(self.kafka) as feed:
+        with StatusFeed(self.kafka, to_end=True) as feed:
             feed.start(since)
             for key, status in feed.until_end():
                 name = str(status.job_id or key)

@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from confluent_kafka import KafkaException, Message, TopicPartition
 
 from trainhouse.client.errors import NoReplyError, NotReachableError
-from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
+from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, SILENT, unreachable
 from trainhouse.events import Event, InvalidEvent, decode
 from trainhouse.events.bus.kafka import at_least_s, consumer, headers_of, next_records, watermarks
 from trainhouse.events.model.errors import BusUnavailableError
@@ -32,7 +32,7 @@ class Outcomes:
 
     def __init__(self, settings: KafkaSettings, topics: Sequence[str], earlier: Mapping[str, int] = NONE_EARLIER) -> None:
         self._settings = settings
-        self._reader = consumer(settings, **QUIET)
+        self._reader = consumer(settings, **SILENT)
         try:
             self._reader.assign([place for topic in topics for place in self._starts(topic, earlier.get(topic, 0))])
         except (KafkaException, BusUnavailableError) as error:

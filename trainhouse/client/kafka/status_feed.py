@@ -24,15 +24,20 @@ METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.2
 STALL_S = 30.0
 # Errors come back as exceptions; librdkafka need not print them as well.
-QUIET: dict[str, Any] = {"log_level": 0, **TO_END}
+SILENT: dict[str, Any] = {"log_level": 0}
+# For what is read to its end. It asks the brokers 50 times a second as long as it has partitions: not for a reader that waits.
+QUIET: dict[str, Any] = {**SILENT, **TO_END}
 
 
 class StatusFeed:
-    """One reader of the status topic. Use as a context manager; not for two threads at once. `gone`: keys that ended with a tombstone."""
+    """One reader of the status topic. Use as a context manager; not for two threads at once. `gone`: keys that ended with a tombstone.
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    `to_end`: it is read by `until_end`, and not followed.
+    """
+
+    def __init__(self, settings: KafkaSettings, to_end: bool = False) -> None:
         self._settings = settings
-        self._reader = consumer(settings, **QUIET)
+        self._reader = consumer(settings, **(QUIET if to_end else SILENT))
         self.gone: set[str] = set()
         self._seen: dict[str, int] = {}
         self._at_end: set[int] = set()
@@ -65,7 +70,7 @@ class StatusFeed:
         return Position({n: now.ends[n] for n in begin if n in now.ends})
 
     def until_end(self) -> Iterator[tuple[str, JobStatus]]:
-        """Yields what there is now: (key, status). Blocks on the brokers."""
+        """Yields what there is now: (key, status). Blocks on the brokers. For a reader that was made `to_end`."""
         assigned = {tp.partition for tp in self._reader.assignment()}
         received_s, stall_s = time.monotonic(), at_least_s(self._reader, STALL_S)
         while not assigned <= self._at_end:
