@@ -36,7 +36,7 @@ RIGHTS_S: Final = 5.0
 AGAIN_S: Final = 0.05
 REFUSED_LOOK_S: Final = 1.0
 LOST, NO_RIGHTS = 1011, 1008
-NODE_LOST: Final = "the connection to the job was lost; it goes on, attach again"
+NODE_LOST: Final = "the connection to the job's node was lost; what runs there goes on unless the node stays lost, attach again"
 _RUNS = frozenset({JobState.INITIALIZING, JobState.RUNNING, JobState.CHECKPOINTING})
 _INTERACTIVE = """
 SELECT JSONExtractRaw(json, 'spec', 'interactive') AS found FROM events_rows FINAL
