@@ -119,7 +119,9 @@ def _unneeded(objects: ObjectStore, listed: _Listed, grace_s: float) -> list[Obj
     gone_manifests = [stat for sha256, stat in listed.manifests.items() if sha256 not in manifests]
     gone_files = [stat for sha256, stat in listed.files.items() if sha256 not in files]
     of_runs = [stat for job_id in sorted(deleted) for stat in objects.list(f"{_OF_RUNS}{job_id}/")]
-    return [stat for stat in (*gone_names, *gone_manifests, *gone_files, *of_runs, *listed.storing, *listed.unnamed) if stat.age_s > grace_s]
+    return [
+        stat for stat in (*gone_names, *gone_manifests, *gone_files, *of_runs, *listed.storing, *listed.unnamed) if stat.age_s > grace_s
+    ]
 
 
 def _names_dataset(named_by: Iterable[str]) -> bool:

@@ -1,7 +1,7 @@
 """Host key of a job's ssh server, as it goes through a tunnel into a user's known hosts. Pure.
 
-Holds: a key is one line, `ssh-ed25519 BASE64`, of a point of 32 bytes: no options, no second key, no comment. The job's program writes it, so
-nothing else of its text reaches a file.
+Holds: a key is one line, `ssh-ed25519 BASE64`, of a point of 32 bytes: no options, no second key, no comment. The job's program writes it,
+so nothing else of its text reaches a file.
 """
 
 import base64

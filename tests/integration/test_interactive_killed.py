@@ -20,7 +20,8 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 # A node that is away for longer is lost, and its jobs begin again: here its agent has as long as it needs to come back.
-POLICY = "failures:\n  detection:\n    lost_beats: {beats}\n    suspected_beats: {beats}\n"
+POLICY = "failures:\n  detection:\n    lost_beats: {beats}\n"
+USUAL_BEATS, PATIENT_BEATS = 15, 600
 
 
 @pytest.fixture
@@ -53,6 +54,12 @@ def kill(stack: LiveStack, part: str) -> None:
     assert before is not None
     os.kill(before, signal.SIGKILL)
     until(lambda: stack.part(part).pid not in (before, None) and stack.part(part).state == "RUNNING", lambda: stack.log(part))
+
+
+def apply(stack: LiveStack, folder: Path, beats: int) -> None:
+    """Gives the pool this patience with its nodes."""
+    (folder / "policy.yaml").write_text(POLICY.format(beats=beats))
+    stack.ok("policy", "apply", "default", str(folder / "policy.yaml"))
 
 
 def attached(stack: LiveStack, job: str) -> pexpect.spawn:
@@ -94,9 +101,7 @@ def test_the_gateway_is_killed_under_a_shell_which_goes_on_and_is_attached_to_ag
 
 
 def test_the_agent_is_killed_under_a_shell_which_goes_on_while_its_node_is_not_lost(stack: LiveStack, tmp_path: Path) -> None:
-    (tmp_path / "patient.yaml").write_text(POLICY.format(beats=600))
-    before = stack.ok("policy", "show", "default")
-    stack.ok("policy", "apply", "default", str(tmp_path / "patient.yaml"))
+    apply(stack, tmp_path, PATIENT_BEATS)
     try:
         with session(stack, "--idle-limit", "60s") as (terminal, job):
             sleeper = psutil.Process(processes_of(job)["sleep"])
@@ -116,8 +121,7 @@ def test_the_agent_is_killed_under_a_shell_which_goes_on_while_its_node_is_not_l
             assert ended == "SUCCEEDED" and "no use and no work for its idle limit of 60 s" in reason and attempt == 0
             until(lambda: not processes_of(job), lambda: processes_of(job))
     finally:
-        (tmp_path / "before.yaml").write_text(before)
-        stack.ok("policy", "apply", "default", str(tmp_path / "before.yaml"))
+        apply(stack, tmp_path, USUAL_BEATS)
 
 
 def test_a_session_of_a_node_that_was_lost_begins_again_and_says_that_what_ran_is_gone(stack: LiveStack) -> None:

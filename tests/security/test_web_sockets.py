@@ -1,4 +1,4 @@
-"""Attacks on the memory of a gateway through the WebSockets of tunnels, by real clients: one that does not read, and ones of tiny pieces."""
+"""Attacks on the memory of a gateway through the WebSockets of tunnels, by real clients that do not read, or send tiny pieces."""
 
 from __future__ import annotations
 

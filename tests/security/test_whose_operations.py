@@ -271,7 +271,9 @@ def test_an_agent_without_required_signatures_calls_gateways_of_its_own_settings
     assert refusal == "" if is_known else "is no gateway of this node's settings (https://g.example, " in refusal
     if not is_known:
         assert lax.refusal(*asked(GATEWAY, event=event), NOW_MS) == "", "who holds the gateway's key names any process of it"
-    assert "is no gateway" in Permission(KEYS, required=False).refusal(*asked(key, event=event), NOW_MS), "where none is known, none is called"
+    assert "is no gateway" in Permission(KEYS, required=False).refusal(*asked(key, event=event), NOW_MS), (
+        "where none is known, none is called"
+    )
 
 
 def test_only_addresses_are_listed_as_gateways() -> None:

@@ -105,7 +105,9 @@ def ssh_proxy(
     except TunnelLostError as error:
         raise CliError(f"{job}: {error}", Exit.UNAVAILABLE) from error
     except HostKeyError as error:
-        raise CliError(f"{job}: {error}. Nothing was connected: its program is not the one of `trainhouse shell`", Exit.UNAVAILABLE) from error
+        raise CliError(
+            f"{job}: {error}. Nothing was connected: its program is not the one of `trainhouse shell`", Exit.UNAVAILABLE
+        ) from error
     finally:
         stream.close()
 

@@ -1,7 +1,7 @@
 """WebSocket connections of the gateway, each with a bound on what waits for it in memory, whatever its client sends or leaves unread.
 
 Holds: while a client reads nothing, one pong waits for it, the newest (RFC 6455, 5.5.3, lets the others go). A message has MOST_FRAGMENTS
-fragments at most, else its connection is closed with the reason. Messages of bytes that came at once wait as one, since tunnels are streams.
+fragments at most, else its connection is closed with the reason. Messages of bytes that came at once wait as one: tunnels are streams.
 Never: stops reading because its client does not read: a key such as Ctrl-C still arrives.
 """
 

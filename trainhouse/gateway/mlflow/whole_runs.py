@@ -86,7 +86,7 @@ def parts_of(rows: Iterable[Row]) -> dict[str, Parts]:
 
 def run_of(rows: Sequence[Row], run_id: str, sees: Callable[[str], bool]) -> Row | None:
     """The run of an answer to RUN_SQL or WHOLE_SQL as `experiment_runs` has it, None where there is none of that id in a project that the
-    asker sees. `is_mixed`: a job of another project, which it does not see, has the same id, so what is kept under the id may be that one's."""
+    asker sees. `is_mixed`: a run of another project, which it does not see, has that id: what is kept under the id may be that one's."""
     by_part: dict[str, list[list[str]]] = {}
     for row in rows:
         if row["id"] == run_id:

@@ -155,7 +155,9 @@ async def save(
             422, "Limit exceeded", f"{kind} {name} has {replaces} versions, as many as one may have: save it under another name"
         )
     if (await here.reader.rows(_SAVES, {"project": project}))[0]["saves"] >= MOST_SAVES:
-        raise ProblemError(422, "Limit exceeded", f"project {project} has {MOST_SAVES} versions of reports and views, as many as one may have")
+        raise ProblemError(
+            422, "Limit exceeded", f"project {project} has {MOST_SAVES} versions of reports and views, as many as one may have"
+        )
     event = DocumentSaved.model_validate(
         of | {"version": replaces + 1, "content": body.content, "note": body.note, "user": principal.sub[:256], "at_ms": now_ms()}
     )

@@ -225,8 +225,9 @@ async def of_client(websocket: WebSocket, tunnel_id: TunnelId) -> None:
 
 
 async def _passed_on(one: WebSocket, other: Any, first: FirstLine | None = None) -> tuple[int, str]:
-    """Passes messages on until this side is closed; the code and reason for the other side: NODE_LOST where the end was none. `first`: looks
-    at the first line. Raises HostKeyError."""
+    """Passes messages on until this side is closed; the code and reason for the other side: NODE_LOST where the end was none.
+
+    `first`: looks at the first line. Raises HostKeyError."""
     while True:
         message = await one.receive()
         if message["type"] == "websocket.disconnect":

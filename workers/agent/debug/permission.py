@@ -118,7 +118,11 @@ class Permission:
             )
         key = self.keys.get(signature.public_key)
         if key is None:
-            return self._by_address(envelope.event) if not self.required else "the key that signed it is not one of this node's operations keys"
+            return (
+                self._by_address(envelope.event)
+                if not self.required
+                else "the key that signed it is not one of this node's operations keys"
+            )
         if not signature.holds(OPERATIONS, value):
             return "its signature does not hold: it was changed on the way, or made for something else"
         return self._by_role(key, envelope.event, getattr(envelope.event, "requested_by", None)) or self._by_time(envelope, now_ms)
