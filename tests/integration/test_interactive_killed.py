@@ -74,7 +74,7 @@ def attached(stack: LiveStack, job: str) -> pexpect.spawn:
         terminal.close(force=True)
         return None
 
-    return until(tried, lambda: said[-1])
+    return until(tried, lambda: said[-1], timeout_s=3 * PATIENCE_S)
 
 
 def state(stack: LiveStack, job: str) -> tuple[str, str, int]:
@@ -103,7 +103,7 @@ def test_the_gateway_is_killed_under_a_shell_which_goes_on_and_is_attached_to_ag
 def test_the_agent_is_killed_under_a_shell_which_goes_on_while_its_node_is_not_lost(stack: LiveStack, tmp_path: Path) -> None:
     apply(stack, tmp_path, PATIENT_BEATS)
     try:
-        with session(stack, "--idle-limit", "60s") as (terminal, job):
+        with session(stack, "--idle-limit", "150s") as (terminal, job):
             sleeper = psutil.Process(processes_of(job)["sleep"])
             kill(stack, "agent")
             terminal.expect("the connection to the job's node was lost; what runs there goes on unless the node stays lost, attach again")
@@ -114,11 +114,11 @@ def test_the_agent_is_killed_under_a_shell_which_goes_on_while_its_node_is_not_l
             again.sendline("echo $KEPT-again")
             again.expect("of-before-again")
             # The limit of use that it began with still ends it, and the agent of now reports why.
-            again.expect("the session ends: no use and no work for its idle limit of 60 s", timeout=PATIENCE_S)
+            again.expect("the session ends: no use and no work for its idle limit of 150 s", timeout=4 * PATIENCE_S)
             again.close(force=True)
             until(lambda: state(stack, job)[0] in ENDED, lambda: state(stack, job))
             ended, reason, attempt = state(stack, job)
-            assert ended == "SUCCEEDED" and "no use and no work for its idle limit of 60 s" in reason and attempt == 0
+            assert ended == "SUCCEEDED" and "no use and no work for its idle limit of 150 s" in reason and attempt == 0
             until(lambda: not processes_of(job), lambda: processes_of(job))
     finally:
         apply(stack, tmp_path, USUAL_BEATS)
@@ -130,7 +130,7 @@ def test_a_session_of_a_node_that_was_lost_begins_again_and_says_that_what_ran_i
         assert agent is not None
         os.kill(agent, signal.SIGSTOP)
         try:
-            until(lambda: state(stack, job)[2] == 1, lambda: state(stack, job))
+            until(lambda: state(stack, job)[2] == 1, lambda: state(stack, job), timeout_s=3 * PATIENCE_S)
         finally:
             os.kill(agent, signal.SIGCONT)
         terminal.close(force=True)
