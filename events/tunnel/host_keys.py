@@ -19,7 +19,7 @@ NO_HOST_KEY: Final = f"the job offers a host key that is none: it has to be `{TY
 
 
 class HostKeyError(ValueError):
-    """What should be a host key has another form."""
+    """Host key of another form than the one that counts."""
 
 
 def checked_host_key(value: Any) -> str:
