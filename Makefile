@@ -67,7 +67,8 @@ PROFILE ?= full
 # it ends with the last of them.
 FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tests/integration/test_journey.py \
 	tests/integration/test_stack_up.py tests/integration/test_documentation_alone.py tests/integration/test_chaos_short.py \
-	tests/integration/test_pool_moves_killed.py tests/integration/test_control_plane.py
+	tests/integration/test_pool_moves_killed.py tests/integration/test_control_plane.py \
+	tests/integration/test_interactive_killed.py
 # Tests on the shared stack that have a second one, beside the others: half an hour each.
 BESIDE := tests/stack/test_documentation_howto.py
 

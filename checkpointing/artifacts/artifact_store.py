@@ -14,9 +14,10 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, Final, Protocol
 
@@ -43,13 +44,17 @@ from trainhouse.events.model.artifact import (
     run_file_key,
     run_file_prefix,
     storing_key,
+    unnamed_key,
+    unnamed_prefix,
 )
 from trainhouse.events.model.dataset_names import manifest_key as dataset_manifest_key
 
 RENEW_S: Final = 600.0
 BLOCK_BYTES: Final = 8 << 20
 SETTLED_S: Final = 60.0
+UNNAMED_LEAST_BYTES: Final = 1024
 _TRIES: Final = 2
+_LISTED_ONE_BY_ONE: Final = 8
 
 
 class HashedStore(ObjectStore, Protocol):
@@ -118,9 +123,22 @@ class ArtifactStore:
         return list(in_threads(lambda item: _hashed(*item), list(files.items()), threads))
 
     def put_file(self, file: IO[bytes], sha256: str, size_bytes: int) -> str:
-        """Stores the content of an open file, for versions to come, and returns its key."""
+        """Stores the content of an open file, for versions to come, and returns its key. Until `settle_files` it counts as unnamed."""
         with self.storing():
+            self._note_unnamed(sha256, size_bytes)
             return self._put_object(file, sha256, size_bytes)
+
+    def unnamed_bytes(self) -> int:
+        """Bytes of files that were stored one by one and that nothing names yet, UNNAMED_LEAST_BYTES each at least."""
+        return sum(size_bytes for size_bytes, _, _ in self._unnamed())
+
+    def settle_files(self, sha256s: Collection[str]) -> None:
+        """Ends the notes of files that something names by now."""
+        # Each by its hash, or all of them in one list where that asks less.
+        of = [f"{sha256}." for sha256 in sha256s] if len(sha256s) <= _LISTED_ONE_BY_ONE else [""]
+        for _, sha256, key in chain.from_iterable(self._unnamed(begin) for begin in of):
+            if sha256 in sha256s:
+                self._objects.delete(key)
 
     def has(self, file: ArtifactFile) -> bool:
         """Whether the content of a file is there."""
@@ -239,6 +257,7 @@ class ArtifactStore:
     def put_run_file(self, job_id: str, path: str, file: IO[bytes], sha256: str, size_bytes: int) -> str:
         """Stores a file that a run has under a path, and returns its key. `settle_run_file` follows once the run's event is written."""
         with self.storing():
+            self._note_unnamed(sha256, size_bytes)
             self._objects.put(run_file_key(self._project, job_id, path, sha256), b"")
             return self._put_object(file, sha256, size_bytes)
 
@@ -249,13 +268,28 @@ class ArtifactStore:
             # A young one may be another upload's, whose event comes after this one's.
             if stat.key != f"{prefix}{sha256}" and (sha256 is None or stat.age_s > SETTLED_S):
                 self._objects.delete(stat.key)
-        if sha256 is not None and self._objects.stat(f"{prefix}{sha256}") is None:
-            self._objects.put(f"{prefix}{sha256}", b"")
+        if sha256 is not None:
+            if self._objects.stat(f"{prefix}{sha256}") is None:
+                self._objects.put(f"{prefix}{sha256}", b"")
+            self.settle_files((sha256,))
 
     def mark_run(self, job_id: str, deleted: bool) -> None:
         """Notes that a run was deleted, from which its files and names stay for the grace; or that it was restored."""
         key = deleted_run_key(self._project, job_id)
         self._objects.put(key, b"") if deleted else self._objects.delete(key)
+
+    def _note_unnamed(self, sha256: str, size_bytes: int) -> None:
+        """Notes a file before it is stored, so that one that a kill leaves behind is counted. One that is there counts already."""
+        if not _is_whole(self._objects.stat(object_key(self._project, sha256)), size_bytes):
+            self._objects.put(unnamed_key(self._project, sha256, size_bytes), b"")
+
+    def _unnamed(self, begin: str = "") -> Iterator[tuple[int, str, str]]:
+        """Bytes, hash and key of each note whose name begins so."""
+        prefix = unnamed_prefix(self._project)
+        for stat in self._objects.list(f"{prefix}{begin}"):
+            sha256, _, size = stat.key.removeprefix(prefix).partition(".")
+            if size.isdecimal():
+                yield max(int(size), UNNAMED_LEAST_BYTES), sha256, stat.key
 
     def _put_object(self, file: IO[bytes], sha256: str, size_bytes: int) -> str:
         """Makes sure that the content of an open file is there, and returns its key. Within `storing`."""

@@ -39,6 +39,7 @@ class _Listed:
     names: list[tuple[str, str, ObjectStat]] = field(default_factory=list)
     deleted: dict[str, ObjectStat] = field(default_factory=dict)
     storing: list[ObjectStat] = field(default_factory=list)
+    unnamed: list[ObjectStat] = field(default_factory=list)
 
     def add(self, stat: ObjectStat) -> None:
         """Sorts one in; what is called otherwise is left out, and stays."""
@@ -57,6 +58,8 @@ class _Listed:
                 self.deleted[job_id] = stat
             case ["storing", _]:
                 self.storing.append(stat)
+            case ["unnamed", _]:
+                self.unnamed.append(stat)
 
 
 def sweep_artifacts(objects: ObjectStore, grace_s: float = GRACE_S) -> Swept:
@@ -116,7 +119,9 @@ def _unneeded(objects: ObjectStore, listed: _Listed, grace_s: float) -> list[Obj
     gone_manifests = [stat for sha256, stat in listed.manifests.items() if sha256 not in manifests]
     gone_files = [stat for sha256, stat in listed.files.items() if sha256 not in files]
     of_runs = [stat for job_id in sorted(deleted) for stat in objects.list(f"{_OF_RUNS}{job_id}/")]
-    return [stat for stat in (*gone_names, *gone_manifests, *gone_files, *of_runs, *listed.storing) if stat.age_s > grace_s]
+    return [
+        stat for stat in (*gone_names, *gone_manifests, *gone_files, *of_runs, *listed.storing, *listed.unnamed) if stat.age_s > grace_s
+    ]
 
 
 def _names_dataset(named_by: Iterable[str]) -> bool:

@@ -193,6 +193,16 @@ def storing_key(project: str, number: str) -> str:
     return f"{artifacts_prefix(project)}storing/{number}"
 
 
+def unnamed_prefix(project: str) -> str:
+    """Prefix of the notes of files that were stored and that no version or run names yet."""
+    return f"{artifacts_prefix(project)}unnamed/"
+
+
+def unnamed_key(project: str, sha256: str, size_bytes: int) -> str:
+    """Key of the note of such a file: its name says what it counts."""
+    return f"{unnamed_prefix(project)}{sha256}.{size_bytes}"
+
+
 def is_kept(named_by: Iterable[str], deleted_runs: Collection[str], datasets: Collection[str]) -> bool:
     """Whether what these name stays. `deleted_runs`: jobs whose runs were deleted, and whose grace is over. `datasets`: hashes of the
     manifests that are there. A name by anything else keeps it for as long as it stands."""

@@ -166,6 +166,7 @@ def test_a_file_of_no_declared_size_is_held_to_the_room_too(gateway_world: World
     limited(world, 0.001, 3)
     try:
         world.gateway.storage._read_s = float("-inf")
+        world.gateway.storage._unnamed.clear()
         sha256, pieces = hashlib.sha256(content).hexdigest(), iter([content[:600_000], content[600_000:]])
         answer = world.client.put(
             f"/v1/artifacts/files/{sha256}", params={"project": "vision"}, content=pieces, headers=gateway_world.token()
@@ -173,6 +174,39 @@ def test_a_file_of_no_declared_size_is_held_to_the_room_too(gateway_world: World
         assert answer.status_code == 429 and "may have 0.001, and 0.00102 more" in answer.json()["detail"] and not list(objects.list(""))
     finally:
         limited(world, None, 4)
+
+
+def test_files_that_no_version_names_yet_count_also_at_another_gateway_until_one_does(
+    gateway_world: World, objects: MemoryObjectStore
+) -> None:
+    world, ana, of_vision = gateway_world, gateway_world.token(), {"project": "vision"}
+
+    def put(content: bytes, is_known: bool = False) -> Any:
+        if not is_known:  # as a gateway that has read nothing yet
+            world.gateway.storage._unnamed.clear()
+        sha256 = hashlib.sha256(content).hexdigest()
+        return world.client.put(f"/v1/artifacts/files/{sha256}", params=of_vision, content=content, headers=ana)
+
+    limited(world, 0.001, 6)
+    try:
+        for is_known in (False, True):
+            first, second = (bytes([65 + is_known, n]) * 200_000 for n in range(2))
+            assert put(first).status_code == 200
+            assert put(second, is_known).status_code == 200
+            refused = put(b"z" * 300_000, is_known)
+            assert refused.status_code == 429
+            assert "800000 bytes of these are files that nothing names yet: make a version" in refused.json()["detail"]
+            assert put(first, is_known).status_code == 429, "what is there is no room either"
+            files = [{"path": f"{n}", "bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in enumerate((first, second))]
+            made = world.client.post("/v1/artifacts/m", params=of_vision, json={"kind": "file", "files": files}, headers=ana)
+            assert made.status_code == 201, made.text
+            assert ArtifactStore(objects, "vision").unnamed_bytes() == 0
+            world.gateway.storage._unnamed.clear()
+            assert put(b"z" * 300_000).status_code == 200
+            ArtifactStore(objects, "vision").settle_files({hashlib.sha256(b"z" * 300_000).hexdigest()})
+            objects.delete(object_key("vision", hashlib.sha256(b"z" * 300_000).hexdigest()))
+    finally:
+        limited(world, None, 7)
 
 
 class SqlOfTables:
@@ -189,7 +223,7 @@ class SqlOfTables:
 def test_the_command_line_holds_a_project_to_the_same_limit(gateway_world: World) -> None:
     world, tables = gateway_world, SqlOfTables(gateway_world)
     check_room(tables, "vision", 1 << 40)  # type: ignore[arg-type]
-    limited(world, 0.001, 5)
+    limited(world, 0.001, 8)
     every_other = {"name": "*", "limits": {"storage_gib": 0.5}}
     applied = ProjectApplied.model_validate({"project": every_other, "version": 1, "user": "ops", "applied_at_ms": NOW_MS})
     world.tables.put(topics.PROJECTS, [applied], NOW_MS)
@@ -199,7 +233,7 @@ def test_the_command_line_holds_a_project_to_the_same_limit(gateway_world: World
             with pytest.raises(CliError, match=f"project {project} has 0 GiB in the object store and may have {limit}, and 1 more were to"):
                 check_room(tables, project, 1 << 30)  # type: ignore[arg-type]
     finally:
-        limited(world, None, 6)
+        limited(world, None, 9)
 
 
 def test_the_artifacts_of_a_job_are_those_that_it_stored_and_used(gateway_world: World) -> None:

@@ -15,6 +15,7 @@ from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.gateway.bus import Sent
+from trainhouse.gateway.sharing import document_routes
 from trainhouse.projections.record import Record
 
 _OFFSETS = itertools.count(10_000)
@@ -174,3 +175,23 @@ def test_views_are_documents_of_their_own_and_listed_with_their_content(gateway_
 def test_a_save_that_cannot_be_read_yet_says_so_and_is_not_lost(gateway_world: World) -> None:
     answer = saved(gateway_world, "Behind")
     assert answer.status_code == 503 and "nothing is lost" in answer.json()["detail"]
+
+
+def test_a_document_has_so_many_versions_and_a_project_so_many_saves(
+    gateway_world: World, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = gateway_world
+    monkeypatch.setattr(document_routes, "MOST_VERSIONS", 2)
+    saved(world, "Bounded", "# One")
+    assert saved(world, "Bounded", "# Two", 1).json()["version"] == 2
+    sent = len(world.bus.of(DocumentSaved))
+    refused = saved(world, "Bounded", "# Three", 2)
+    assert refused.status_code == 422
+    assert refused.json()["detail"] == "report Bounded has 2 versions, as many as one may have: save it under another name"
+    gone = world.client.delete("/v1/reports/vision/Bounded", params={"replaces": 2}, headers=world.token())
+    assert gone.json()["version"] == 3, "it can be deleted all the same"
+    assert saved(world, "Bounded", "# Again").status_code == 422, "and is not begun anew by that"
+    monkeypatch.setattr(document_routes, "MOST_SAVES", 1)
+    full = saved(world, "Another", "# One")
+    assert full.status_code == 422 and "project vision has 1 versions of reports and views" in full.json()["detail"]
+    assert len(world.bus.of(DocumentSaved)) == sent + 1, "nothing was sent but the deletion"

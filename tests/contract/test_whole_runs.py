@@ -24,6 +24,8 @@ from trainhouse.gateway.mlflow.mlflow_ports import EVERYTHING, Ports
 from trainhouse.gateway.mlflow.points import records_of_request
 from trainhouse.gateway.mlflow.search import RUN_COLUMNS
 
+TWICE = "of-two-projects"
+MLFLOW = "/api/2.0/mlflow"
 RUNS = tuple(JobId(f"run-{n}") for n in range(4))
 VIEWS = (
     "SELECT job_id, metric, toString(l.value) AS value, step, toUnixTimestamp64Milli(l.time) AS time_ms "
@@ -62,6 +64,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         made.submit("job-a", "vision")
         made.submit("job-b", "default", state="SUCCEEDED", finished_at_ms=NOW_MS + 7, attempt=2, epoch=3)
         made.points("job-a", [0, 1, 2])
+        # A run that a client logged in one project, and a job of another one that has its id.
+        made.submit(TWICE, "speech")
+        made.points(TWICE, [0, 1, 2])
+        begin_run(made, JobId(TWICE), 9)
         yield made
 
 
@@ -128,10 +134,43 @@ def test_a_search_is_two_queries_with_runs_as_the_views_have_them(world: World, 
     body = {"experiment_ids": ["7"], "run_view_type": "ALL"}
     found = world.client.post("/api/2.0/mlflow/runs/search", json=body, headers=world.token()).json()["runs"]
     assert len(queries) == 2 and len(freshness.asked) == 1
-    assert found == [of_views(world, run) for run in reversed(RUNS)]
+    assert [run for run in found if run["info"]["run_id"] != TWICE] == [of_views(world, run) for run in reversed(RUNS)]
 
 
 def test_a_run_that_never_began_and_one_of_another_project_are_alike(world: World, freshness: AskedFreshness) -> None:
     for run_id, who in (("never-begun", world.admin()), ("job-b", world.token()), ("nowhere", world.admin())):
         refused = world.client.get(f"/api/2.0/mlflow/runs/get?run_id={run_id}", headers=who)
         assert refused.status_code == 404 and f"there is no run {run_id} that you may see" in refused.text
+
+
+def test_each_of_two_projects_sees_its_own_run_of_an_id_that_both_have_and_nothing_that_may_be_the_other_s(
+    world: World, freshness: AskedFreshness
+) -> None:
+    for project, name in (("vision", "n9"), ("speech", "gpt")):
+        held = world.token(projects=[project])
+        answer = world.client.get(f"{MLFLOW}/runs/get?run_id={TWICE}", headers=held)
+        assert answer.status_code == 200, answer.text
+        run = answer.json()["run"]
+        assert run["info"]["run_name"] == name and not run["data"].get("metrics") and not run["data"].get("params"), run
+        curve = world.client.get(f"{MLFLOW}/metrics/get-history?run_id={TWICE}&metric_key=loss", headers=held)
+        assert curve.json()["metrics"] == []
+        point = {"run_id": TWICE, "key": "loss", "value": 1.0, "timestamp": NOW_MS}
+        refused = world.client.post(f"{MLFLOW}/runs/log-metric", headers=held, json=point)
+        assert refused.status_code == 400 and "of another project" in refused.text
+        experiment = run["info"]["experiment_id"]
+        body = {"experiment_ids": [experiment], "run_view_type": "ALL"}
+        found = world.client.post(f"{MLFLOW}/runs/search", json=body, headers=held).json()["runs"]
+        [same] = [each for each in found if each["info"]["run_id"] == TWICE]
+        assert not same["data"].get("metrics") and not same["data"].get("params")
+    both = world.client.get(f"{MLFLOW}/runs/get?run_id={TWICE}", headers=world.admin()).json()["run"]
+    assert both["info"]["run_name"] == "n9" and both["data"]["metrics"]
+
+
+def test_a_job_does_not_take_the_id_of_a_run_that_was_logged(world: World) -> None:
+    body = {"job_id": str(RUNS[0]), "spec": {"name": "x", "runtime": {"command": ["x"]}, "project": "speech"}}
+    held = world.admin()
+    refused = world.client.post("/v1/training-jobs", json=body, headers=held)
+    assert refused.status_code == 409, refused.text
+    assert "is the id of a run that was logged here" in refused.text
+    body["job_id"] = "free-id"
+    assert world.client.post("/v1/training-jobs", json=body, headers=held).status_code == 202

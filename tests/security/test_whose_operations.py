@@ -34,6 +34,7 @@ from trainhouse.workers.agent.debug.permission import MAX_AGE_MS, KnownKey, Perm
 from trainhouse.workers.agent.errors import InvalidSettingError
 from trainhouse.workers.agent.node.registration import new_identity
 from trainhouse.workers.agent.rank_operations import REFUSED, Operations
+from trainhouse.workers.agent.settings import AgentSettings
 
 NOW_MS = 1_700_000_000_000
 GATEWAY, OPERATOR, STRANGER = SigningKey.made(), SigningKey.made(), SigningKey.made()
@@ -241,3 +242,43 @@ def test_only_the_node_of_a_rank_answers_for_it() -> None:
         assert not counts(forged)
     for other in (answer("a", 0, a, request_id="q"), (b"r {", ()), (None, ())):
         assert answers.read(*other) is None
+
+
+@pytest.mark.parametrize("key", [None, STRANGER])
+@pytest.mark.parametrize(
+    ("url", "is_known"),
+    [
+        ("https://g.example", True),
+        ("https://G.example:443/", True),
+        ("http://10.0.0.7:8443/base", True),
+        ("http://g.example", False),
+        ("https://g.example:444", False),
+        ("https://g.example.evil.example", False),
+        ("https://g.example/other", False),
+        ("http://169.254.169.254/latest", False),
+        ("http://127.0.0.1:22", False),
+        ("https://g.example?x=y", False),
+        ("https://g.example:99999", False),
+        ("https://[::1", False),
+    ],
+)
+def test_an_agent_without_required_signatures_calls_gateways_of_its_own_settings_alone(
+    key: SigningKey | None, url: str, is_known: bool
+) -> None:
+    lax = Permission(KEYS, required=False, gateways=("https://g.example", "http://10.0.0.7:8443/base/"))
+    event = tunnel(by_gateway("submitter")).model_copy(update={"url": url})
+    refusal = lax.refusal(*asked(key, event=event), NOW_MS)
+    assert refusal == "" if is_known else "is no gateway of this node's settings (https://g.example, " in refusal
+    if not is_known:
+        assert lax.refusal(*asked(GATEWAY, event=event), NOW_MS) == "", "who holds the gateway's key names any process of it"
+    assert "is no gateway" in Permission(KEYS, required=False).refusal(*asked(key, event=event), NOW_MS), (
+        "where none is known, none is called"
+    )
+
+
+def test_only_addresses_are_listed_as_gateways() -> None:
+    fields = {"tunnel_gateways": "https://a:8443, http://b"}
+    assert AgentSettings.model_validate(fields).tunnel_gateways == ("https://a:8443", "http://b")
+    for wrong in ("a:8443", "https://", "ftp://a", "https://u@a", "https://a:x"):
+        with pytest.raises(ValueError, match="is no address of a gateway"):
+            AgentSettings.model_validate({"tunnel_gateways": wrong})

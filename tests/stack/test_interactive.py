@@ -8,6 +8,7 @@ import re
 import secrets
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,16 +17,15 @@ from pathlib import Path
 
 import httpx
 import pexpect
-import psutil
 import pytest
 from websockets.sync.client import connect
 
 from tests.support.stack.live_stack import LiveStack
+from tests.support.stack.terminals import PATIENCE_S, PROMPT, begun, processes_of, spawned
 from tests.support.waiting import until
+from trainhouse.deploy.local.free_ports import free_port
 
 pytestmark = pytest.mark.stack
-PATIENCE_S = 480
-PROMPT = r"\$ "
 needs_ssh = pytest.mark.skipif(
     shutil.which("ssh") is None or not (shutil.which("sshd") or Path("/usr/sbin/sshd").exists()),
     reason="OpenSSH's client and server are not installed",
@@ -42,10 +42,7 @@ def start(stack: LiveStack) -> Iterator[Start]:
     opened = []
 
     def begin(*words: str) -> pexpect.spawn:
-        command = ["-m", "trainhouse.cli.main", *words]
-        found = pexpect.spawn(
-            sys.executable, command, env=stack.environment | {"TERM": "dumb"}, encoding="utf-8", timeout=PATIENCE_S, dimensions=(33, 101)
-        )
+        found = spawned(stack.environment, *words)
         opened.append(found)
         return found
 
@@ -60,11 +57,6 @@ def ended_after(stack: LiveStack, job: str) -> Iterator[None]:
         yield
     finally:
         stack.run("cancel", job)
-
-
-def begun(terminal: pexpect.spawn, kind: str = "shell") -> str:
-    terminal.expect(rf"({kind}-[0-9a-z]+)\r")
-    return str(terminal.match[1])
 
 
 def status(stack: LiveStack, job: str) -> dict[str, object]:
@@ -93,7 +85,7 @@ def test_a_terminal_has_the_window_s_size_passes_ctrl_c_and_goes_on_while_nobody
         first.sendline("until stty size | grep '44 90'; do sleep 0.1; done")
         first.expect("\r\n44 90")
         first.sendline("sleep 1000; echo rc=$?")
-        until(lambda: "sleep" in names_in(stack, job), lambda: names_in(stack, job))
+        until(lambda: "sleep" in processes_of(job), lambda: processes_of(job))
         first.sendintr()
         first.expect("rc=130|" + PROMPT)
         first.sendline("KEPT=of-before; echo set")
@@ -116,21 +108,12 @@ def test_a_terminal_has_the_window_s_size_passes_ctrl_c_and_goes_on_while_nobody
         assert over.code == 3 and "has ended" in over.err and "its shell exited" in over.err, over
 
 
-def names_in(stack: LiveStack, job: str) -> list[str]:
-    """Programs that run for a job."""
-    found = []
-    for process in psutil.process_iter(["name", "environ"]):
-        if (process.info["environ"] or {}).get("TRAINHOUSE_JOB_ID") == job:
-            found.append(str(process.info["name"]))
-    return found
-
-
 def test_a_command_in_a_job_of_its_own_exits_with_its_code_and_leaves_nothing(stack: LiveStack) -> None:
     done = stack.run("shell", "--name", "one-command", "--", "sh", "-c", "sleep 10000 & tty; exit 5")
     job = re.search(r"one-command-[0-9a-z]+", done.out)
     assert job is not None and done.code == 5 and "/dev/pts/" in done.out, done
     assert final(stack, job[0])[0] == "SUCCEEDED"
-    until(lambda: not names_in(stack, job[0]), lambda: names_in(stack, job[0]))
+    until(lambda: not processes_of(job[0]), lambda: processes_of(job[0]))
     until(lambda: len(audit(stack, job[0])) >= 2, lambda: audit(stack, job[0]))
     assert {row["kind"] for row in audit(stack, job[0])} >= {"granted", "ended"}
     assert all(row["sub"] for row in audit(stack, job[0]))
@@ -195,42 +178,128 @@ def upgrade() -> dict[str, str]:
     }
 
 
+class SshClient:
+    """OpenSSH's client with the lines of `ssh-config`, and keys in a folder of its own."""
+
+    def __init__(self, stack: LiveStack, folder: Path) -> None:
+        self.folder = folder
+        config = folder / "config"
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.environment = stack.environment | {"XDG_CONFIG_HOME": str(config), "PATH": path}
+        printed = [sys.executable, "-m", "trainhouse.cli.main", "ssh-config"]
+        lines = subprocess.run(printed, env=self.environment, capture_output=True, text=True, check=True).stdout
+        (folder / "ssh_config").write_text(lines.replace("ProxyCommand ", f"ProxyCommand env XDG_CONFIG_HOME={config} "))
+
+    def command(self, *words: str, program: str = "ssh") -> list[str]:
+        return [program, "-F", str(self.folder / "ssh_config"), *words]
+
+    def __call__(self, *words: str, program: str = "ssh", stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = self.command(*words, program=program)
+        return subprocess.run(command, env=self.environment, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
 @needs_ssh
 def test_ssh_logs_in_with_the_job_s_host_key_and_passes_commands_terminals_and_files_on(
     stack: LiveStack, start: Start, tmp_path: Path
 ) -> None:
-    environment = stack.environment | {
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    trainhouse = (sys.executable, "-m", "trainhouse.cli.main")
-    lines = subprocess.run([*trainhouse, "ssh-config"], env=environment, capture_output=True, text=True, check=True).stdout
-    (tmp_path / "ssh_config").write_text(lines.replace("ProxyCommand ", f"ProxyCommand env XDG_CONFIG_HOME={tmp_path / 'config'} "))
+    run = SshClient(stack, tmp_path)
     terminal = start("shell")
     job = begun(terminal)
 
-    def ssh(*words: str, program: str = "ssh", stdin: str = "") -> subprocess.CompletedProcess[str]:
-        command = [program, "-F", str(tmp_path / "ssh_config"), *words]
-        return subprocess.run(command, env=environment, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S)
-
     with ended_after(stack, job):
         terminal.expect(PROMPT)
-        done = ssh(f"{job}.trainhouse", "echo $TRAINHOUSE_JOB_ID $(id -un); cat; exit 9", stdin="through\n" * 20_000)
+        done = run(f"{job}.trainhouse", "echo $TRAINHOUSE_JOB_ID $(id -un); cat; exit 9", stdin="through\n" * 20_000)
         assert done.returncode == 9, done.stderr
         first, *rest = done.stdout.splitlines()
         assert first == f"{job} job" and rest == ["through"] * 20_000
-        with_terminal = ssh("-tt", f"{job}.trainhouse", "tty")
+        with_terminal = run("-tt", f"{job}.trainhouse", "tty")
         assert with_terminal.stdout.startswith("/dev/pts/"), with_terminal
         (tmp_path / "sent").write_bytes(os.urandom(300_000))
-        assert ssh(str(tmp_path / "sent"), f"{job}.trainhouse:copied", program="scp").returncode == 0
-        assert ssh(f"{job}.trainhouse:copied", str(tmp_path / "back"), program="scp").returncode == 0
+        assert run(str(tmp_path / "sent"), f"{job}.trainhouse:copied", program="scp").returncode == 0
+        assert run(f"{job}.trainhouse:copied", str(tmp_path / "back"), program="scp").returncode == 0
         assert (tmp_path / "back").read_bytes() == (tmp_path / "sent").read_bytes()
-        stranger = ssh("-l", "root", f"{job}.trainhouse", "true")
+        stranger = run("-l", "root", f"{job}.trainhouse", "true")
         assert stranger.returncode == 255 and "log in as the job's user: ssh job@" in stranger.stderr
         known = tmp_path / "config" / "trainhouse" / "ssh" / "known_hosts"
         assert known.read_text().startswith(f"{job}.trainhouse ssh-ed25519 ") and known.stat().st_mode & 0o077 == 0
-    absent = ssh("shell-0000000000000.trainhouse", "true")
+    absent = run("shell-0000000000000.trainhouse", "true")
     assert absent.returncode == 255 and "there is no job" in absent.stderr
+
+
+@needs_ssh
+def test_what_vs_code_s_remote_ssh_does_with_ssh_works(stack: LiveStack, start: Start, tmp_path: Path) -> None:
+    """Its server is installed and started by a script on standard input; it is reached by a dynamic forward; files go by sftp."""
+    run, terminal = SshClient(stack, tmp_path), start("shell")
+    job = begun(terminal)
+    host, socks, local, inner = f"{job}.trainhouse", free_port(), free_port(), free_port()
+    here, there = tmp_path / "l.sock", "/tmp/server.sock"
+    with ended_after(stack, job):
+        terminal.expect(PROMPT)
+        plain = run(host, "uname -a")
+        assert plain.returncode == 0 and plain.stdout.startswith("Linux ") and plain.stdout.count("\n") == 1 and not plain.stderr, plain
+        script = SERVER.format(port=inner, socket=there) + "read word\nfrom-input\necho got $word\nexit 3\n"
+        begun_there = run("-T", "-D", str(socks), host, "bash", stdin=script)
+        assert (begun_there.returncode, begun_there.stdout) == (3, "started\ngot from-input\n"), begun_there
+        forwards = ["-N", "-D", str(socks), "-L", f"{local}:127.0.0.1:{inner}", "-L", f"{here}:{there}"]
+        held = subprocess.Popen(run.command(*forwards, host), env=run.environment, stdin=subprocess.DEVNULL)
+        try:
+            until(here.exists, lambda: held.poll(), timeout_s=PATIENCE_S)
+            for address in (f"tcp:127.0.0.1:{local}", f"unix:{here}", f"socks:127.0.0.1:{socks}:{inner}"):
+                assert echoed(address, b"through") == b"served through", address
+            # Without a master connection each window has connections of its own.
+            windows = [
+                subprocess.Popen(run.command(host, f"echo {n}; sleep 1"), env=run.environment, stdout=subprocess.PIPE) for n in range(5)
+            ]
+            assert [each.communicate(timeout=PATIENCE_S)[0] for each in windows] == [b"%d\n" % n for n in range(5)]
+        finally:
+            held.terminate()
+            held.wait(PATIENCE_S)
+        (tmp_path / "sent").write_bytes(os.urandom(100_000))
+        batch = f"put {tmp_path}/sent up\nmkdir d\nrename up moved\nls -l moved\nget moved {tmp_path}/back\nrmdir d\nrm moved\n"
+        moved = run("-b", "-", host, program="sftp", stdin=batch)
+        assert moved.returncode == 0, moved
+        assert (tmp_path / "back").read_bytes() == (tmp_path / "sent").read_bytes()
+        refused = run("-X", host, "echo display=$DISPLAY")
+        assert refused.stdout == "display=\n", "there is no X11 by the way of a job"
+
+
+SERVER = """
+cat > ~/server.py <<'END'
+import socket, sys, threading
+def serve(listener):
+    while True:
+        one, _ = listener.accept()
+        one.sendall(b"served " + one.recv(100))
+        one.close()
+tcp = socket.create_server(("127.0.0.1", {port}))
+unix = socket.socket(socket.AF_UNIX); unix.bind("{socket}"); unix.listen()
+print("started", flush=True)
+threading.Thread(target=serve, args=(unix,)).start()
+serve(tcp)
+END
+nohup python ~/server.py > ~/server.log 2>&1 < /dev/null &
+until grep -q started ~/server.log; do sleep 0.1; done; cat ~/server.log
+"""
+
+
+def echoed(address: str, data: bytes) -> bytes:
+    """What a server answers at `tcp:HOST:PORT`, `unix:PATH`, or behind a SOCKS5 proxy at `socks:HOST:PORT:PORT_THERE`."""
+    kind, _, rest = address.partition(":")
+    if kind == "unix":
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(rest)
+    else:
+        connection = socket.create_connection((rest.split(":")[0], int(rest.split(":")[1])))
+    with connection:
+        connection.settimeout(PATIENCE_S)
+        if kind == "socks":
+            name = b"localhost"
+            connection.sendall(b"\x05\x01\x00")
+            assert connection.recv(2) == b"\x05\x00"
+            connection.sendall(b"\x05\x01\x00\x03" + bytes([len(name)]) + name + int(rest.split(":")[2]).to_bytes(2, "big"))
+            assert connection.recv(10)[:2] == b"\x05\x00"
+        connection.sendall(data)
+        return connection.recv(100)
 
 
 @needs_jupyter
@@ -259,4 +328,4 @@ def test_jupyter_answers_and_computes_at_a_port_of_this_machine(stack: LiveStack
         terminal.expect(pexpect.EOF)
         assert status(stack, job)["state"] in ("INITIALIZING", "RUNNING")
     assert final(stack, job)[0] == "CANCELLED"
-    until(lambda: not names_in(stack, job), lambda: names_in(stack, job))
+    until(lambda: not processes_of(job), lambda: processes_of(job))

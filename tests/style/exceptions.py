@@ -15,6 +15,7 @@ LIBRARY_HOOKS: Final = (
     "_repr_html_",  # IPython
     "log_*",  # lightning: a logger's
     "readinto",  # io.RawIOBase
+    "handle_ping",  # uvicorn: its protocol of websockets
     "save_dir",  # lightning: a logger's
 )
 LIBRARY_DECORATORS: Final = (

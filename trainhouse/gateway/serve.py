@@ -1,6 +1,7 @@
 """`trainhouse run gateway`: one process that serves the app. Its composition root.
 
-Holds: slow and huge senders are bounded before the app sees them; a stop lets requests that run end, and cuts streams.
+Holds: slow and huge senders are bounded before the app sees them, and so is what waits for a slow reader; a stop lets requests that run
+end, and cuts streams.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from trainhouse.gateway.auth import local_token
 from trainhouse.gateway.auth.keyring import Keyring
 from trainhouse.gateway.bus import Bus
 from trainhouse.gateway.context import Gateway
+from trainhouse.gateway.limits.bounded_websockets import BoundedWebSocket
 from trainhouse.gateway.limits.connection_timeouts import PatientProtocol, listening
 from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.queries.sql_reader import SqlReader
@@ -77,7 +79,7 @@ def server_config(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: C
         http=PatientProtocol,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
-        ws="websockets-sansio",
+        ws=BoundedWebSocket,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,
         # Who reads nothing for a while, as behind a pager, answers no ping; TCP's keepalive finds who is gone.

@@ -81,6 +81,11 @@ class GatewaySettings(TomlSection):
         description="address at which agents and users reach this very process for tunnels to interactive jobs, where `url` leads to one "
         "of several; default: `url`",
     )
+    tunnels_to_unsigned_nodes: bool = Field(
+        False,
+        description="whether users are connected with nodes that have no known key, so sign nothing; then whoever may read the topic of "
+        "operations can pose as such a node",
+    )
     tunnels_at_once: int = Field(250, ge=1, description="most tunnels to interactive jobs at once")
     tunnels_per_user: int = Field(32, ge=1, description="most tunnels of one user at once")
 

@@ -239,7 +239,7 @@ def permission_of(settings: AgentSettings) -> Permission:
     keys = {} if settings.operations_keys is None else ListedKeys(settings.operations_keys)
     if not settings.require_signed:
         log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
-    return Permission(keys, settings.require_signed, wall_ms())
+    return Permission(keys, settings.require_signed, wall_ms(), tuple(filter(None, (GatewayAddress().url, *settings.tunnel_gateways))))
 
 
 def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSource, memory_bytes: int) -> Confiner:

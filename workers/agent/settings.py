@@ -14,6 +14,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from trainhouse.events.model.ids import NodeId
 from trainhouse.events.settings import TomlSection
+from trainhouse.events.tunnel.tunnel_call import address_of
 
 MIB = 1024 * 1024
 NODE_KEY = "node.key"  # in `dir`
@@ -110,10 +111,25 @@ class AgentSettings(TomlSection):
     require_signed: bool = Field(
         False, description="true: requests that none of those keys signed are refused; false: only signed ones are checked"
     )
+    tunnel_gateways: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="addresses of gateways that this agent calls for tunnels, beside the `url` of [gateway], where no known key signed the "
+        "request, with commas between; a request that a listed gateway's key signed may name any address",
+    )
     sign_reports: bool = Field(
         True, description="whether reports are signed, with the key `node.key` in `dir` that the agent makes at its first start"
     )
     keep_code_bytes: int = Field(4096 * MIB, ge=0, description="most bytes of unpacked code that stays cached")
+
+    @field_validator("tunnel_gateways", mode="before")
+    @classmethod
+    def _gateways_as_text(cls, value: Any) -> Any:
+        """In the environment: `https://a:8443,https://b:8443`."""
+        urls = tuple(u.strip() for u in value.split(",") if u.strip()) if isinstance(value, str) else tuple(value)
+        wrong = next((u for u in urls if address_of(u) is None), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is no address of a gateway; write http:// or https://, a host, and its port")
+        return urls
 
     @field_validator("job_paths", mode="before")
     @classmethod

@@ -28,7 +28,9 @@ def main() -> int:
     if os.environ.get("RANK", "0") != "0":
         return wait_for(Path(attempt or "") / "rank-0")
     try:
-        asyncio.run(serve(SessionHost(Path(folder), wanted["kind"], float(wanted["idle_limit_s"]))))
+        number = os.environ.get(ports.ATTEMPT, "0")
+        host = SessionHost(Path(folder), wanted["kind"], float(wanted["idle_limit_s"]), int(number) if number.isdecimal() else 0)
+        asyncio.run(serve(host))
     except NoJupyterError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,7 +1,8 @@
 """Host of one interactive session: a socket in the rank's folder, at which each connection asks for a terminal, ssh or the notebook.
 
 Holds: connections, and bytes that wait for each, have a bound. The session ends when its shell or its Jupyter does, or when it was idle for
-its limit; then nothing that it started is left. Its reason goes to a file that the node's agent reports.
+its limit; then nothing that it started is left. Its reason goes to a file that the node's agent reports. A session that began again, since
+its node was lost or it made way, says so to the first user of it, and ends soon where none comes: what was in it is gone.
 """
 
 import asyncio
@@ -34,6 +35,8 @@ PIECE_BYTES: Final = 64 * 1024
 LOOK_S: Final = 10.0
 LAST_BYTES_S: Final = 3.0
 GONE_LOOK_S: Final = 1.0
+UNUSED_AGAIN_S: Final = 600.0
+BEGAN_AGAIN: Final = "this session began again (attempt {attempt}): its node was lost, or it made way; what ran in it before is gone"
 NOTEBOOK, SHELL = "notebook", "shell"
 _TERM: Final = re.compile(r"^[A-Za-z0-9._+-]{1,64}$")
 _SHELLS: Final = ("/bin/bash", "/bin/sh")
@@ -46,11 +49,14 @@ class RefusedError(Exception):
 
 @dataclass
 class SessionHost:
-    """Host of one session. `folder`: the rank's own."""
+    """Host of one session. `folder`: the rank's own; `attempt`: of the job, from 0."""
 
     folder: Path
     kind: str
     idle_limit_s: float
+    attempt: int = 0
+    _is_used: bool = False
+    _is_announced: bool = False
     _traffic_bytes: int = 0
     _main: Terminal | None = None
     _others: set[Terminal] = field(default_factory=set)
@@ -107,7 +113,8 @@ class SessionHost:
 
     async def _watch(self, meter: WorkMeter) -> None:
         loop = asyncio.get_running_loop()
-        rule, pause_s = IdleRule(self.idle_limit_s, loop.time()), min(LOOK_S, self.idle_limit_s / 20)
+        unused_s = min(UNUSED_AGAIN_S, self.idle_limit_s) if self.attempt else self.idle_limit_s
+        rule, began_s, pause_s = IdleRule(self.idle_limit_s, loop.time()), loop.time(), min(LOOK_S, unused_s / 20)
         while True:
             await asyncio.sleep(pause_s)
             try:
@@ -116,6 +123,9 @@ class SessionHost:
             except (OSError, psutil.Error) as error:
                 print(f"use and work could not be looked at, the next look is in {pause_s:g} s: {error}", file=sys.stderr, flush=True)
                 continue
+            if self.attempt and not self._is_used and loop.time() - began_s >= unused_s:
+                self._end(f"it began again (attempt {self.attempt}), and nobody came for {unused_s:g} s")
+                return
             found = rule.observe(activity)
             if found.is_over:
                 self._end(f"no use and no work for its idle limit of {self.idle_limit_s:g} s (spec: interactive.idle_limit_s)")
@@ -136,6 +146,7 @@ class SessionHost:
             if self._connections > MAX_CONNECTIONS:
                 raise RefusedError(f"{MAX_CONNECTIONS} connections to this job are open, and that is the most: close one")
             asked = frames.parsed_line(await asyncio.wait_for(reader.readline(), FIRST_LINE_S))
+            self._is_used = True
             match asked.get("kind"):
                 case frames.TERMINAL:
                     await self._terminal(asked, reader, writer)
@@ -162,6 +173,9 @@ class SessionHost:
         writer.write(frames.line({"ok": True}))
         terminal.resize(*size)
         terminal.attach(writer)
+        if self.attempt and not self._is_announced:
+            self._is_announced = True
+            terminal.notify(BEGAN_AGAIN.format(attempt=self.attempt))
         if terminal.ended.done():
             writer.write(frames.exited(terminal.ended.result()))
             await _closed_by_other(reader)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 MAX_KEYS: Final = 64
-_KEY: Final = re.compile(r"^(?:ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) [A-Za-z0-9+/=]{16,4096}$")
+_KEY: Final = re.compile(r"(?:ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)|ssh-rsa) [A-Za-z0-9+/=]{16,4096}")
 _PLACES: Final = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd")
 _SFTP: Final = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server", "/usr/libexec/sftp-server")
 
@@ -39,7 +39,7 @@ class SshEndpoint:
     async def open(self, key: Any) -> tuple[asyncio.subprocess.Process, socket.socket, dict[str, Any]]:
         """Starts the daemon of one connection for who holds `key`; its process, our end of its stream, and what the user has to know.
         Raises NoSshError, OSError."""
-        if not isinstance(key, str) or not _KEY.match(key):
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
             raise NoSshError("the client's public key is none: it has to be `TYPE BASE64`, as in a .pub file")
         sshd = _found("sshd", _PLACES)
         async with self._lock:

@@ -1,7 +1,7 @@
 """`ssh-config` and `ssh-proxy`: OpenSSH's client, and so VS Code, in an interactive job, through the gateway.
 
 Holds: the key of this machine's user is made once, without a passphrase, in a folder for its owner alone; a job's host key comes through
-the tunnel, so ssh checks it. Nothing of ~/.ssh is written.
+the tunnel, in the one form that counts, so ssh checks it. Nothing of ~/.ssh is written.
 """
 
 import os
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".trainhouse"
 USER: Final = "job"
 MAX_HOSTS: Final = 500
+MAX_USER_CHARS: Final = 64
 PIECE_BYTES: Final = 32 * 1024
 
 
@@ -85,7 +86,9 @@ def ssh_proxy(
     ssh -o ProxyCommand='trainhouse ssh-proxy %n %r' job@shell-1k7x3m9qp2f8d
     """
     from trainhouse.cli.interactive import sessions
+    from trainhouse.cli.shared.output import one_line
     from trainhouse.client.gateway.tunnels import TunnelLostError, opened
+    from trainhouse.events.tunnel.host_keys import HostKeyError, checked_host_key
 
     job = host.removesuffix(SUFFIX)
     folder = keys_folder(os.environ)
@@ -94,13 +97,17 @@ def ssh_proxy(
     try:
         wanted = str(stream.answer.get("user", USER))
         if wanted != user:
-            raise CliError(f"log in as the job's user: ssh {wanted}@{host}", Exit.USAGE)
-        _note_host(folder / "known_hosts", host, str(stream.answer["host_key"]))
+            raise CliError(f"log in as the job's user: ssh {one_line(wanted, MAX_USER_CHARS)}@{host}", Exit.USAGE)
+        _note_host(folder / "known_hosts", host, checked_host_key(stream.answer.get("host_key")))
         threading.Thread(target=_typed, args=(stream,), daemon=True).start()
         while data := stream.receive():
             _write(data)
     except TunnelLostError as error:
         raise CliError(f"{job}: {error}", Exit.UNAVAILABLE) from error
+    except HostKeyError as error:
+        raise CliError(
+            f"{job}: {error}. Nothing was connected: its program is not the one of `trainhouse shell`", Exit.UNAVAILABLE
+        ) from error
     finally:
         stream.close()
 

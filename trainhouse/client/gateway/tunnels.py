@@ -30,6 +30,7 @@ PING_S: Final = 20.0
 UNACKED_MS: Final = 30_000
 QUEUED_MESSAGES: Final = 8
 SEND_BYTES: Final = 32 * 1024
+MAX_REASON_CHARS: Final = 1000
 
 
 class TunnelRefusedError(ClientError):
@@ -88,7 +89,9 @@ class TunnelStream:
         except frames.TunnelFormatError as error:
             raise TunnelLostError(str(error)) from error
         if "error" in self.answer:
-            raise TunnelRefusedError(str(self.answer["error"]))
+            # The job's program writes it, and a terminal shows it.
+            text = str(self.answer["error"])[:MAX_REASON_CHARS]
+            raise TunnelRefusedError("".join(char if char.isprintable() else " " for char in text))
 
     def close(self) -> None:
         """Ends the stream. May block for a moment."""

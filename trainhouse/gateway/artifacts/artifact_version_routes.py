@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -116,15 +117,18 @@ async def artifacts(
 @router.put("/files/{sha256}", openapi_extra=BYTES)
 async def put_file(sha256: Sha256, request: Request, here: Here, principal: Submitter, project: Project = "default") -> StoredFile:
     """Stores a file under the hash of its content, for versions of the same project. Repeating it is harmless; one that no version names
-    within a day goes with a sweep of the store."""
+    counts towards the project's storage here, and goes with a sweep of the store a day later."""
     _may_write(principal, project)
-    await here.storage.needs_room(project, more_bytes=declared_bytes(request.scope))
+    artifacts = ArtifactStore(store_of(request), project)
+    needs_room = partial(here.storage.needs_room_for_file, project, unnamed_bytes=lambda: asked(artifacts.unnamed_bytes))
+    await needs_room(more_bytes=declared_bytes(request.scope))
     way_out = "split it, or raise artifact_bytes of the gateway's settings"
     async with spooled(request, here.settings.artifact_bytes, here.settings.body_time_s, way_out) as body:
         if body.sha256 != sha256:
             raise ProblemError(422, "Another content", f"the body's SHA-256 is {body.sha256}, not {sha256}: nothing was stored")
-        await here.storage.needs_room(project, more_bytes=body.size_bytes)
-        await asked(ArtifactStore(store_of(request), project).put_file, body.file, sha256, body.size_bytes)
+        await needs_room(more_bytes=body.size_bytes)
+        await asked(artifacts.put_file, body.file, sha256, body.size_bytes)
+        here.storage.stored_unnamed(project, body.size_bytes)
     return StoredFile(sha256=sha256, size_bytes=body.size_bytes)
 
 
@@ -143,6 +147,7 @@ async def put_version(
     await _found(_name, ArtifactStore(store_of(request), project), name, manifest, by)
     event = _event(manifest, manifest.sha256(), name, project, principal, new.job_id)
     sent = await here.bus.send(TRACKING, event, secrets.token_hex(16))
+    await asked(ArtifactStore(store_of(request), project).settle_files, frozenset(file.sha256 for file in manifest.files))
     here.accepted(request, principal, sent, target=f"{name}@sha256:{manifest.sha256()}", project=project)
     sizes = {"size_bytes": manifest.bytes, "files": len(manifest.files)}
     return StoredVersion(name=name, sha256=manifest.sha256(), event_id=sent.event_id, **sizes)

@@ -1,13 +1,15 @@
 """Limit of a project's space in the object store, checked before its files and code are taken, and before it submits.
 
-Holds: what it has is read from the projections, at most every few seconds; while they do not answer, what was read last counts. A running
-job's checkpoints are never refused: losing what it computed costs more than the space; its project is asked to make room before the next.
+Holds: what it has is read from the projections, at most every few seconds; while they do not answer, what was read last counts. Where a
+file comes, those that were stored before and that nothing names yet count too. A running job's checkpoints are never refused: losing what
+it computed costs more than the space; its project is asked to make room before the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -31,18 +33,43 @@ class Storage:
     book: ProjectBook
     _bytes: dict[str, int] = field(default_factory=dict)
     _read_s: float = float("-inf")
+    _unnamed: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """By project: when it was read last, and bytes."""
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def needs_room(self, *projects: str, more_bytes: int = 0) -> None:
-        """Raises ProblemError 429 where each of these projects has more than it may, or would have with `more_bytes`."""
+    async def needs_room(self, *projects: str, more_bytes: int = 0, of_these: str = "") -> None:
+        """Raises ProblemError 429 where each of these projects has more than it may, or would have with `more_bytes`; `of_these`: a remark
+        about those, for a person."""
         limits = {name: limit for name in projects if (limit := self._limit(name)) is not None}
         if not projects or len(limits) < len(projects):
             return
         await self._refresh()
         refusals = [storage_refusal(name, self._bytes.get(name, 0), limits[name], more_bytes) for name in projects]
         if all(refusals):
-            why = f"{refusals[0]}. What runs goes on and is saved"
+            why = f"{refusals[0]}{of_these}. What runs goes on and is saved"
             raise ProblemError(429, "Storage is used up", why, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+    async def needs_room_for_file(self, project: str, more_bytes: int, unnamed_bytes: Callable[[], Awaitable[int]]) -> None:
+        """Raises ProblemError 429 where a file has no room in the project, with those that were stored and that nothing names yet.
+
+        `unnamed_bytes`: reads those from the store; called at most every few seconds.
+        """
+        if self._limit(project) is None:
+            return
+        async with self._lock:
+            read_s, waiting = self._unnamed.get(project, (float("-inf"), 0))
+            if time.monotonic() - read_s >= FRESH_S:
+                read_s, waiting = time.monotonic(), await unnamed_bytes()
+                self._unnamed = {name: one for name, one in self._unnamed.items() if read_s - one[0] < FRESH_S}
+            self._unnamed[project] = read_s, waiting
+        remark = f"; {waiting} bytes of these are files that nothing names yet: make a version of them, or wait a day" if waiting else ""
+        await self.needs_room(project, more_bytes=waiting + more_bytes, of_these=remark)
+
+    def stored_unnamed(self, project: str, size_bytes: int) -> None:
+        """Counts a file that was stored just now, until the store is read again."""
+        if project in self._unnamed:
+            read_s, waiting = self._unnamed[project]
+            self._unnamed[project] = read_s, waiting + size_bytes
 
     def _limit(self, name: str) -> float | None:
         rule = self.book.rule(name)

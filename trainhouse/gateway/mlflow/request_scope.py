@@ -66,6 +66,8 @@ class RequestScope:
             found = await self.run(run_id)
         if not self.principal.sees(found["project"]):
             raise missing(f"run {run_id}")
+        if found.get("is_mixed"):
+            raise invalid(f"the id {run_id} is also that of a run of another project, so nothing more is logged to it; begin another run")
         if found["deleted"]:
             raise invalid(f"the run {run_id} is deleted; restore it first")
         self.remember(found)
@@ -95,8 +97,7 @@ class RequestScope:
         return found
 
     async def _read_run(self, run_id: str) -> Row | None:
-        found = run_of(await self.reader.rows(RUN_SQL, {"ids": [run_id]}), run_id)
-        return found if found is not None and self.principal.sees(found["project"]) else None
+        return run_of(await self.reader.rows(RUN_SQL, {"ids": [run_id]}), run_id, self.principal.sees)
 
 
 _DEFAULT: Row = {

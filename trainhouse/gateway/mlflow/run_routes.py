@@ -16,7 +16,7 @@ from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid
 from trainhouse.gateway.mlflow.filter_language import RUNS, parse_filter, parse_orders
 from trainhouse.gateway.mlflow.request_scope import Reading, RequestScope, Row, Writing
 from trainhouse.gateway.mlflow.search import paged, read_token, runs_query, token_of
-from trainhouse.gateway.mlflow.whole_runs import PARTS_SQL, WHOLE_SQL, Parts, parts_of, run_of
+from trainhouse.gateway.mlflow.whole_runs import WHOLE_SQL, Parts, parts_of, run_of
 
 router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
 Json = dict[str, Any]
@@ -112,8 +112,9 @@ async def get(desk: Reading, run_id: Text = "", run_uuid: Text = "") -> Json:
     asked = run_id or run_uuid
     await desk.fresh()
     rows = await desk.reader.rows(WHOLE_SQL, {"ids": [asked]})
-    row = desk.visible_run(run_of(rows, asked), asked)
-    return {"run": schemas.run(row, *parts_of(rows).get(asked, Parts()).lists())}
+    row = desk.visible_run(run_of(rows, asked, desk.principal.sees), asked)
+    parts = Parts() if row["is_mixed"] else parts_of(rows).get(asked, Parts())
+    return {"run": schemas.run(row, *parts.lists())}
 
 
 @router.post("/runs/search")
@@ -140,6 +141,8 @@ async def history(
     """Every point of a metric, oldest first, a page at a time; a point that came twice is one."""
     begin = read_token(page_token)
     row = await desk.run(run_id or run_uuid, *POINT_TOPICS)
+    if row["is_mixed"]:
+        return {"metrics": []}
     values = {"id": row["job_id"], "key": metric_key, "limit": max_results + 1, "begin": begin}
     rows = await desk.reader.rows(_HISTORY, values)
     answer: Json = {"metrics": [schemas.metric(r) for r in rows[:max_results]]}
@@ -150,5 +153,10 @@ async def whole(desk: RequestScope, rows: list[Row]) -> list[Json]:
     """Runs with all that MLflow shows of them, in one query however many they are."""
     if not rows:
         return []
-    found = parts_of(await desk.reader.rows(PARTS_SQL, {"ids": [row["job_id"] for row in rows]}))
+    read = await desk.reader.rows(WHOLE_SQL, {"ids": [row["job_id"] for row in rows]})
+    found = parts_of(read)
+    for row in rows:
+        run = run_of(read, row["job_id"], desk.principal.sees)
+        if run is None or run["is_mixed"]:
+            found.pop(row["job_id"], None)
     return [schemas.run(r, *found.get(r["job_id"], Parts()).lists()) for r in rows]

@@ -10,7 +10,7 @@ engine compares them).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,7 +45,6 @@ def _statement(branches: Mapping[str, str]) -> str:
 
 
 RUN_SQL: Final = _statement(_RUNS)
-PARTS_SQL: Final = _statement(_PARTS)
 WHOLE_SQL: Final = _statement(_RUNS | _PARTS)
 
 
@@ -64,7 +63,7 @@ class Parts:
 
 
 def parts_of(rows: Iterable[Row]) -> dict[str, Parts]:
-    """Parts by run, of an answer to PARTS_SQL or WHOLE_SQL."""
+    """Parts by run, of an answer to WHOLE_SQL."""
     found: dict[str, Parts] = {}
     for row in rows:
         part, texts = row["part"], row["texts"]
@@ -85,15 +84,20 @@ def parts_of(rows: Iterable[Row]) -> dict[str, Parts]:
     return found
 
 
-def run_of(rows: Sequence[Row], run_id: str) -> Row | None:
-    """The run of an answer to RUN_SQL or WHOLE_SQL as `experiment_runs` has it, None where there is none of that id."""
+def run_of(rows: Sequence[Row], run_id: str, sees: Callable[[str], bool]) -> Row | None:
+    """The run of an answer to RUN_SQL or WHOLE_SQL as `experiment_runs` has it, None where there is none of that id in a project that the
+    asker sees. `is_mixed`: a run of another project, which it does not see, has that id: what is kept under the id may be that one's."""
     by_part: dict[str, list[list[str]]] = {}
     for row in rows:
         if row["id"] == run_id:
             by_part.setdefault(row["part"], []).append(row["texts"])
+    both: list[Row] = []
     if "tracked" in by_part:
-        return _tracked(run_id, by_part["tracked"][0], by_part.get("change", []))
-    return _scheduled(run_id, by_part["scheduled"][0]) if "scheduled" in by_part else None
+        both.append(_tracked(run_id, by_part["tracked"][0], by_part.get("change", [])))
+    if "scheduled" in by_part:
+        both.append(_scheduled(run_id, by_part["scheduled"][0]))
+    visible = [run for run in both if sees(run["project"])]
+    return visible[0] | {"is_mixed": len(visible) < len(both)} if visible else None
 
 
 _INPUT: Final = ("name", "digest", "source_type", "source", "context", "schema_text", "profile")

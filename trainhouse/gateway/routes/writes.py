@@ -174,6 +174,8 @@ async def _submit(here: Gateway, principal: Principal, request: Request, spec: J
         chosen = job_id or job_id_of(spec.name, time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
     else:
         chosen = job_id or requests.keyed_job_id(principal.sub, key)
+    if job_id is not None:
+        await _refuse_logged(here, job_id)
     await here.storage.needs_room(spec.project)
     await here.queued.needs_room(spec.project, spec.pool, chosen)
     here.limits.submission(principal, spec.project, time.monotonic_ns() // 1_000_000)
@@ -213,6 +215,12 @@ async def _refuse_reused(here: Gateway, job_id: str, digest: str, key: str) -> N
     )
     if found is not None and found["spec_sha256"] != digest:
         raise requests.reused_key(key)
+
+
+async def _refuse_logged(here: Gateway, job_id: str) -> None:
+    """Refuses the id of a run that a client logged: what is kept of jobs and of runs goes by their ids alone. Raises ProblemError 409."""
+    if await here.reader.one("SELECT 1 AS found FROM tracked_runs_rows WHERE job_id = {job_id:String} LIMIT 1", {"job_id": job_id}):
+        raise ProblemError(409, "Taken", f"{job_id} is the id of a run that was logged here: choose another one, or none")
 
 
 async def _visible_source(here: Gateway, principal: Principal, spec: JobSpec) -> None:

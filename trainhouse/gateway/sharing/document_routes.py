@@ -36,6 +36,10 @@ router = APIRouter(prefix="/v1", tags=["reports"])
 
 MOST_DOCUMENTS = 5000
 """Documents of one kind in a project."""
+MOST_VERSIONS = 1000
+"""Versions of one document; its deletion may come on top."""
+MOST_SAVES = 100_000
+"""Versions of all reports and views of a project."""
 _LISTED = "project, kind, name, version, note, saved_by, at, created_by, created_at"
 _ORDER = Order((millis("at"), ("project", "String"), ("name", "String")), descending=True)
 _VERSIONS = Order((("toUInt64(version)", "UInt64"),), descending=True)
@@ -48,6 +52,7 @@ _VERSION = f"FROM document_versions WHERE {_ONE} AND version = {{version:UInt32}
 _AT = f"SELECT project, kind, name, version, note, saved_by, at, deleted, content {_VERSION}"
 _WON = f"SELECT event_id, saved_by, at, deleted {_VERSION}"
 _COUNT = "SELECT uniqExact(name) AS documents FROM documents_rows WHERE project = {project:String} AND kind = {kind:String}"
+_SAVES = "SELECT count() AS saves FROM documents_rows WHERE project = {project:String}"
 
 Project = Annotated[str, Path(min_length=1, max_length=128, description="The project that it belongs to.")]
 Name = Annotated[str, Path(min_length=1, max_length=MOST_NAME_CHARS, description="The document's name.")]
@@ -145,6 +150,14 @@ async def save(
     if newest is not None and newest["deleted"] and replaces == 0:
         replaces = newest["version"]
     _check(of, newest, replaces)
+    if replaces >= MOST_VERSIONS:
+        raise ProblemError(
+            422, "Limit exceeded", f"{kind} {name} has {replaces} versions, as many as one may have: save it under another name"
+        )
+    if (await here.reader.rows(_SAVES, {"project": project}))[0]["saves"] >= MOST_SAVES:
+        raise ProblemError(
+            422, "Limit exceeded", f"project {project} has {MOST_SAVES} versions of reports and views, as many as one may have"
+        )
     event = DocumentSaved.model_validate(
         of | {"version": replaces + 1, "content": body.content, "note": body.note, "user": principal.sub[:256], "at_ms": now_ms()}
     )

@@ -30,7 +30,8 @@ class TunnelEnd(Protocol):
 
 @dataclass(eq=False)
 class Tunnel:
-    """One tunnel. `node_key`: public key of the node, empty where it signs nothing; `answered`: the node's refusal, empty for none."""
+    """One tunnel. `node_key`: public key of the node, empty where settings let nodes without one answer; `answered`: the node's refusal,
+    empty for none."""
 
     principal: Principal
     node_key: str

@@ -1,7 +1,7 @@
 """Tunnels to interactive jobs: the request for one, and the websockets of its two ends.
 
-Holds: only a job's own user, or an operator, gets one. The job's node calls back, so nothing listens there. What passes is not read. A
-tunnel ends with either side, and with its user's rights.
+Holds: only a job's own user, or an operator, gets one. The job's node calls back, so nothing listens there. What passes is not
+read, but for the form of a host key in the job's first line. A tunnel ends with either side, and with its user's rights.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from starlette.websockets import WebSocketState
 
 from trainhouse.events import JobId, JobState, JobSubmitted, NodeId, OpenTunnel
 from trainhouse.events.security.signing import HEADER
+from trainhouse.events.tunnel.host_keys import FirstLine, HostKeyError
 from trainhouse.events.tunnel.tunnel_call import TICKET_HEADER
 from trainhouse.events.wire.topics import OPERATIONS
 from trainhouse.gateway import problems, requests
 from trainhouse.gateway.auth.authentication import Submitter
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.context import Gateway, Here, address_of, now_ms
-from trainhouse.gateway.errors import ProblemError
+from trainhouse.gateway.errors import ProblemError, SqlRefusedError, SqlUnavailableError
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 from trainhouse.gateway.tunnels.tunnel_desk import Tunnel
 
@@ -33,8 +34,9 @@ NODE_S: Final = 20.0
 CLIENT_S: Final = 20.0
 RIGHTS_S: Final = 5.0
 AGAIN_S: Final = 0.05
+REFUSED_LOOK_S: Final = 1.0
 LOST, NO_RIGHTS = 1011, 1008
-NODE_LOST: Final = "the connection to the job was lost; it goes on, attach again"
+NODE_LOST: Final = "the connection to the job's node was lost; what runs there goes on unless the node stays lost, attach again"
 _RUNS = frozenset({JobState.INITIALIZING, JobState.RUNNING, JobState.CHECKPOINTING})
 _INTERACTIVE = """
 SELECT JSONExtractRaw(json, 'spec', 'interactive') AS found FROM events_rows FINAL
@@ -44,6 +46,10 @@ _PLACE = """
 SELECT node_id FROM ranks WHERE job_id = {job_id:String} AND epoch = {epoch:UInt32} AND rank = 0 AND node_id != '' LIMIT 1
 """
 _KEY = "SELECT public_key FROM node_keys_rows FINAL WHERE node_id = {node:String} AND pool = {pool:String} LIMIT 1"
+# The node's word on a request: rows of its audit go by the request's id.
+_REFUSED = """
+SELECT node_id, reason FROM audit WHERE access_id = {id:String} AND kind = 'refused' AND vouched = {vouched:String} LIMIT 1
+"""
 
 TunnelId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="Id of the tunnel.")]
 
@@ -71,8 +77,7 @@ async def open_tunnel(job_id: JobPath, here: Here, principal: Submitter, request
     place = await here.reader.one(_PLACE, {"job_id": job_id, "epoch": job["epoch"]})
     if place is None:
         raise _not_yet(job_id, "where it runs is not known yet")
-    key = await here.reader.one(_KEY, {"node": place["node_id"], "pool": job["pool"]})
-    tunnel = here.tunnels.open(principal, key["public_key"] if key is not None else "")
+    tunnel = here.tunnels.open(principal, await _key_of(here, place["node_id"], job))
     try:
         event = OpenTunnel(
             request_id=tunnel.tunnel_id,
@@ -86,7 +91,7 @@ async def open_tunnel(job_id: JobPath, here: Here, principal: Submitter, request
         )
         sent = await (here.operations or here.bus).send(OPERATIONS, event, tunnel.tunnel_id, key=place["node_id"])
         here.accepted(request, principal, sent, target=job_id, project=job["project"])
-        refusal = await asyncio.wait_for(asyncio.shield(tunnel.answered), NODE_S)
+        refusal = await asyncio.wait_for(_answer(here, tunnel), NODE_S)
     except TimeoutError as error:
         await here.tunnels.end(tunnel)
         why = "is its agent up (`trainhouse nodes`), does it reach this gateway, and does it list this gateway's operations key?"
@@ -117,6 +122,34 @@ async def _check(here: Gateway, principal: Principal, job: dict[str, Any]) -> No
         raise ProblemError(409, "Ended", f"job {job_id} has ended: it is {state}" + (f": {job['reason']}" if job["reason"] else ""))
     if state not in _RUNS:
         raise _not_yet(job_id, f"it is {state}")
+
+
+async def _key_of(here: Gateway, node_id: str, job: dict[str, Any]) -> str:
+    """The key that the node has to sign its call with. Raises ProblemError where it has none."""
+    found = await here.reader.one(_KEY, {"node": node_id, "pool": job["pool"]})
+    if found is not None and found["public_key"]:
+        return str(found["public_key"])
+    if here.settings.tunnels_to_unsigned_nodes:
+        return ""
+    why = (
+        f"node {node_id} of job {job['job_id']} has no known key, so nothing shows that a call is its own. Its agent announces one when it "
+        "starts with sign_reports; after `trainhouse node forget-key` its operator starts it again"
+    )
+    raise ProblemError(409, "No key", why)
+
+
+async def _answer(here: Gateway, tunnel: Tunnel) -> str:
+    """The node's refusal, empty where it called back. A node that refuses the request itself does not call: its audit has the reason."""
+    while True:
+        done, _ = await asyncio.wait({tunnel.answered}, timeout=REFUSED_LOOK_S)
+        if done:
+            return tunnel.answered.result()
+        try:
+            found = await here.reader.one(_REFUSED, {"id": tunnel.tunnel_id, "vouched": "node" if tunnel.node_key else "unsigned"})
+        except (SqlUnavailableError, SqlRefusedError):
+            continue
+        if found is not None and not tunnel.answered.done():
+            return f"node {found['node_id']} refused: {found['reason']}"
 
 
 def _not_yet(job_id: str, why: str) -> ProblemError:
@@ -153,7 +186,9 @@ async def of_node(websocket: WebSocket, tunnel_id: TunnelId) -> None:
             tunnel.answered.set_result(refusal[:1000])
         await tunnel.joined.wait()
         if tunnel.client is not None:
-            code, reason = await _passed_on(websocket, tunnel.client)
+            code, reason = await _passed_on(websocket, tunnel.client, FirstLine())
+    except HostKeyError as error:
+        code, reason = NO_RIGHTS, str(error)
     except (WebSocketDisconnect, ValueError, KeyError):
         code, reason = LOST, NODE_LOST
     finally:
@@ -189,14 +224,19 @@ async def of_client(websocket: WebSocket, tunnel_id: TunnelId) -> None:
         await here.tunnels.end(tunnel)
 
 
-async def _passed_on(one: WebSocket, other: Any) -> tuple[int, str]:
-    """Passes messages on until this side is closed; the code and reason for the other side: NODE_LOST where the end was none."""
+async def _passed_on(one: WebSocket, other: Any, first: FirstLine | None = None) -> tuple[int, str]:
+    """Passes messages on until this side is closed; the code and reason for the other side: NODE_LOST where the end was none.
+
+    `first`: looks at the first line. Raises HostKeyError."""
     while True:
         message = await one.receive()
         if message["type"] == "websocket.disconnect":
             return (1000, "") if message.get("code") == 1000 else (LOST, NODE_LOST)
+        data = message.get("bytes") or b""
+        if first is not None:
+            first.check(data)
         try:
-            await other.send_bytes(message.get("bytes") or b"")
+            await other.send_bytes(data)
         except (WebSocketDisconnect, RuntimeError):
             return LOST, NODE_LOST
 

@@ -3,6 +3,7 @@
 Holds: where signatures are required, nothing is done that no known key signed; a signature counts once, and for minutes; none
 counts from before the agent's start, since what it obeyed before that is not remembered. A gateway's key
 vouches for its user's role, and asks for profiles and tunnels alone; an operator's key vouches for its holder. A viewer's role has neither.
+Without the signature of a known key, a tunnel leads to a gateway of this node's own settings alone.
 Never: trusts a name in the request for itself.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from trainhouse.events import AskedVia, Envelope, Event, JobSpec, OpenTunnel, ProfileRanks, RequestedBy
 from trainhouse.events.runtime.watched_files import Followed
 from trainhouse.events.security.signing import InvalidKeyError, Signature, checked_public_key
+from trainhouse.events.tunnel.tunnel_call import address_of
 from trainhouse.events.wire.topics import OPERATIONS
 from trainhouse.workers.agent.errors import InvalidSettingError
 
@@ -87,6 +89,8 @@ class Permission:
     keys: Mapping[str, KnownKey]
     required: bool
     started_ms: int = 0
+    gateways: tuple[str, ...] = ()
+    """Addresses that this agent calls for requests that no known key signed."""
     _seen: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     def judged(self, envelope: Envelope, value: bytes, signature: Signature | None, now_ms: int) -> Judged:
@@ -108,13 +112,17 @@ class Permission:
         """Returns the reason that the agent refuses the request; empty if it is allowed."""
         if signature is None:
             return (
-                ""
+                self._by_address(envelope.event)
                 if not self.required
                 else "it is not signed, and this node wants a signature: ask with an operations key, or for a profile by the gateway"
             )
         key = self.keys.get(signature.public_key)
         if key is None:
-            return "" if not self.required else "the key that signed it is not one of this node's operations keys"
+            return (
+                self._by_address(envelope.event)
+                if not self.required
+                else "the key that signed it is not one of this node's operations keys"
+            )
         if not signature.holds(OPERATIONS, value):
             return "its signature does not hold: it was changed on the way, or made for something else"
         return self._by_role(key, envelope.event, getattr(envelope.event, "requested_by", None)) or self._by_time(envelope, now_ms)
@@ -129,6 +137,15 @@ class Permission:
         if asked.role not in ROLES_THAT_MAY:
             return f"{asked.name} is a {asked.role or 'user without a role'}: only a submitter, an operator or an admin may"
         return ""
+
+    def _by_address(self, event: Event) -> str:
+        if not isinstance(event, OpenTunnel) or (asked := address_of(event.url)) in {address_of(url) for url in self.gateways} - {None}:
+            return ""
+        known = ", ".join(self.gateways) or "none"
+        return (
+            f"no known key signed it, and {event.url if asked else 'what it names'} is no gateway of this node's settings ({known}): its "
+            "operator adds the address to TRAINHOUSE_AGENT_TUNNEL_GATEWAYS, or lists the gateway's operations key"
+        )
 
     def _by_time(self, envelope: Envelope, now_ms: int) -> str:
         if envelope.time_ms is None or abs(now_ms - envelope.time_ms) > MAX_AGE_MS:

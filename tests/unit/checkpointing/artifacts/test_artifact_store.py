@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -292,6 +293,23 @@ def test_what_is_being_stored_is_never_taken(store: Store, tmp_path: Path) -> No
     store.put(storing_key("p", "killed"), b"")
     store.now_s += DAY_S + 1
     assert sweep_artifacts(store).objects == 1, "the note of one that was killed"
+
+
+def test_a_file_that_a_kill_left_counts_until_it_is_named_or_swept(store: Store) -> None:
+    artifacts, body = ArtifactStore(store, "p"), b"x" * 5000
+    sha256 = hashlib.sha256(body).hexdigest()
+    artifacts.put_file(io.BytesIO(body), sha256, len(body))
+    artifacts.put_file(io.BytesIO(body), sha256, len(body))
+    artifacts.put_file(io.BytesIO(b""), hashlib.sha256(b"").hexdigest(), 0)
+    assert artifacts.unnamed_bytes() == 5000 + 1024, "each counts once, an empty one too"
+    artifacts.put_run_file("run", "a", io.BytesIO(b"y" * 2000), SHA, 2000)
+    assert artifacts.unnamed_bytes() == 8024
+    artifacts.settle_run_file("run", "a", SHA)
+    artifacts.settle_files({sha256})
+    assert artifacts.unnamed_bytes() == 1024
+    store.now_s += DAY_S + 1
+    sweep_artifacts(store)
+    assert artifacts.unnamed_bytes() == 0
 
 
 def test_a_sweep_right_under_a_storing_costs_a_second_try_alone(store: Store, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from trainhouse.events.tunnel import tunnel_frames as frames
+from trainhouse.workers.interactive import session_host
 from trainhouse.workers.interactive.session_host import SHELL, SessionHost
 from trainhouse.workers.interactive.terminal import MAX_UNTYPED_BYTES
 from trainhouse.workers.interactive.work_meter import WorkMeter
@@ -121,3 +123,25 @@ async def test_one_observation_of_use_that_fails_is_passed_over_and_the_next_end
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     assert "no use and no work" in host._over.result() and meter.failed == 2
     await watch
+
+
+@in_a_loop
+async def test_a_session_that_began_again_ends_soon_where_its_user_does_not_come(tmp_path: Path) -> None:
+    host = SessionHost(tmp_path, SHELL, 3600, attempt=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_host, "UNUSED_AGAIN_S", 0.2)
+        host._over = asyncio.get_running_loop().create_future()
+        await host._watch(WorkMeter())
+    assert host._over.result() == "it began again (attempt 2), and nobody came for 0.2 s"
+
+
+@in_a_loop
+async def test_a_session_that_began_again_says_so_once_and_goes_on_for_its_user(tmp_path: Path) -> None:
+    host = SessionHost(tmp_path, SHELL, 3600, attempt=1)
+    reader, _ = await joined(host, tmp_path, ["/bin/cat"])
+    split, notices = frames.Frames(), []
+    while not notices:
+        notices += [payload for kind, payload in split.feed(await reader.read(1 << 16)) if kind == frames.NOTICE]
+    assert notices == [b"this session began again (attempt 1): its node was lost, or it made way; what ran in it before is gone"]
+    assert host._is_used and host._main is not None
+    await host._main.close()
