@@ -69,6 +69,9 @@ class Event(Model):
 def event_class(type_string: str) -> type[Event]:
     """The model of a type string. Raises UnknownEventType with the known versions of it, if any."""
     found = _registry.get(type_string)
+    if found is None:
+        _load_all()
+        found = _registry.get(type_string)
     if found is not None:
         return found
     stem = type_string.rpartition(".v")[0]
@@ -78,6 +81,19 @@ def event_class(type_string: str) -> type[Event]:
     raise UnknownEventType(f"type {type_string!r} is not an event type of Trainhouse; `trainhouse schemas` lists them")
 
 
+def registered(type_string: str) -> type[Event] | None:
+    """The model of a type string, where a module that is imported already has it."""
+    return _registry.get(type_string)
+
+
 def event_classes() -> dict[str, type[Event]]:
     """All registered types, sorted by type string."""
+    _load_all()
     return dict(sorted(_registry.items()))
+
+
+def _load_all() -> None:
+    """Imports the events that are public names, which register themselves."""
+    from trainhouse.events import load_models
+
+    load_models()

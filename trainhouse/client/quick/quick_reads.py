@@ -5,23 +5,27 @@ has to be asked, which has more ways and says what is wrong. What the tables do 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from trainhouse.client import rows
-from trainhouse.client.errors import ClientError, NotReachableError
-from trainhouse.client.quick.quick_sql import endpoint_of, settings_file
+from trainhouse.client.errors import ClientError, NotReachableError, UnknownJobError
+from trainhouse.client.quick.quick_sql import CONFIG_VARIABLE, endpoint_of, settings_file
 
 if TYPE_CHECKING:
     from trainhouse.client.backend_protocol import Happening, LineReader, Row, Sql
+    from trainhouse.client.client import TrainhouseClient
     from trainhouse.client.filters import JobFilter
     from trainhouse.client.quick.quick_gateway import QuickGateway
+    from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.client.sql import SqlEndpoint
 
 T = TypeVar("T")
+W = TypeVar("W")
 FRESH_MS = 10_000
 """Nodes send a heartbeat a second; tables without one for so long may be behind."""
+STATUSES = "trainhouse.status"
 
 
 class QuickReads(Protocol):
@@ -83,10 +87,11 @@ class QuickReads(Protocol):
 
 @dataclass(frozen=True)
 class TableReads:
-    """Reads of the tables. `gateway`: of the same deployment, for what no table has."""
+    """Reads of the tables. `gateway`: of the same deployment, for what no table has; `topics`: for what the tables do not know yet."""
 
     sql: "SqlEndpoint"
     gateway: "QuickGateway | None" = None
+    topics: "QuickTopics | None" = None
 
     def jobs(self, keep: "JobFilter", limit: int) -> "list[Row]":
         return self._rows(rows.jobs_query(keep, limit))
@@ -94,6 +99,8 @@ class TableReads:
     def status(self, job_id: str) -> "Row | None":
         found = self._rows(rows.aged_job_query(job_id))
         if not found:
+            if self.topics is not None and self.topics.lacks(STATUSES, job_id):
+                raise UnknownJobError(job_id)
             return None
         (row,) = found
         if row["status_seq"] < 0:
@@ -239,18 +246,57 @@ class GatewayReads:
         return self.gateway.run(reads.alert_causes())
 
 
+@dataclass(frozen=True)
+class QuickWays:
+    """Ways in that environment and settings file name, without the settings models. `gateway` may stand beside the tables."""
+
+    reads: QuickReads | None = None
+    gateway: "QuickGateway | None" = None
+    topics: "QuickTopics | None" = None
+
+
+_NONE: Final = QuickWays()
+_known: dict[Hashable, QuickWays] = {}
+
+
+def quick_ways() -> QuickWays:
+    """The ways of the settings as they are now, the same objects as long as those do not change: one connection serves all questions of a
+    command. Blocks on the file alone."""
+    asked = _fingerprint()
+    if asked not in _known:
+        _known.clear()
+        _known[asked] = _ways_of(settings_file())
+    return _known[asked]
+
+
+def _fingerprint() -> Hashable:
+    path, stamp = os.environ.get(CONFIG_VARIABLE), None
+    if path:
+        try:
+            found = os.stat(path)
+            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+        except OSError:
+            stamp = None
+    return frozenset(os.environ.items()), stamp
+
+
+def _ways_of(file: "Mapping[str, Any] | None") -> QuickWays:
+    if file is None:
+        return _NONE
+    from trainhouse.client.quick.quick_gateway import gateway_of
+    from trainhouse.client.quick.quick_topics import topics_of
+
+    endpoint, topics = endpoint_of(file, os.environ), topics_of(file, os.environ)
+    if endpoint is not None or topics is not None:
+        gateway = gateway_of(file, os.environ, own=True)
+        return QuickWays(None if endpoint is None else TableReads(endpoint, gateway, topics), gateway, topics)
+    gateway = gateway_of(file, os.environ)
+    return QuickWays(None if gateway is None else GatewayReads(gateway), gateway)
+
+
 def quick_reads() -> QuickReads | None:
     """The reads that environment and settings file name; None where the whole client has to decide. Blocks on the file alone."""
-    found = settings_file()
-    if found is None:
-        return None
-    endpoint = endpoint_of(found, os.environ)
-    from trainhouse.client.quick.quick_gateway import gateway_of
-
-    if endpoint is not None:
-        return TableReads(endpoint, gateway_of(found, os.environ, own=True))
-    gateway = gateway_of(found, os.environ)
-    return None if gateway is None else GatewayReads(gateway)
+    return quick_ways().reads
 
 
 def quickly(ask: Callable[[QuickReads], T]) -> T | None:
@@ -265,3 +311,24 @@ def quickly(ask: Callable[[QuickReads], T]) -> T | None:
         if isinstance(reads, TableReads):
             return None
         raise
+
+
+def asked(quick: Callable[[QuickReads], T | None], whole: "Callable[[TrainhouseClient], W]") -> T | W:
+    """Answers a question by quick reads; by the whole client where they may not be asked, or do not know. Blocks. Raises what the two
+    raise."""
+    found = quickly(quick)
+    if found is not None:
+        return found
+    from trainhouse.client import TrainhouseClient
+
+    return whole(TrainhouseClient.from_settings())
+
+
+def sql_of_settings() -> "Sql":
+    """Any question in SQL, read-only, where environment and settings file name it: the tables, or the gateway. Raises ClientError."""
+    reads = quick_reads()
+    if reads is not None:
+        return reads.sql
+    from trainhouse.client import TrainhouseClient
+
+    return TrainhouseClient.from_settings().sql
