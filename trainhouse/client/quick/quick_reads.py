@@ -7,11 +7,12 @@ has to be asked, which has more ways and says what is wrong. What the tables do 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainhouse.client import rows
 from trainhouse.client.errors import ClientError, NotReachableError, UnknownJobError
-from trainhouse.client.quick.quick_sql import CONFIG_VARIABLE, endpoint_of, settings_file
+from trainhouse.client.quick.quick_sql import CONFIG_VARIABLE, endpoint_of, knows_kafka, settings_file
 
 if TYPE_CHECKING:
     from trainhouse.client.backend_protocol import Happening, LineReader, Row, Sql
@@ -87,11 +88,10 @@ class QuickReads(Protocol):
 
 @dataclass(frozen=True)
 class TableReads:
-    """Reads of the tables. `gateway`: of the same deployment, for what no table has; `topics`: for what the tables do not know yet."""
+    """Reads of the tables. `ways`: of the same deployment, for what no table has, or has not yet."""
 
     sql: "SqlEndpoint"
-    gateway: "QuickGateway | None" = None
-    topics: "QuickTopics | None" = None
+    ways: "QuickWays | None" = None
 
     def jobs(self, keep: "JobFilter", limit: int) -> "list[Row]":
         return self._rows(rows.jobs_query(keep, limit))
@@ -99,7 +99,8 @@ class TableReads:
     def status(self, job_id: str) -> "Row | None":
         found = self._rows(rows.aged_job_query(job_id))
         if not found:
-            if self.topics is not None and self.topics.lacks(STATUSES, job_id):
+            topics = None if self.ways is None else self.ways.topics
+            if topics is not None and topics.lacks(STATUSES, job_id):
                 raise UnknownJobError(job_id)
             return None
         (row,) = found
@@ -137,10 +138,11 @@ class TableReads:
         return self._rows(rows.checkpoints_query(job_id))
 
     def checkpoint_tags(self, job_id: str) -> "list[Row] | None":
-        if self.gateway is None:
+        gateway = None if self.ways is None else self.ways.gateway
+        if gateway is None:
             return None
         try:
-            return GatewayReads(self.gateway).checkpoint_tags(job_id)
+            return GatewayReads(gateway).checkpoint_tags(job_id)
         except ClientError:
             return None
 
@@ -246,26 +248,51 @@ class GatewayReads:
         return self.gateway.run(reads.alert_causes())
 
 
-@dataclass(frozen=True)
 class QuickWays:
-    """Ways in that environment and settings file name, without the settings models. `gateway` may stand beside the tables."""
+    """Ways in that a settings file and the environment name, without the settings models. `file` None: it cannot be read."""
 
-    reads: QuickReads | None = None
-    gateway: "QuickGateway | None" = None
-    topics: "QuickTopics | None" = None
+    def __init__(self, file: "Mapping[str, Any] | None", environment: Mapping[str, str]) -> None:
+        self._file, self._environment = file, environment
+
+    @cached_property
+    def topics(self) -> "QuickTopics | None":
+        """Topics of the brokers; None where the whole client has to decide."""
+        if self._file is None or not knows_kafka(self._file, self._environment):
+            return None
+        from trainhouse.client.quick.quick_topics import topics_of
+
+        return topics_of(self._file, self._environment)
+
+    @cached_property
+    def gateway(self) -> "QuickGateway | None":
+        """The gateway, beside the brokers too: with the token of a stack on this machine; None where the whole client has to decide."""
+        if self._file is None:
+            return None
+        from trainhouse.client.quick.quick_gateway import gateway_of
+
+        return gateway_of(self._file, self._environment, own=knows_kafka(self._file, self._environment))
+
+    @cached_property
+    def reads(self) -> QuickReads | None:
+        """Reads of the tables, or of the gateway where settings name that alone; None where the whole client has to decide."""
+        if self._file is None:
+            return None
+        if knows_kafka(self._file, self._environment):
+            endpoint = endpoint_of(self._file, self._environment)
+            return None if endpoint is None else TableReads(endpoint, self)
+        return None if self.gateway is None else GatewayReads(self.gateway)
 
 
-_NONE: Final = QuickWays()
 _known: dict[Hashable, QuickWays] = {}
 
 
 def quick_ways() -> QuickWays:
-    """The ways of the settings as they are now, the same objects as long as those do not change: one connection serves all questions of a
-    command. Blocks on the file alone."""
+    """The ways of the settings as they are now, the same object as long as those do not change: all questions of a command read the file
+    once, and share a connection to the gateway. Blocks on the file alone."""
     asked = _fingerprint()
     if asked not in _known:
         _known.clear()
-        _known[asked] = _ways_of(settings_file())
+        _known[asked] = QuickWays(settings_file(), dict(os.environ))
     return _known[asked]
 
 
@@ -278,20 +305,6 @@ def _fingerprint() -> Hashable:
         except OSError:
             stamp = None
     return frozenset(os.environ.items()), stamp
-
-
-def _ways_of(file: "Mapping[str, Any] | None") -> QuickWays:
-    if file is None:
-        return _NONE
-    from trainhouse.client.quick.quick_gateway import gateway_of
-    from trainhouse.client.quick.quick_topics import topics_of
-
-    endpoint, topics = endpoint_of(file, os.environ), topics_of(file, os.environ)
-    if endpoint is not None or topics is not None:
-        gateway = gateway_of(file, os.environ, own=True)
-        return QuickWays(None if endpoint is None else TableReads(endpoint, gateway, topics), gateway, topics)
-    gateway = gateway_of(file, os.environ)
-    return QuickWays(None if gateway is None else GatewayReads(gateway), gateway)
 
 
 def quick_reads() -> QuickReads | None:
@@ -332,3 +345,18 @@ def sql_of_settings() -> "Sql":
     from trainhouse.client import TrainhouseClient
 
     return TrainhouseClient.from_settings().sql
+
+
+def from_topics(quick: "Callable[[QuickTopics], T]", whole: "Callable[[TrainhouseClient], W]") -> T | W:
+    """Answers a question by whole topics; by the whole client where those are not plainly readable. Blocks. Raises what the two raise."""
+    topics = quick_ways().topics
+    if topics is not None:
+        from trainhouse.client.quick.quick_topics import NotQuickError
+
+        try:
+            return quick(topics)
+        except NotQuickError:
+            pass  # the whole client has the words for it
+    from trainhouse.client import TrainhouseClient
+
+    return whole(TrainhouseClient.from_settings())

@@ -91,6 +91,10 @@ class QuickTopics:
         """The newest event of each key that is of one kind. Blocks. Raises NotQuickError."""
         return list(dict(self.events(topic, kind)).values())
 
+    def has_key(self, topic: str, key: str) -> bool:
+        """Whether a topic has a record of a key that was not deleted. Blocks. Raises NotQuickError."""
+        return {m.key(): m.value() is not None for m in self.messages(topic)}.get(key.encode(), False)
+
     def lacks(self, topic: str, name: str) -> bool:
         """Whether no record's key or value has a name. Blocks. False as well where that cannot be read."""
         needle = name.encode()
