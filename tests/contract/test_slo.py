@@ -157,7 +157,8 @@ def test_recoveries_are_of_failures_with_another_attempt(tables: Tables) -> None
 
 def test_fresh_rows_are_good_and_a_rebuild_is_no_lag(tables: Tables) -> None:
     now_ms = time.time_ns() // 1_000_000
-    tables.journal(1, [record(1, 1, now_ms - HOUR_MS)])  # else the stack is younger than any span
+    # Else the stack is younger than any span.
+    tables.put(topics.POOLS, [PoolCreated.model_validate({"pool": "p", "partition": 1})], now_ms - HOUR_MS)
     tables.put(topics.STATUS, [status("fresh", "PENDING", now_ms, 1), status("rebuilt", "PENDING", begun_ms() - 20 * DAY_MS, 1)])
     tables.put(topics.HEARTBEATS, [beat("fresh", now_ms, pool="p"), beat("late", now_ms - 90_000, pool="p")])
     about: dict[str, Any] = {"job_id": "j", "attempt": 1, "epoch": 1, "rank": 0, "node_id": "n", "stream": "stdout", "start": 0, "end": 3}
