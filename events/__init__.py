@@ -8,6 +8,8 @@ Never: decides anything, or does work at import.
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from trainhouse.events.model import late_models
+
 if TYPE_CHECKING:
     from trainhouse.events.model.alert import AlertFired, AlertResolved, Severity
     from trainhouse.events.model.asked import AskedVia, RequestedBy
@@ -548,6 +550,8 @@ def load_models() -> None:
     for module in _HOLDERS:
         importlib.import_module(f"{__name__}.{module}")
 
+
+late_models.load = load_models
 
 if not TYPE_CHECKING:  # a checker knows the names above, and no others
 

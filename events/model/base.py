@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from trainhouse.events.model import late_models
 from trainhouse.events.model.common_fields import COMMON_FIELDS
 from trainhouse.events.model.errors import UnknownEventType
 
@@ -70,7 +71,7 @@ def event_class(type_string: str) -> type[Event]:
     """The model of a type string. Raises UnknownEventType with the known versions of it, if any."""
     found = _registry.get(type_string)
     if found is None:
-        _load_all()
+        late_models.load()
         found = _registry.get(type_string)
     if found is not None:
         return found
@@ -88,12 +89,5 @@ def registered(type_string: str) -> type[Event] | None:
 
 def event_classes() -> dict[str, type[Event]]:
     """All registered types, sorted by type string."""
-    _load_all()
+    late_models.load()
     return dict(sorted(_registry.items()))
-
-
-def _load_all() -> None:
-    """Imports the events that are public names, which register themselves."""
-    from trainhouse.events import load_models
-
-    load_models()

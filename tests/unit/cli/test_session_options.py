@@ -41,7 +41,8 @@ def test_what_is_typed_arrives_whole() -> None:
 
     app = typer.Typer()
     app.command()(command)
-    typed = ["--own", "o", "-n", "3", "--device", "h100", "--name", "a", "--project", "p", "--env", "A=1", "--env", "B=2", "--secret", "S", "--code", "/x", "--priority", "4"]
+    typed = ["--own", "o", "-n", "3", "--device", "h100", "--name", "a", "--project", "p", "--priority", "4"]
+    typed += ["--env", "A=1", "--env", "B=2", "--secret", "S", "--code", "/x"]
     done = CliRunner().invoke(app, typed)
     assert done.exit_code == 0, done.output
     wanted = Wanted("shell", devices=3, device="h100", name="a", project="p", env=["A=1", "B=2"], secrets=["S"], priority=4)

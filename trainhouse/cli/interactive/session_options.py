@@ -23,25 +23,25 @@ AttachTo = Annotated[
 ]
 
 
-def _options(
-    devices: Annotated[int, typer.Option("--devices", "--gpus", "-n", min=1, help="Devices, all on one node.")] = 1,
-    device: Annotated[Optional[str], typer.Option(help="Device type: any, cpu, or a GPU's type.")] = None,  # noqa: UP045
+class _Options:
+    """Their declaration: options as typer reads them off a signature, and defaults."""
+
+    devices: Annotated[int, typer.Option("--devices", "--gpus", "-n", min=1, help="Devices, all on one node.")] = 1
+    device: Annotated[Optional[str], typer.Option(help="Device type: any, cpu, or a GPU's type.")] = None  # noqa: UP045
     idle_limit: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="Time without use and work after which the job ends: 30m, 2h; default: 1h."),
-    ] = None,
-    max_run_time: Annotated[Optional[str], typer.Option(help="90s, 15m, 2h: then it ends, used or not.")] = None,  # noqa: UP045
-    name: Annotated[Optional[str], typer.Option("--name", help="Name of the job.")] = None,  # noqa: UP045
-    project: Annotated[Optional[str], typer.Option(help="Owner of data rights.")] = None,  # noqa: UP045
-    team: Annotated[Optional[str], typer.Option(help="Owner of quota.")] = None,  # noqa: UP045
-    pool: Annotated[Optional[str], typer.Option(help="Pool of nodes.")] = None,  # noqa: UP045
-    priority: Annotated[Optional[int], typer.Option(help="0 is the highest, 100 the lowest.")] = None,  # noqa: UP045
-    env: Annotated[Optional[list[str]], typer.Option("--env", "-e", metavar="K=V", help="Environment; repeatable.")] = None,  # noqa: UP045
-    secret: Annotated[Optional[list[str]], typer.Option(metavar="NAME", help="A secret of the agent's as environment; repeatable.")] = None,  # noqa: UP045
-    interpreter: Annotated[Optional[str], typer.Option(help="Python that `python` means; default: the agent's.")] = None,  # noqa: UP045
-    code: Annotated[Optional[Path], typer.Option(help="Folder of which a copy is the working folder; default: an empty one.")] = None,  # noqa: UP045
-) -> None:
-    """Their declaration, which typer reads off a signature."""
+    ] = None
+    max_run_time: Annotated[Optional[str], typer.Option(help="90s, 15m, 2h: then it ends, used or not.")] = None  # noqa: UP045
+    name: Annotated[Optional[str], typer.Option("--name", help="Name of the job.")] = None  # noqa: UP045
+    project: Annotated[Optional[str], typer.Option(help="Owner of data rights.")] = None  # noqa: UP045
+    team: Annotated[Optional[str], typer.Option(help="Owner of quota.")] = None  # noqa: UP045
+    pool: Annotated[Optional[str], typer.Option(help="Pool of nodes.")] = None  # noqa: UP045
+    priority: Annotated[Optional[int], typer.Option(help="0 is the highest, 100 the lowest.")] = None  # noqa: UP045
+    env: Annotated[Optional[list[str]], typer.Option("--env", "-e", metavar="K=V", help="Environment; repeatable.")] = None  # noqa: UP045
+    secret: Annotated[Optional[list[str]], typer.Option(metavar="NAME", help="A secret of the agent's as environment; repeatable.")] = None  # noqa: UP045
+    interpreter: Annotated[Optional[str], typer.Option(help="Python that `python` means; default: the agent's.")] = None  # noqa: UP045
+    code: Annotated[Optional[Path], typer.Option(help="Folder of which a copy is the working folder; default: an empty one.")] = None  # noqa: UP045
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,11 @@ class SessionOptions:
     code: Path | None
 
 
-_LISTED: Final = inspect.signature(_options).parameters
+_HINTS: Final = get_type_hints(_Options, include_extras=True)
+_LISTED: Final = {
+    name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=getattr(_Options, name), annotation=hint)
+    for name, hint in _HINTS.items()
+}
 LAST: Final = "data_dir"
 
 
@@ -71,7 +75,7 @@ def with_session_options(kind: str) -> Callable[[Callable[..., None]], Callable[
             code, env, secrets = typed.pop("code"), typed.pop("env") or (), typed.pop("secret") or ()
             function(**given, session=SessionOptions(Wanted(kind=kind, env=env, secrets=secrets, **typed), code))
 
-        hints = get_type_hints(function, include_extras=True) | get_type_hints(_options, include_extras=True)
+        hints = get_type_hints(function, include_extras=True) | _HINTS
         vars(command).pop("__wrapped__")  # typer would read the options off what is wrapped
         vars(command)["__signature__"] = signature
         command.__annotations__ = {name: hints[name] for name in signature.parameters} | {"return": None}
