@@ -71,7 +71,7 @@ def job(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> str:
     stack.ok("project", "set", str(folder / "p.yaml"))
     stack.ok("data", "publish", "quick-chats", str(folder / "chats.jsonl"), "--version", "1.0.0")
     stack.ok("data", "grant", "quick-chats", "--project", "quick-commands", "--purpose", "trials")
-    stack.ok("token", "create", "quick-ana", "--role", "viewer", "--project", "quick-commands")
+    stack.ok("token", "create", "quick-ana", "--role", "viewer", "--project", "default")
     if stack.run("report", "show", "quick-report").code != 0:
         stack.ok("report", "save", "quick-report", str(folder / "r.md"))
     until(lambda: "said" in stack.run("logs", job).out, "its line", WAIT_S)
