@@ -21,7 +21,7 @@ from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import ByteCount, SmallCount, TimestampMs
 from trainhouse.events.model.dataset_names import NAME_PATTERN, project_word
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
-from trainhouse.events.model.spec import Label, Sha256
+from trainhouse.events.model.labels import Label, Sha256
 
 FORMAT: Final = 1
 MOST_FILES: Final = 10_000

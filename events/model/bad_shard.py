@@ -15,7 +15,7 @@ from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, Count, CutText, SmallCount, TimestampMs
 from trainhouse.events.model.dataset_names import DatasetName, SplitName
 from trainhouse.events.model.ids import JobId, NodeId
-from trainhouse.events.model.spec import Label, Sha256
+from trainhouse.events.model.labels import Label, Sha256
 
 MOST_EVIDENCE_CHARS: Final = 512
 EvidenceText = Annotated[str, StringConstraints(max_length=MOST_EVIDENCE_CHARS)]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from trainhouse.events.model import late_models
 from trainhouse.events.model.common_fields import COMMON_FIELDS
 from trainhouse.events.model.errors import UnknownEventType
 
@@ -69,6 +70,9 @@ class Event(Model):
 def event_class(type_string: str) -> type[Event]:
     """The model of a type string. Raises UnknownEventType with the known versions of it, if any."""
     found = _registry.get(type_string)
+    if found is None:
+        late_models.load()
+        found = _registry.get(type_string)
     if found is not None:
         return found
     stem = type_string.rpartition(".v")[0]
@@ -78,6 +82,12 @@ def event_class(type_string: str) -> type[Event]:
     raise UnknownEventType(f"type {type_string!r} is not an event type of Trainhouse; `trainhouse schemas` lists them")
 
 
+def registered(type_string: str) -> type[Event] | None:
+    """The model of a type string, where a module that is imported already has it."""
+    return _registry.get(type_string)
+
+
 def event_classes() -> dict[str, type[Event]]:
     """All registered types, sorted by type string."""
+    late_models.load()
     return dict(sorted(_registry.items()))

@@ -12,8 +12,8 @@ from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import Count, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
+from trainhouse.events.model.labels import Sha256
 from trainhouse.events.model.skipped_data import MOST_SKIPS, SkippedData
-from trainhouse.events.model.spec import Sha256
 
 MOST_PARTS: Final = 64
 MOST_READ_RUNS: Final = 1000

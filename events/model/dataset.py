@@ -19,7 +19,7 @@ from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, ByteCount, Count, CutText, InputText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.dataset_names import DatasetName, FieldName, Semver, SplitName, VersionName
 from trainhouse.events.model.ids import JobId, PoolName
-from trainhouse.events.model.spec import MOST_QUARANTINED, Label, Sha256
+from trainhouse.events.model.labels import MOST_QUARANTINED, Label, Sha256
 
 FORMAT: Final = 1
 MOST_SPLITS: Final = 16

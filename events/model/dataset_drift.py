@@ -12,7 +12,7 @@ from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_RATIO, ComputedRatio, Count, ShortText, SmallCount, TimestampMs, cut_text
 from trainhouse.events.model.dataset_names import DatasetName, FieldName
-from trainhouse.events.model.spec import Label, Sha256
+from trainhouse.events.model.labels import Label, Sha256
 
 MOST_DRIFT_FIELDS: Final = 64
 MOST_REASON_CHARS: Final = 512

@@ -14,7 +14,7 @@ from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import MOST_COUNT, CutText, ShortText, TimestampMs
 from trainhouse.events.model.dataset_names import DatasetName, VersionReference
 from trainhouse.events.model.ids import EventId, JobId
-from trainhouse.events.model.spec import Label, Sha256
+from trainhouse.events.model.labels import Label, Sha256
 
 
 class GrantDataset(Event, type="trainhouse.dataset.grant.v1", public_input=True):

@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, field_validator
 
 from trainhouse.events.model.base import Model
+from trainhouse.events.model.labels import Label
 from trainhouse.events.model.safe_regex import costly
-from trainhouse.events.model.spec import Label
 from trainhouse.events.model.verdict import FailureCategory
 
 

@@ -13,7 +13,10 @@ from trainhouse.events.model.bounds import CutText, SmallCount, TimestampMs
 from trainhouse.events.model.dataset import DatasetVersion
 from trainhouse.events.model.dataset_names import DatasetName
 from trainhouse.events.model.ids import Epoch, JobId, PoolName
-from trainhouse.events.model.spec import MOST_OUTPUTS, Label, Sha256
+from trainhouse.events.model.labels import Label, Sha256
+from trainhouse.events.model.spec import (
+    MOST_OUTPUTS,
+)
 
 
 class OutputsSealed(AttemptReport, type="trainhouse.attempt.outputs-sealed.v1"):

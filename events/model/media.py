@@ -13,7 +13,7 @@ from pydantic import Field
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import SmallCount, TimestampMs
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
-from trainhouse.events.model.spec import Sha256
+from trainhouse.events.model.labels import Sha256
 
 MAX_MEDIA_BYTES: Final = 16 * 2**20
 MOST_KEY_CHARS: Final = 200

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_ITEMS
 from trainhouse.events.model.failure_policy import Failures
-from trainhouse.events.model.spec import Label
+from trainhouse.events.model.labels import Label
 
 MAX_TEAMS = 10_000
 MAX_DEPTH = 16

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, CutText, ShortText, SmallCount, TimestampMs
-from trainhouse.events.model.spec import Label
+from trainhouse.events.model.labels import Label
 
 EVERY_OTHER: Final = "*"
 """Names what holds for each project that was never declared."""

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import LongText, SmallCount, TimestampMs
-from trainhouse.events.model.spec import Label
+from trainhouse.events.model.labels import Label
 
 MOST_NAME_CHARS: Final = 120
 MOST_NOTE_CHARS: Final = 512

@@ -8,7 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from trainhouse.events.model.base import Event
-from trainhouse.events.model.spec import Label, Variable
+from trainhouse.events.model.labels import Label
+from trainhouse.events.model.spec import (
+    Variable,
+)
 
 
 class SecretDeclared(Event, type="trainhouse.secret.declared.v1", public_input=True):

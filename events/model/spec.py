@@ -16,18 +16,16 @@ from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
 from trainhouse.events.model.dataset_names import DatasetName, FieldName, SplitName, VersionReference
 from trainhouse.events.model.ids import PoolName
+from trainhouse.events.model.labels import MOST_QUARANTINED, Label, Sha256
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.secret_names import PATTERN as SECRET_PATTERN
 from trainhouse.events.model.secret_names import variable_of
 from trainhouse.events.model.skipped_data import MOST_SKIPS
 from trainhouse.events.model.training import Training
 
-Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
 Variable = Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 SecretReference = Annotated[str, StringConstraints(max_length=257, pattern=SECRET_PATTERN)]
-Sha256 = Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")]
 MOST_RANKS: Final = 65536
-MOST_QUARANTINED: Final = 64
 MOST_NEEDED_FIELDS: Final = 256
 DEFAULT_MAX_BAD: Final = 0.001
 """Share of the places of each pass that may stay empty, where neither the spec nor the program says one."""

@@ -16,7 +16,7 @@ from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import ByteCount, InputText, LongText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
 from trainhouse.events.model.job import JobState
-from trainhouse.events.model.spec import Label, Sha256
+from trainhouse.events.model.labels import Label, Sha256
 
 DEFAULT_EXPERIMENT: Final = "Default"
 DEFAULT_EXPERIMENT_ID: Final = "0"

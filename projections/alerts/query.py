@@ -9,12 +9,14 @@ import http.client
 import urllib.parse
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError, RuleTooExpensiveError
-from trainhouse.projections.settings import ClickHouseSettings
+
+if TYPE_CHECKING:
+    from trainhouse.projections.settings import ClickHouseSettings
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_ERROR_CHARS = 500
@@ -27,7 +29,7 @@ Ask = Callable[[str, Mapping[str, str]], list[dict[str, Any]]]
 """Rows of a query with its bound values. Blocks. Raises EndpointUnavailableError or RuleFailedError (RuleTooExpensiveError)."""
 
 
-def asker(settings: ClickHouseSettings, timeout_s: float) -> Ask:
+def asker(settings: "ClickHouseSettings", timeout_s: float) -> Ask:
     """Asks there. May be called from several threads at once."""
     where = urllib.parse.urlsplit(settings.url)
     kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection

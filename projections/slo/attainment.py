@@ -16,8 +16,10 @@ Ask = Callable[[str, Mapping[str, str]], Sequence[Mapping[str, Any]]]
 SPANS_S = tuple(sorted({span for pair in PAIRS for span in (pair.short_s, pair.long_s)}))
 DAY_S = 86_400
 NOW = "{now:DateTime64(3, 'UTC')}"
-# The first decision there is; what is deleted after a year is older than every span.
-AGE_QUESTION = f"SELECT if(count() = 0, NULL, dateDiff('second', min(at), {NOW})) AS age_s FROM decisions_rows WHERE at <= {NOW}"
+# A scheduler's first decision takes a pool in; pools are few, and decisions are as many as all jobs of a year have had.
+_POOLS = "(SELECT created_at FROM pools_rows UNION ALL SELECT created_at FROM pool_creations_rows)"
+FIRST_DECISION_AT = f"(SELECT min(created_at) FROM {_POOLS})"
+AGE_QUESTION = f"SELECT if(count() = 0, NULL, dateDiff('second', min(created_at), {NOW})) AS age_s FROM {_POOLS} WHERE created_at <= {NOW}"
 FIGURES = {
     Figure.MEAN: "avgOrNull(e.value)",
     Figure.P50: "quantileOrNull(0.5)(e.value)",

@@ -8,17 +8,15 @@ Holds: what has no events is not known: None, never 0 or 1.
 
 from dataclasses import dataclass
 
-from trainhouse.events.model.alert import Severity
-
 
 @dataclass(frozen=True)
 class Pair:
-    """A long span that says that it matters, and a short one that says that it still goes on. In seconds."""
+    """A long span that says that it matters, and a short one that says that it still goes on. In seconds. `severity`: of its alert."""
 
     short_s: int
     long_s: int
     limit: float
-    severity: Severity
+    severity: str
 
     @property
     def name(self) -> str:
@@ -27,10 +25,10 @@ class Pair:
 
 
 PAIRS = (
-    Pair(300, 3_600, 14.4, Severity.CRITICAL),
-    Pair(1_800, 21_600, 6.0, Severity.CRITICAL),
-    Pair(7_200, 86_400, 3.0, Severity.WARNING),
-    Pair(21_600, 259_200, 1.0, Severity.WARNING),
+    Pair(300, 3_600, 14.4, "CRITICAL"),
+    Pair(1_800, 21_600, 6.0, "CRITICAL"),
+    Pair(7_200, 86_400, 3.0, "WARNING"),
+    Pair(21_600, 259_200, 1.0, "WARNING"),
 )
 
 

@@ -8,6 +8,7 @@ for days.
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainhouse.projections.slo.attainment import FIRST_DECISION_AT
 from trainhouse.projections.slo.burn_rate import PAIRS, Pair, in_words
 from trainhouse.projections.slo.targets import Target, shipped
 
@@ -31,7 +32,7 @@ def _rule(pair: Pair, targets: Sequence[Target]) -> str:
     query = "\nUNION ALL\n".join(_of_target(pair, target) for target in able)
     lines = [
         f"  - name: slo-burn-{pair.name}",
-        f"    severity: {pair.severity.value}",
+        f"    severity: {pair.severity}",
         "    owner: platform",
         f"    runbook: runbooks.md#slo-burn-{pair.name}",
         f'    summary: "the error budget of {{slo}} burns {{value:.1f}} times as fast as it may, over {in_words(pair.short_s)} and '
@@ -55,7 +56,7 @@ def _of_target(pair: Pair, target: Target) -> str:
     return (
         f"SELECT '{target.name}' AS slo, least({bad_long}, {bad_short}) / {budget} AS value\n"
         f"FROM (\n{events}\n) AS e\nHAVING sum(e.total) >= {target.least_events} AND sumIf(e.total, {short}) > 0\n"
-        f"    AND (SELECT min(at) FROM decisions_rows) <= {{now}} - INTERVAL {pair.long_s} SECOND"
+        f"    AND {FIRST_DECISION_AT} <= {{now}} - INTERVAL {pair.long_s} SECOND"
     )
 
 

@@ -45,7 +45,7 @@ def run() -> None:
             report.line("cli_answers", peer=peer.__name__.removeprefix("_of_"), failed=str(error)[-500:])
 
 
-ON_THE_MACHINE = ("ps", "env")
+ON_THE_MACHINE = ("ps", "env", "project list", "data list", "policy show", "token show")
 
 
 def commands(ended: str, waiting: str) -> dict[str, tuple[str, ...]]:
@@ -60,6 +60,15 @@ def commands(ended: str, waiting: str) -> dict[str, tuple[str, ...]]:
         "nodes": ("nodes",),
         "alerts": ("alerts",),
         "slo": ("slo",),
+        "tag": ("tag", ended),
+        "audit list": ("audit", "list"),
+        "report health": ("report", "health"),
+        "report list": ("report", "list"),
+        "project list": ("project", "list"),
+        "data list": ("data", "list"),
+        "policy show": ("policy", "show", "default"),
+        "token show": ("token", "show"),
+        "pool show": ("pool", "show"),
         "sql": ("sql", "SELECT 1"),
         "ps": ("ps",),
         "env": ("env",),

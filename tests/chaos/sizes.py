@@ -16,7 +16,7 @@ import psutil
 from tests.chaos.stack import ChaosStack
 from trainhouse.deploy.local.errors import StackError
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.stack import ps
+from trainhouse.deploy.local.stack_state import ps
 from trainhouse.events.wire import topics
 
 EVERY_S = 3.0

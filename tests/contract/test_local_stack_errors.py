@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.deploy.local import client_config, stack
+from trainhouse.deploy.local import client_config, stack, stack_state
 from trainhouse.deploy.local.errors import DiskFullError, FolderUnusableError, JarsMissingError, NotRunningError, PortBusyError
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.layout import BASE_PORT, COUNT, Choices, StackFolder, StackPorts
@@ -29,8 +29,8 @@ def test_a_full_disk_is_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(DiskFullError, match=r"MiB free.*--data-dir"):
         stack.up(tmp_path / "data", ports=StackPorts.free(), min_free_bytes=2**60)
     assert not (tmp_path / "data" / "kafka").exists()
-    assert stack.warnings(tmp_path, min_free_bytes=2**60)
-    assert not stack.warnings(tmp_path, min_free_bytes=0)
+    assert stack_state.warnings(tmp_path, min_free_bytes=2**60)
+    assert not stack_state.warnings(tmp_path, min_free_bytes=0)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_missing_jars_without_network_are_refused_before_anything_starts(tmp_pat
     assert jars.cache_dir() == tmp_path / "cache"
 
 
-@pytest.mark.parametrize("command", [stack.down, stack.ps, stack.env])
+@pytest.mark.parametrize("command", [stack.down, stack_state.ps, stack_state.env])
 def test_without_a_stack_the_error_says_so(tmp_path: Path, command: object) -> None:
     assert callable(command)
     with pytest.raises(NotRunningError, match="no stack"):

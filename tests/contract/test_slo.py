@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Iterator
@@ -157,7 +158,7 @@ def test_recoveries_are_of_failures_with_another_attempt(tables: Tables) -> None
 
 def test_fresh_rows_are_good_and_a_rebuild_is_no_lag(tables: Tables) -> None:
     now_ms = time.time_ns() // 1_000_000
-    tables.journal(1, [record(1, 1, now_ms - HOUR_MS)])  # else the stack is younger than any span
+    tables.journal(1, [took_in("p", 1, now_ms - HOUR_MS)])  # else the stack is younger than any span
     tables.put(topics.STATUS, [status("fresh", "PENDING", now_ms, 1), status("rebuilt", "PENDING", begun_ms() - 20 * DAY_MS, 1)])
     tables.put(topics.HEARTBEATS, [beat("fresh", now_ms, pool="p"), beat("late", now_ms - 90_000, pool="p")])
     about: dict[str, Any] = {"job_id": "j", "attempt": 1, "epoch": 1, "rank": 0, "node_id": "n", "stream": "stdout", "start": 0, "end": 3}
@@ -173,6 +174,12 @@ def record(partition: int, seq: int, at_ms: int) -> JournalRecord:
     decisions = (JobForgotten.model_validate({"job_id": f"x{partition}-{seq}"}), ClockTicked())
     fields = {"owner": "o", "cursor": 0, "inputs": (), "published_up_to": 0, "decide_version": 1, "fold_version": 1, "previous_hash": ""}
     return JournalRecord(seq=seq, now_ms=at_ms, decisions=decisions, **fields)  # type: ignore[arg-type]
+
+
+def took_in(pool: str, partition: int, at_ms: int) -> JournalRecord:
+    """The record by which a scheduler takes a pool in."""
+    decision = PoolCreated.model_validate({"pool": pool, "partition": partition})
+    return dataclasses.replace(record(partition, 1, at_ms), decisions=(decision, ClockTicked()))
 
 
 def test_half_minutes_without_a_decision_for_three_minutes_are_down_time(tables: Tables) -> None:

@@ -14,7 +14,7 @@ import psutil
 
 from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.stack import ps
+from trainhouse.deploy.local.stack_state import ps
 from trainhouse.deploy.local.supervision import supervisor_client
 
 SLOTS = 2

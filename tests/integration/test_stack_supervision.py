@@ -21,8 +21,9 @@ from trainhouse.deploy.local.errors import AlreadyRunningError, NotRunningError
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.supervision import stack_parts, supervisor_client, supervisor_config
 from trainhouse.deploy.local.supervision.failed_passes import failed_passes
+from trainhouse.deploy.local.supervision.part_groups import TIMED
 from trainhouse.deploy.local.supervision.stack_parts import Part
-from trainhouse.deploy.local.supervision.supervisor import MAX_BACKOFF_S, TIMED, Restarts
+from trainhouse.deploy.local.supervision.supervisor import MAX_BACKOFF_S, Restarts
 from trainhouse.deploy.local.supervision.supervisor_client import PartState
 
 pytestmark = pytest.mark.stack

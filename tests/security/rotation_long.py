@@ -20,7 +20,7 @@ from tests.support.stack.live_stack import LiveStack, running_stack
 from tests.support.waiting import until
 from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, read_toml
-from trainhouse.deploy.local.stack import ps
+from trainhouse.deploy.local.stack_state import ps
 from trainhouse.deploy.local.supervision import stack_parts
 from trainhouse.events.settings import KafkaSettings
 

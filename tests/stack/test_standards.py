@@ -30,7 +30,7 @@ from tests.support.waiting import until
 from trainhouse.client.errors import UnknownJobError
 from trainhouse.deploy.local.layout import METERED, read_toml
 from trainhouse.deploy.local.servers.server_process import die_with_parent
-from trainhouse.deploy.local.stack import ps
+from trainhouse.deploy.local.stack_state import ps
 from trainhouse.events import JobSubmitted
 from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.model.ids import EventId, JobId

@@ -67,6 +67,26 @@ MODULES = {
 # What each question imports until its answer: (arguments, its modules). Both ways lead to a closed port, so that all is imported that asks.
 ASKING = ("status", "status j-1", "events j-1", "logs j-1", "why j-1", "checkpoints j-1", "nodes", "nodes n-1", "alerts", "sql SELECT")
 ASKED = Budget(300)
+# Others ask the tables or the gateway, with modules of their own: (arguments, what of both ways is tried, budget).
+REPORTS = ("report list", "report show r", "report history r")
+ASKING_MORE = {
+    "tag j-1": Budget(300),
+    "audit list": Budget(300),
+    "open --print": Budget(330),
+    "report health": Budget(330),
+    **dict.fromkeys(REPORTS, Budget(300)),
+    "slo": Budget(420, frozenset({"pydantic"})),
+}
+# These read a topic whole, from brokers at a closed port: with the models of that topic alone.
+TOPIC_READING = {
+    "project list": Budget(460, EVENTS),
+    "project show p": Budget(460, EVENTS),
+    "policy show p": Budget(460, EVENTS),
+    "token show": Budget(460, EVENTS),
+    "data list": Budget(470, EVENTS),
+    "data grants": Budget(470, EVENTS),
+    "data quarantine list": Budget(470, EVENTS),
+}
 NOTHING = "http://127.0.0.1:1"
 TABLES_ALONE = {"TRAINHOUSE_KAFKA_BOOTSTRAP": "127.0.0.1:1", "TRAINHOUSE_CLICKHOUSE_URL": NOTHING}
 GATEWAY_ALONE = {"TRAINHOUSE_GATEWAY_URL": NOTHING, "TRAINHOUSE_GATEWAY_TOKEN": "t"}
@@ -85,6 +105,25 @@ try:
     main()
 except Asked:
     pass
+"""
+
+
+# An empty topic: its models are known, and all that prints it.
+STOPS_AT_TOPIC = """
+import os, sys
+sys.argv = ["trainhouse", *{words!r}]
+os.environ.update({environment!r})
+from trainhouse.client.quick import quick_topics
+import confluent_kafka
+quick_topics.QuickTopics.messages = lambda self, topic: iter(())
+from trainhouse.cli.main import main
+import io; sys.stdout = io.StringIO()
+try:
+    main()
+except SystemExit:
+    pass
+sys.stdout = sys.__stdout__
+
 """
 
 
@@ -130,14 +169,39 @@ def test_a_process_beside_the_roles_imports_what_it_uses(module: str) -> None:
 def test_a_question_imports_no_models_no_brokers_and_no_http_library(
     words: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (*AROUND["http"], "TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+    without_settings(monkeypatch)
     found = imported(STOPS.format(words=words.split(), environment=environment))
     assert "http.client" in found and "trainhouse.client.quick.quick_reads" in found
     # Of rich a table of character widths alone.
     assert not {"rich.console", "rich.text", "typer._adapters"} & found
     hold(ASKED, found - {"rich", "rich.cells", "rich._unicode_data"})
+
+
+def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*AROUND["http"], "TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.mark.parametrize("environment", [TABLES_ALONE | GATEWAY_ALONE, GATEWAY_ALONE], ids=["tables", "gateway"])
+@pytest.mark.parametrize("words", ASKING_MORE)
+def test_other_questions_import_what_they_show(words: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    without_settings(monkeypatch)
+    found = imported(STOPS.format(words=words.split(), environment=environment))
+    assert "http.client" in found and "trainhouse.client.client" not in found
+    hold(ASKING_MORE[words], found - {"rich", "rich.cells", "rich._unicode_data"})
+
+
+@pytest.mark.parametrize("words", TOPIC_READING)
+def test_a_question_to_a_topic_imports_the_models_of_that_topic(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_settings(monkeypatch)
+    found = imported(STOPS_AT_TOPIC.format(words=words.split(), environment=TABLES_ALONE))
+    assert "confluent_kafka" in found and "trainhouse.client.client" not in found
+    hold(TOPIC_READING[words], found - {"rich", "rich.cells", "rich._unicode_data"})
+
+
+def test_the_state_of_a_stack_imports_no_models_and_no_brokers() -> None:
+    hold(Budget(400), imported("from trainhouse.cli.main import build; build('ps')\nimport trainhouse.deploy.local.stack_state"))
 
 
 def test_arrays_do_without_pandas_in_the_projector() -> None:

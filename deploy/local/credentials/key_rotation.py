@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainhouse.events.security.key_files import kept_key
 from trainhouse.private_files import move_private, write_private
 
 MARK = "# until `trainhouse credentials retire`"
@@ -17,6 +16,8 @@ MARK = "# until `trainhouse credentials retire`"
 
 def renew(private: Path, listed: Path, prefix: str = "") -> None:
     """A new key in its file, listed beside the old one. `prefix`: what stands before a key in its line. Raises InvalidKeyError."""
+    from trainhouse.events.security.key_files import kept_key
+
     following = private.with_suffix(".next")
     new, old = kept_key(following).public_key, kept_key(private).public_key
     write_private(listed, with_next(listed.read_text(), prefix, old, new).encode())
@@ -25,6 +26,8 @@ def renew(private: Path, listed: Path, prefix: str = "") -> None:
 
 def retire(private: Path, listed: Path) -> None:
     """Takes those of before from the list. Raises InvalidKeyError."""
+    from trainhouse.events.security.key_files import kept_key
+
     write_private(listed, retired(listed.read_text(), kept_key(private).public_key).encode())
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.events.security.key_files import kept_key
 from trainhouse.private_files import write_private
 
 ACCEPTED, REQUIRED = "accepted", "required"
@@ -64,6 +63,8 @@ def sections(folder: StackFolder, before: dict[str, Any]) -> dict[str, dict[str,
 
     Raises InvalidKeyError where a file holds something else.
     """
+    from trainhouse.events.security.key_files import kept_key  # what lists keys needs no cryptography
+
     known = "signing_key" in before.get("scheduler", {})
     for path in (platform_key(folder), fleet_key(folder)):
         kept_key(path)

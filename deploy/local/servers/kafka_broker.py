@@ -10,18 +10,18 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
-
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from trainhouse.deploy.local.errors import NotReadyError
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.servers import class_archive, jars, kafka_sasl
 from trainhouse.deploy.local.servers.kafka_sasl import Account
 from trainhouse.deploy.local.servers.server_process import Server
-from trainhouse.events.settings import KafkaSettings
 from trainhouse.private_files import write_private
+
+if TYPE_CHECKING:
+    from trainhouse.events.settings import KafkaSettings
 
 HEAP_MB = 512
 DIRECT_MEMORY_MB = 128
@@ -94,6 +94,8 @@ class KafkaServer(Server):
     def own_client(self) -> KafkaSettings:
         """Client settings of the broker's superuser."""
         if self._account is None:
+            from trainhouse.events.settings import KafkaSettings
+
             return KafkaSettings(bootstrap=self.bootstrap, security_protocol="PLAINTEXT")
         return kafka_sasl.own_settings(self.bootstrap, self._account)
 
@@ -150,6 +152,9 @@ class KafkaServer(Server):
 
     def answers(self) -> bool:
         """Whether the broker returns its metadata and leads every partition."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
         client = AdminClient(self.own_client.client_config(**{"log_level": 0, "socket.timeout.ms": 1000}))
         try:
             found = client.list_topics(timeout=METADATA_TIMEOUT_S)

@@ -8,9 +8,12 @@ Never: a listener without a question; the passwords stand in a file for its owne
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from trainhouse.events.security.grants import OPERATOR
-from trainhouse.events.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from trainhouse.events.settings import KafkaSettings
 
 BROKER = "broker"
 CLIENTS, CONTROLLER = "CLIENTS", "CONTROLLER"
@@ -57,6 +60,8 @@ def listener(name: str) -> dict[str, str]:
 
 def own_settings(bootstrap: str, account: Account) -> KafkaSettings:
     """Client settings of the broker's own account."""
+    from trainhouse.events.settings import KafkaSettings
+
     return KafkaSettings(
         bootstrap=bootstrap,
         security_protocol=PROTOCOL,

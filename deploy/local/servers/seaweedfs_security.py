@@ -15,10 +15,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import tomli_w
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from trainhouse.deploy.local.errors import NotReadyError
 from trainhouse.private_files import write_private
@@ -68,6 +64,11 @@ def _settings(certificate: str, key: str) -> dict[str, object]:
 
 def _self_signed() -> tuple[bytes, bytes]:
     """A certificate that signs itself, and its key, as PEM: whoever holds the key is a role of this server."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trainhouse-store")])
     now = datetime.now(UTC)

@@ -20,7 +20,7 @@ from trainhouse.deploy.local.servers.certificates import gateway_url
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.deploy.local.servers.seaweedfs import StoreKeys, StoreServer
 from trainhouse.deploy.local.servers.server_process import PRIVATE_UMASK
-from trainhouse.deploy.local.supervision.supervisor import TIMED
+from trainhouse.deploy.local.supervision.part_groups import TIMED
 
 SERVERS = ("kafka", "store")
 PROJECTOR = "projector"

@@ -16,10 +16,9 @@ from supervisor import events, states, supervisord
 from supervisor.options import ServerOptions
 
 from trainhouse.deploy.local.supervision import forked_parts, tether
+from trainhouse.deploy.local.supervision.part_groups import TIMED
 
 MAX_BACKOFF_S = 10
-# The group of parts that are started by the clock.
-TIMED = "timed"
 # What a part was before a start that nobody asked for.
 DIED = (states.ProcessStates.EXITED, states.ProcessStates.BACKOFF, states.ProcessStates.UNKNOWN)
 

@@ -17,7 +17,8 @@ from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.kafka.backend import ByKafka
 from trainhouse.client.sql import SqlEndpoint
 from trainhouse.deploy.local.layout import StackPorts, read_toml
-from trainhouse.deploy.local.stack import PartRow, down, ps, up
+from trainhouse.deploy.local.stack import down, up
+from trainhouse.deploy.local.stack_state import PartRow, ps
 from trainhouse.events import CodeArchive
 from trainhouse.events.settings import KafkaSettings
 

@@ -13,7 +13,7 @@ from tests.unit.workers.data.test_exporting import ROWS, published
 from trainhouse.cli.data import export_command
 from trainhouse.cli.data.export_command import ExportFormat, export
 from trainhouse.cli.shared.exit_codes import CliError, Exit
-from trainhouse.client.kafka.dataset_versions import PublishedVersion
+from trainhouse.client.dataset_versions import PublishedVersion
 from trainhouse.events.model.dataset import version_of
 
 NOBODY = 65534

@@ -16,7 +16,7 @@ from trainhouse.cli.fleet import node_list
 from trainhouse.cli.jobs import job_events, job_table
 from trainhouse.cli.shared import output, table_layout
 from trainhouse.cli.stack import local_stack
-from trainhouse.deploy.local.stack import PartRow
+from trainhouse.deploy.local.stack_state import PartRow
 from trainhouse.projections.alerts.causes import Links, by_cause
 
 NOW_MS = 1_795_635_855_000

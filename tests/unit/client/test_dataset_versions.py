@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.dataset_versions import publish, version
-from trainhouse.client.kafka.dataset_versions import DatasetVersions
+from trainhouse.client.dataset_versions import DatasetVersions
 from trainhouse.events import (
     DatasetGranted,
     DatasetGrantRevoked,

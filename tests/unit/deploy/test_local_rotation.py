@@ -14,7 +14,7 @@ from trainhouse.deploy.local.credentials.rotation_plan import GATEWAY, SERVERS, 
 from trainhouse.deploy.local.credentials.token_keys import of_before, token_key
 from trainhouse.deploy.local.errors import TooManyKeptError
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.stack import warnings
+from trainhouse.deploy.local.stack_state import warnings
 from trainhouse.deploy.local.supervision import startup
 
 

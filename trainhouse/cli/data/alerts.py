@@ -53,17 +53,15 @@ def alerts(
     import time
 
     from trainhouse.cli.shared import output, settings_lookup
-    from trainhouse.client.quick.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import asked
 
     settings_lookup.use(data_dir)
     now_ms = time.time_ns() // 1_000_000
     query = query_of(now_ms, every, since)
-    found = quickly(lambda reads: reads.sql.table(query).dicts() if every else reads.alert_causes())
-    if found is None:
-        from trainhouse.client import TrainhouseClient
-
-        client = TrainhouseClient.from_settings()
-        found = client.sql.table(query).dicts() if every else client.way.alert_causes()
+    if every:
+        found = asked(lambda reads: reads.sql.table(query).dicts(), lambda client: client.sql.table(query).dicts())
+    else:
+        found = asked(lambda reads: reads.alert_causes(), lambda client: client.way.alert_causes())
     groups = [] if every else found
     rows = found if every else [alert | {"cause": group["cause"]} for group in groups for alert in group["alerts"]]
     if json:

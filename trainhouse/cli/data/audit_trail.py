@@ -43,14 +43,14 @@ def list_rows(user: User = None, since: Since = None, limit: Limit = 100, json: 
 
     from trainhouse.cli.shared import output
     from trainhouse.cli.shared.filters import parse_time
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick.quick_reads import sql_of_settings
 
     since_ms = parse_time(since, time.time_ns() // 1_000_000) if since else 0
     sql = (
         f"SELECT {', '.join(LISTED)} FROM audit WHERE at >= fromUnixTimestamp64Milli({{since_ms:Int64}}, 'UTC') "
         "AND ({user:String} = '' OR user = {user:String}) ORDER BY at DESC, event_id LIMIT {most:UInt32}"
     )
-    found = TrainhouseClient.from_settings().sql.table(sql, {"since_ms": since_ms, "user": user or "", "most": limit}).dicts()[::-1]
+    found = sql_of_settings().table(sql, {"since_ms": since_ms, "user": user or "", "most": limit}).dicts()[::-1]
     if json:
         output.json_lines(found)
         return

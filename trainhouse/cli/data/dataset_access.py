@@ -11,7 +11,7 @@ from trainhouse.cli.shared.stored_place import S3_SCHEME, stored_place
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
-    from trainhouse.client.kafka.dataset_versions import DatasetVersions, PublishedVersion
+    from trainhouse.client.dataset_versions import DatasetVersions, PublishedVersion
     from trainhouse.events.model.dataset import Manifest
     from trainhouse.events.model.dataset_profile import ProfiledVersion
     from trainhouse.workers.data.publishing.bounded_files import SourceRoot
@@ -69,9 +69,15 @@ def source_root(place: str) -> "SourceRoot":
 
 
 def dataset_versions() -> "DatasetVersions":
-    from trainhouse.client import TrainhouseClient
+    """Every version of a dataset that was ever published. Blocks. Raises ClientError."""
+    from trainhouse.client.dataset_versions import DatasetVersions
+    from trainhouse.client.quick.quick_reads import from_topics
+    from trainhouse.events.model.base import Event
+    from trainhouse.events.wire.topics import DATASETS
 
-    return TrainhouseClient.from_settings().fleet().datasets()
+    return from_topics(
+        lambda topics: DatasetVersions.of(event for _, event in topics.events(DATASETS, Event)), lambda client: client.fleet().datasets()
+    )
 
 
 def known_version(reference: str) -> "PublishedVersion":

@@ -14,7 +14,7 @@ from trainhouse.cli.shared.options import Json, KafkaDir
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainhouse.client.kafka.dataset_versions import PublishedVersion
+    from trainhouse.client.dataset_versions import PublishedVersion
     from trainhouse.events import PublishDataset
     from trainhouse.events.model.dataset_drift import FieldDrift
     from trainhouse.events.model.dataset_profile import ProfiledVersion

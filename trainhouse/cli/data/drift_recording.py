@@ -9,7 +9,7 @@ from typing import Final
 
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.client.kafka.dataset_versions import DatasetVersions
+from trainhouse.client.dataset_versions import DatasetVersions
 from trainhouse.events import DatasetDriftMeasured, DatasetVersion, envelope_of
 from trainhouse.events.bus.kafka import ONE_SHOT, EventProducer
 from trainhouse.events.runtime.clock import wall_ms

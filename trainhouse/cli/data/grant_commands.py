@@ -13,7 +13,7 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
 
 if TYPE_CHECKING:
-    from trainhouse.client.kafka.dataset_versions import DatasetVersions
+    from trainhouse.client.dataset_versions import DatasetVersions
     from trainhouse.events import DatasetGranted, DatasetGrantRevoked
 
 GrantedArgument = Annotated[

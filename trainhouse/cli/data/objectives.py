@@ -33,11 +33,12 @@ def slo(
     import time
 
     from trainhouse.cli.shared import output
-    from trainhouse.client import QueryError, TrainhouseClient
+    from trainhouse.client.errors import QueryError
+    from trainhouse.client.quick.quick_reads import sql_of_settings
     from trainhouse.projections.slo.attainment import as_row, standings
     from trainhouse.projections.slo.targets import load
 
-    endpoint, now_ms = TrainhouseClient.from_settings().sql, time.time_ns() // 1_000_000
+    endpoint, now_ms = sql_of_settings(), time.time_ns() // 1_000_000
     try:
         chosen = load(targets)
     except (OSError, ValueError) as error:

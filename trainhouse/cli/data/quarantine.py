@@ -22,7 +22,7 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
 
 if TYPE_CHECKING:
-    from trainhouse.client.kafka.dataset_versions import PublishedVersion
+    from trainhouse.client.dataset_versions import PublishedVersion
     from trainhouse.events import ShardQuarantined
 
 ShardOption = Annotated[

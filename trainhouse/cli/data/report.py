@@ -48,12 +48,12 @@ def health(
     """
     import time
 
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick.quick_reads import sql_of_settings
     from trainhouse.projections.report.document import document
     from trainhouse.projections.report.loader import gather
     from trainhouse.projections.report.markdown import markdown
 
-    endpoint = TrainhouseClient.from_settings().sql
+    endpoint = sql_of_settings()
     now_ms = time.time_ns() // 1_000_000
 
     def ask(sql: str, values: Any) -> list[dict[str, Any]]:

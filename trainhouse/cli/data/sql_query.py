@@ -2,15 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, Json
-
-if TYPE_CHECKING:
-    from trainhouse.client.backend_protocol import Sql
 
 
 def register(app: typer.Typer) -> None:
@@ -32,18 +29,12 @@ def sql(
     trainhouse sql "SELECT job_id, state, loss FROM jobs ORDER BY submitted_at DESC LIMIT 5"
     trainhouse sql --format CSVWithNames "SELECT step, value FROM step_metrics WHERE metric = 'loss'" > loss.csv
     """
-    from trainhouse.client.quick.quick_reads import quick_reads
+    from trainhouse.client.quick.quick_reads import sql_of_settings
 
     text = sys.stdin.read() if query == "-" else query
     if not text.strip():
         raise CliError("the query is empty", Exit.USAGE)
-    reads = quick_reads()
-    if reads is not None:
-        endpoint: Sql = reads.sql
-    else:
-        from trainhouse.client import TrainhouseClient
-
-        endpoint = TrainhouseClient.from_settings().sql
+    endpoint = sql_of_settings()
     if format or json:
         sys.stdout.buffer.write(endpoint.raw(text, format or "JSONEachRow"))
         sys.stdout.buffer.flush()

@@ -60,16 +60,11 @@ def nodes(
     now_ms = time.time_ns() // 1_000_000
     wanted = keeper(now_ms, pool=pool, state=state, since=since, until=until)
     from trainhouse.client.filters import JobFilter
-    from trainhouse.client.quick.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import asked
 
     keep = JobFilter(user=user, team=team, project=project) if user or team or project else None
-    quick = quickly(lambda reads: _listed(reads, wanted, keep, limit))
-    if quick is None:
-        from trainhouse.client import TrainhouseClient
-
-        client = TrainhouseClient.from_settings()
-        quick = _listed(client.way, wanted, keep, limit)
-    _show_all(*quick, now_ms, json=json)
+    found = asked(lambda reads: _listed(reads, wanted, keep, limit), lambda client: _listed(client.way, wanted, keep, limit))
+    _show_all(*found, now_ms, json=json)
 
 
 def _listed(
@@ -145,16 +140,12 @@ def one(node: str, since: str, limit: int, json: bool, now_ms: int) -> None:
     from trainhouse.cli.fleet import node_page
     from trainhouse.cli.shared import output
     from trainhouse.cli.shared.filters import parse_time
-    from trainhouse.client.quick.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import asked
 
     def page_of(endpoint: "Sql") -> dict[str, Any]:
         return node_page.gather(lambda sql, values: endpoint.table(sql, values).dicts(), node, parse_time(since, now_ms), limit)
 
-    page = quickly(lambda reads: page_of(reads.sql))
-    if page is None:
-        from trainhouse.client import TrainhouseClient
-
-        page = page_of(TrainhouseClient.from_settings().sql)
+    page = asked(lambda reads: page_of(reads.sql), lambda client: page_of(client.sql))
     if json:
         output.json_lines([page])
     else:

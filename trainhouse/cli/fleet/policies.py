@@ -40,10 +40,9 @@ def show(pool: PoolArgument, json: Json = False, data_dir: KafkaDir = None) -> N
     trainhouse policy show default > policy.yaml        a file to change and apply again
     """
     from trainhouse.cli.shared import output
-    from trainhouse.client import TrainhouseClient
     from trainhouse.events import SchedulingPolicy
 
-    applied = current(TrainhouseClient.from_settings(), pool)
+    applied = _now(pool)
     if json:
         policy = applied.policy if applied else SchedulingPolicy()
         about = applied.model_dump(mode="json", exclude={"policy"}) if applied else {"pool": pool, "version": 0}
@@ -67,12 +66,11 @@ def diff(pool: PoolArgument, file: FileArgument, json: Json = False, data_dir: K
     trainhouse policy diff default fair                 one that comes with Trainhouse
     """
     from trainhouse.cli.shared import output
-    from trainhouse.client import TrainhouseClient
     from trainhouse.events import SchedulingPolicy
     from trainhouse.scheduler.policies import diff as differences
 
     new, _ = read(file)
-    applied = current(TrainhouseClient.from_settings(), pool)
+    applied = _now(pool)
     changes = differences(applied.policy if applied else SchedulingPolicy(), new)
     if json:
         output.json_lines({"field": c.field, "old": c.old, "new": c.new} for c in changes)
@@ -135,6 +133,24 @@ def read(file: str) -> "tuple[SchedulingPolicy, str]":
         raise CliError(f"{file}: cannot be read ({error.strerror})", Exit.NOT_FOUND) from error
     except PolicyError as error:
         raise CliError(f"{error}\nnothing was sent", Exit.USAGE) from error
+
+
+def _now(pool: str) -> "PolicyApplied | None":
+    """The policy that a pool was given last; None where it never was given one. Blocks. Raises CliError for an unknown pool."""
+    from trainhouse.cli.fleet.pools import unknown
+    from trainhouse.client.quick.quick_reads import from_topics
+    from trainhouse.client.quick.quick_topics import QuickTopics
+    from trainhouse.events.model.pool import PolicyApplied
+    from trainhouse.events.wire.topics import POLICIES, POOLS
+
+    def by_topics(topics: QuickTopics) -> PolicyApplied | None:
+        if not topics.has_key(POOLS, pool):
+            from trainhouse.events.model.job import PoolCreated
+
+            raise unknown(pool, [str(created.pool) for created in topics.newest(POOLS, PoolCreated)])
+        return next((applied for applied in topics.newest(POLICIES, PolicyApplied) if applied.pool == pool), None)
+
+    return from_topics(by_topics, lambda client: current(client, pool))
 
 
 def current(client: "TrainhouseClient", pool: str) -> "PolicyApplied | None":

@@ -9,22 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from trainhouse.cli.interactive.shell_command import (
-    AttachTo,
-    Code,
-    Device,
-    Devices,
-    Env,
-    IdleLimit,
-    Interpreter,
-    MaxRunTime,
-    Name,
-    Pool,
-    Priority,
-    Project,
-    Secret,
-    Team,
-)
+from trainhouse.cli.interactive.session_options import AttachTo, SessionOptions, with_session_options
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir
 
@@ -53,23 +38,12 @@ def register(app: typer.Typer) -> None:
     app.command("notebook")(notebook)
 
 
+@with_session_options("notebook")
 def notebook(
+    session: SessionOptions,
     job: AttachTo = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine; 0: a free one.")] = 0,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = False,
-    devices: Devices = 1,
-    device: Device = None,
-    idle_limit: IdleLimit = None,
-    max_run_time: MaxRunTime = None,
-    name: Name = None,
-    project: Project = None,
-    team: Team = None,
-    pool: Pool = None,
-    priority: Priority = None,
-    env: Env = None,
-    secret: Secret = None,
-    interpreter: Interpreter = None,
-    code: Code = None,
     data_dir: DataDir = None,
 ) -> None:
     """Open Jupyter in a job of its own, or in one that runs, at a port of this machine. Ctrl-C detaches, and the job goes on.
@@ -85,22 +59,7 @@ def notebook(
 
     way = sessions.gateway()
     if job is None:
-        wanted = sessions.Wanted(
-            kind="notebook",
-            idle_limit=idle_limit,
-            devices=devices,
-            device=device,
-            name=name,
-            project=project,
-            team=team,
-            pool=pool,
-            priority=priority,
-            max_run_time=max_run_time,
-            interpreter=interpreter,
-            env=env or (),
-            secrets=secret or (),
-        )
-        job = sessions.submitted(way, wanted, code)
+        job = sessions.submitted(way, session.wanted, session.code)
     serve(way, job, port, show=show)
 
 

@@ -12,13 +12,16 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import JobArgument, Json, KafkaDir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from trainhouse.checkpointing.chain.manifest import Manifest, Pruned
     from trainhouse.checkpointing.stores.object_store import ObjectStore
+    from trainhouse.client.quick.quick_reads import QuickReads
     from trainhouse.events.model.resume_ref import ResumeFrom
 
 T = TypeVar("T")
+MOST_BY_GATEWAY = 1000
+"""Of so many, the gateway may have left out some."""
 One = Annotated[
     str, typer.Argument(metavar="JOB@N", help="Job id and number of its checkpoint.", show_default=False, autocompletion=complete.jobs)
 ]
@@ -79,19 +82,36 @@ def tags(job: JobArgument, json: Json = False, data_dir: KafkaDir = None) -> Non
     \b
     trainhouse checkpoint tags gpt-1k7x3m9qp2f8d
     """
-    from trainhouse.checkpointing.chain.references import references
     from trainhouse.cli.shared import output
+
+    rows, unreadable = _tags(job)
+    if json:
+        output.json_lines(rows)
+    else:
+        output.table(
+            ("commit", "name"), [("all" if row["commit"] is None else row["commit"], row["name"]) for row in rows], right=("commit",)
+        )
+    for name in unreadable:
+        output.remark(f"{name} cannot be read: it keeps all checkpoints of {job} until `trainhouse checkpoint untag {job} {name}`")
+
+
+def _tags(job: str) -> "tuple[Sequence[Mapping[str, Any]], Sequence[str]]":
+    """Names that keep checkpoints of a job, by commit, and those of them that cannot be read: by the gateway, since a client of the object
+    store is slow to load; else, also of an id without a job, from the store itself. Blocks. Raises CliError."""
+    from trainhouse.client.quick.quick_reads import TableReads, quickly
+
+    def by_gateway(reads: "QuickReads") -> list[dict[str, Any]] | None:
+        return reads.checkpoint_tags(job) if isinstance(reads, TableReads) else None
+
+    rows = quickly(by_gateway)
+    if rows and len(rows) < MOST_BY_GATEWAY:
+        rows.sort(key=lambda row: (-1 if row["commit"] is None else row["commit"], row["name"]))
+        return rows, [str(row["name"]) for row in rows if row["commit"] is None]
+    from trainhouse.checkpointing.chain.references import references
 
     require_job(job)
     found = with_store(lambda objects: references(objects, job))
-    if json:
-        output.json_lines(found.rows)
-    else:
-        output.table(
-            ("commit", "name"), [("all" if row["commit"] is None else row["commit"], row["name"]) for row in found.rows], right=("commit",)
-        )
-    for name in found.unreadable:
-        output.remark(f"{name} cannot be read: it keeps all checkpoints of {job} until `trainhouse checkpoint untag {job} {name}`")
+    return found.rows, found.unreadable
 
 
 def verify(checkpoint: OneOrAll, json: Json = False, data_dir: KafkaDir = None) -> None:

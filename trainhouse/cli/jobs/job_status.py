@@ -120,29 +120,19 @@ def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) 
 
 
 def _checkpoints(job: str) -> list[dict[str, Any]]:
-    from trainhouse.client.quick.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import asked
 
     try:
-        rows = quickly(lambda reads: reads.checkpoints(job))
+        return asked(lambda reads: reads.checkpoints(job), lambda client: client.checkpoints(job))
     except UnknownJobError:
         raise unknown(job, _quick_ids()) from None
-    if rows is not None:
-        return rows
-    from trainhouse.client import TrainhouseClient
-
-    return TrainhouseClient.from_settings().checkpoints(job)
 
 
 def _tags(job: str) -> list[dict[str, Any]]:
     """Names that keep checkpoints: by a gateway if one is known, else from the object store itself. Blocks. Raises NotReachableError."""
-    from trainhouse.client.quick.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import asked
 
-    tags = quickly(lambda reads: reads.checkpoint_tags(job))
-    if tags is not None:
-        return tags
-    from trainhouse.client import TrainhouseClient
-
-    return TrainhouseClient.from_settings().checkpoint_tags(job)
+    return asked(lambda reads: reads.checkpoint_tags(job), lambda client: client.checkpoint_tags(job))
 
 
 def stall_text(seconds: float) -> str:
@@ -216,14 +206,9 @@ def _checkpoint(row: dict[str, Any], tier: str, tags: list[str]) -> tuple[Any, .
 
 def _listed(keep: "JobFilter", limit: int) -> "list[dict[str, Any]]":
     """Rows of jobs: by quick reads, else by the client, which has more ways. Blocks."""
-    from trainhouse.client.quick.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import asked
 
-    rows = quickly(lambda reads: reads.jobs(keep, limit))
-    if rows is not None:
-        return rows
-    from trainhouse.client import TrainhouseClient
-
-    return TrainhouseClient.from_settings().jobs(keep, limit)
+    return asked(lambda reads: reads.jobs(keep, limit), lambda client: client.jobs(keep, limit))
 
 
 def _moments() -> "Iterator[None]":
@@ -249,21 +234,21 @@ def find(client: "TrainhouseClient", job: str) -> "JobStatus":
 
 def current(job: str) -> "tuple[QuickReads | TrainhouseClient, dict[str, Any]]":
     """A job's status as JSON, and where more of it can be asked. Blocks. Raises CliError with the nearest names."""
-    from trainhouse.client.quick.quick_reads import quickly
+    from trainhouse.client.quick.quick_reads import asked
 
     try:
-        found = quickly(lambda reads: (reads, reads.status(job)))
+        return asked(lambda reads: _known_status(reads, job), lambda client: (client, find(client, job).model_dump(mode="json")))
     except UnknownJobError:
         raise unknown(job, _quick_ids()) from None
-    if found is not None and found[1] is not None:
-        return found[0], found[1]
-    from trainhouse.client import TrainhouseClient
 
-    client = TrainhouseClient.from_settings()
-    return client, find(client, job).model_dump(mode="json")
+
+def _known_status(reads: "QuickReads", job: str) -> "tuple[QuickReads, dict[str, Any]] | None":
+    found = reads.status(job)
+    return None if found is None else (reads, found)
 
 
 def _quick_ids() -> list[str]:
+    """Ids of the newest jobs, for a hint: none where tables and gateway do not answer."""
     from trainhouse.client.filters import JobFilter
     from trainhouse.client.quick.quick_reads import quickly
 

@@ -205,6 +205,10 @@ def _one(request: "Request") -> Any:
 
 
 def _gateway() -> Any:
+    from trainhouse.client.quick.quick_reads import quick_ways
+
+    if (quick := quick_ways().gateway) is not None:
+        return quick
     from trainhouse.cli.stack.open import local_token
     from trainhouse.client.gateway.backend import ByGateway
     from trainhouse.client.settings import GatewaySettings

@@ -78,6 +78,11 @@ def use(given: Path | None) -> None:
 
 def need_kafka(command: str) -> None:
     """Raises CliError where settings name a gateway alone."""
+    from trainhouse.client.quick.quick_sql import knows_kafka, settings_file
+
+    file = settings_file()
+    if file is not None and knows_kafka(file, os.environ):
+        return
     from trainhouse.cli.shared.exit_codes import CliError, Exit
     from trainhouse.client.backend_choice import by_gateway, known
 

@@ -59,11 +59,11 @@ def demo(
 
 def ensure_up(root: Path) -> None:
     """A stack runs on the folder afterwards. Blocks until everything answers."""
-    from trainhouse.deploy.local import stack
+    from trainhouse.deploy.local import stack, stack_state
     from trainhouse.deploy.local.errors import NotRunningError
 
     try:
-        stack.ps(root)
+        stack_state.ps(root)
     except NotRunningError:
         say(f"starting Kafka, an object store, ClickHouse and the control plane in {root}")
         stack.up(root, say=say)

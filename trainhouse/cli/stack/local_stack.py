@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainhouse.deploy.local.layout import StackPorts
-    from trainhouse.deploy.local.stack import PartRow
+    from trainhouse.deploy.local.stack_state import PartRow
 
 PANEL = "The stack on this machine"
 
@@ -48,12 +48,12 @@ def up(
 
     What was there before goes on where it was. All of it listens on this machine's loopback only.
     """
-    from trainhouse.deploy.local import stack
+    from trainhouse.deploy.local import stack, stack_state
     from trainhouse.deploy.local.errors import StackError
 
     root = root_of(data_dir)
     supervisor = stack.up(root, slots=slots, ports=_ports(ports), tls=tls, attached=not detach, say=_say)
-    for warning in stack.isolation_warnings(root):
+    for warning in stack_state.isolation_warnings(root):
         _say(f"warning: {warning}")
     _say(f"the stack is up on {root}: `trainhouse ps` shows it, `trainhouse down` stops it")
     if detach:
@@ -88,12 +88,13 @@ def ps(
     last run failed.
     """
     from trainhouse.cli.shared import output
-    from trainhouse.deploy.local import stack
+    from trainhouse.deploy.local import stack_state
     from trainhouse.deploy.local.supervision.stack_parts import NAMES, PASSES
 
     root = root_of(data_dir)
-    rows = stack.ps(root, (*NAMES, *PASSES))
-    for warning in (*stack.warnings(root), *stack.halted_partitions(root), *stack.failed_passes(root), *stack.isolation_warnings(root)):
+    rows = stack_state.ps(root, (*NAMES, *PASSES))
+    found = (stack_state.warnings, stack_state.halted_partitions, stack_state.failed_passes, stack_state.isolation_warnings)
+    for warning in (each for ask in found for each in ask(root)):
         output.remark(f"warning: {warning}")
     if as_json:
         output.json_lines(asdict(row) for row in rows)
@@ -123,12 +124,12 @@ def env(
     ] = None,
 ) -> None:
     """Print the endpoints and keys as shell exports: `eval "$(trainhouse env)"`."""
-    from trainhouse.deploy.local import stack
+    from trainhouse.deploy.local import stack_state
     from trainhouse.events.security.grants import PRINCIPALS
 
     if part is not None and part not in PRINCIPALS:
         raise typer.BadParameter(f"{part!r} is no part; there are {', '.join(PRINCIPALS)}", param_hint="--for")
-    sys.stdout.write(stack.env(root_of(data_dir), part))
+    sys.stdout.write(stack_state.env(root_of(data_dir), part))
 
 
 def root_of(given: Path | None) -> Path:

@@ -40,25 +40,29 @@ def open_pages(
     trainhouse open JOB             one job
     trainhouse open --print         for a browser that reaches the gateway from this machine's address, as by a port that ssh forwards
     """
+    page, (url, code) = path_of(what), _signed_in()
+    address = login_address(url, page, code) if code else url.rstrip("/") + page
+    if show or not webbrowser.open(private_page(address).as_uri() if code else address):
+        sys.stdout.write(address + "\n")
+        return
+    sys.stdout.write(f"opened {url.rstrip('/')}{page}\n")
+
+
+def _signed_in() -> tuple[str, str]:
+    """The gateway's address, and a code of its own; without a token none. Blocks. Raises CliError, ClientError."""
+    from trainhouse.client.gateway import reads
+    from trainhouse.client.quick.quick_reads import quick_ways
+
+    if (quick := quick_ways().gateway) is not None:
+        return quick.url, str(quick.run(reads.login_code())["code"])
+    from trainhouse.client.gateway.backend import ByGateway
     from trainhouse.client.settings import GatewaySettings
 
     settings = GatewaySettings()
     if not settings.url:
         raise CliError("no gateway is known: `trainhouse up` starts one, or set TRAINHOUSE_GATEWAY_URL", Exit.UNAVAILABLE)
-    page, token = path_of(what), settings.token or local_token()
-    address = login_address(settings.url, page, _code(settings.url, token)) if token else settings.url.rstrip("/") + page
-    if show or not webbrowser.open(private_page(address).as_uri() if token else address):
-        sys.stdout.write(address + "\n")
-        return
-    sys.stdout.write(f"opened {settings.url.rstrip('/')}{page}\n")
-
-
-def _code(url: str, token: str) -> str:
-    """A code of the gateway's. Blocks. Raises CliError."""
-    from trainhouse.client.gateway import reads
-    from trainhouse.client.gateway.backend import ByGateway
-
-    return str(ByGateway(url, token).run(reads.login_code())["code"])
+    token = settings.token or local_token()
+    return settings.url, str(ByGateway(settings.url, token).run(reads.login_code())["code"]) if token else ""
 
 
 def local_token() -> str:

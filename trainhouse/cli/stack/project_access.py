@@ -281,9 +281,14 @@ def _print_applied(applied: "ProjectApplied | None", *, json: bool, file: str = 
 
 
 def _projects() -> "dict[str, ProjectApplied]":
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick.quick_reads import from_topics
+    from trainhouse.events.model.project import ProjectApplied
+    from trainhouse.events.wire.topics import PROJECTS
 
-    return TrainhouseClient.from_settings().fleet().projects()
+    return from_topics(
+        lambda topics: {applied.project.name: applied for applied in topics.newest(PROJECTS, ProjectApplied)},
+        lambda client: client.fleet().projects(),
+    )
 
 
 def _known(name: str) -> "ProjectApplied":

@@ -177,32 +177,55 @@ def _claims(token: str) -> dict[str, Any]:
 
 def _listed() -> list[dict[str, Any]]:
     """Returns the content of the topic of tokens: one row a token. Blocks on the brokers."""
-    from trainhouse.events import TokenIssued, TokenRevoked, decode
+    from trainhouse.client.quick.quick_topics import NotQuickError
+    from trainhouse.events.model.audit import TokenIssued, TokenRevoked
+
+    try:
+        events = _quick_events()
+    except NotQuickError:
+        events = _events()
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        if isinstance(event, TokenIssued):
+            found[event.token_id] = {
+                "token_id": event.token_id,
+                "sub": event.sub,
+                "roles": list(event.roles),
+                "projects": list(event.projects),
+                "expires_at": _time(event.expires_at_ms),
+                "state": "counts" if (event.expires_at_ms or 2**62) > time.time() * 1000 else "expired",
+            }
+        elif isinstance(event, TokenRevoked):
+            # Compaction may have left of it nothing but this.
+            unknown = {"token_id": event.token_id, "sub": "", "roles": [], "projects": [], "expires_at": ""}
+            found[event.token_id] = found.get(event.token_id, unknown) | {"state": "revoked"}
+    return list(found.values())
+
+
+def _quick_events() -> "list[Event]":
+    """Raises NotQuickError."""
+    from trainhouse.client.quick.quick_reads import quick_ways
+    from trainhouse.client.quick.quick_topics import NotQuickError
+    from trainhouse.events.model.base import Event
+    from trainhouse.events.wire.topics import TOKENS
+
+    topics = quick_ways().topics
+    if topics is None:
+        raise NotQuickError("the settings models have to decide")
+    return [event for _, event in topics.events(TOKENS, Event)]
+
+
+def _events() -> "list[Event]":
+    from trainhouse.events import decode
     from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.wire.topics import TOKENS
 
     reader = consumer(KafkaSettings(), log_level=0, **TO_END)
-    found: dict[str, dict[str, Any]] = {}
     try:
-        for message in read_to_end(reader, TOKENS, [0]):
-            event = decode(message.value(), headers_of(message)).event
-            if isinstance(event, TokenIssued):
-                found[event.token_id] = {
-                    "token_id": event.token_id,
-                    "sub": event.sub,
-                    "roles": list(event.roles),
-                    "projects": list(event.projects),
-                    "expires_at": _time(event.expires_at_ms),
-                    "state": "counts" if (event.expires_at_ms or 2**62) > time.time() * 1000 else "expired",
-                }
-            elif isinstance(event, TokenRevoked):
-                # Compaction may have left of it nothing but this.
-                unknown = {"token_id": event.token_id, "sub": "", "roles": [], "projects": [], "expires_at": ""}
-                found[event.token_id] = found.get(event.token_id, unknown) | {"state": "revoked"}
+        return [decode(message.value(), headers_of(message)).event for message in read_to_end(reader, TOKENS, [0])]
     finally:
         reader.close()
-    return list(found.values())
 
 
 def _send(event: "Event") -> None:

@@ -40,21 +40,35 @@ def tag(
     trainhouse tag gpt-1k7x3m9qp2f8d --remove baseline --note "the run of table 2"
     trainhouse status --tag paper=icml                    jobs that have one
     """
+    wanted, gone = changes(tags or (), remove or (), note)
+    if not wanted and not gone:
+        _show(job, _tags(job), json)
+        return
+    from trainhouse.cli.jobs.job_status import known_ids, unknown
     from trainhouse.client import TrainhouseClient, UnknownJobError
 
-    wanted, gone = changes(tags or (), remove or (), note)
     client = TrainhouseClient.from_settings()
     try:
-        if wanted or gone:
-            client.change_tags(job, wanted, gone)
-            sys.stderr.write(f"{job}: {done_text(wanted, gone)}\n")
-            return
-        found = client.tags(job)
+        client.change_tags(job, wanted, gone)
     except UnknownJobError:
-        from trainhouse.cli.jobs.job_status import known_ids, unknown
-
         raise unknown(job, known_ids(client)) from None
-    _show(job, found, json)
+    sys.stderr.write(f"{job}: {done_text(wanted, gone)}\n")
+
+
+def _tags(job: str) -> dict[str, str]:
+    """All tags of a job or of a tracked run. Blocks. Raises CliError for an unknown one."""
+    from trainhouse.cli.jobs.job_status import known_ids, unknown
+    from trainhouse.client.errors import UnknownJobError
+    from trainhouse.client.quick.quick_reads import asked
+
+    def by_client(client: "TrainhouseClient") -> dict[str, str]:
+        try:
+            return client.tags(job)
+        except UnknownJobError:
+            raise unknown(job, known_ids(client)) from None
+
+    # None are those of a job without any, or of none: the whole client knows which.
+    return asked(lambda reads: reads.tags(job) or None, by_client)
 
 
 def changes(tags: Sequence[str], remove: Sequence[str], note: str | None) -> tuple[dict[str, str], list[str]]:

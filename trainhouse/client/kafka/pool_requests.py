@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
+from trainhouse.client.dataset_versions import DatasetVersions
 from trainhouse.client.errors import NotReachableError
-from trainhouse.client.kafka.dataset_versions import DatasetVersions
 from trainhouse.client.kafka.journal_answers import JournalAnswers
 from trainhouse.client.kafka.outcomes import Outcomes, event_of
 from trainhouse.client.kafka.request_answer import (

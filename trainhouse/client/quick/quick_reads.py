@@ -5,23 +5,28 @@ has to be asked, which has more ways and says what is wrong. What the tables do 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from trainhouse.client import rows
-from trainhouse.client.errors import ClientError, NotReachableError
-from trainhouse.client.quick.quick_sql import endpoint_of, settings_file
+from trainhouse.client.errors import ClientError, NotReachableError, UnknownJobError
+from trainhouse.client.quick.quick_sql import CONFIG_VARIABLE, endpoint_of, knows_kafka, settings_file
 
 if TYPE_CHECKING:
     from trainhouse.client.backend_protocol import Happening, LineReader, Row, Sql
+    from trainhouse.client.client import TrainhouseClient
     from trainhouse.client.filters import JobFilter
     from trainhouse.client.quick.quick_gateway import QuickGateway
+    from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.client.sql import SqlEndpoint
 
 T = TypeVar("T")
+W = TypeVar("W")
 FRESH_MS = 10_000
 """Nodes send a heartbeat a second; tables without one for so long may be behind."""
+STATUSES = "trainhouse.status"
 
 
 class QuickReads(Protocol):
@@ -83,10 +88,10 @@ class QuickReads(Protocol):
 
 @dataclass(frozen=True)
 class TableReads:
-    """Reads of the tables. `gateway`: of the same deployment, for what no table has."""
+    """Reads of the tables. `ways`: of the same deployment, for what no table has, or has not yet."""
 
     sql: "SqlEndpoint"
-    gateway: "QuickGateway | None" = None
+    ways: "QuickWays | None" = None
 
     def jobs(self, keep: "JobFilter", limit: int) -> "list[Row]":
         return self._rows(rows.jobs_query(keep, limit))
@@ -94,6 +99,9 @@ class TableReads:
     def status(self, job_id: str) -> "Row | None":
         found = self._rows(rows.aged_job_query(job_id))
         if not found:
+            topics = None if self.ways is None else self.ways.topics
+            if topics is not None and topics.lacks(STATUSES, job_id):
+                raise UnknownJobError(job_id)
             return None
         (row,) = found
         if row["status_seq"] < 0:
@@ -130,10 +138,11 @@ class TableReads:
         return self._rows(rows.checkpoints_query(job_id))
 
     def checkpoint_tags(self, job_id: str) -> "list[Row] | None":
-        if self.gateway is None:
+        gateway = None if self.ways is None else self.ways.gateway
+        if gateway is None:
             return None
         try:
-            return GatewayReads(self.gateway).checkpoint_tags(job_id)
+            return GatewayReads(gateway).checkpoint_tags(job_id)
         except ClientError:
             return None
 
@@ -239,18 +248,68 @@ class GatewayReads:
         return self.gateway.run(reads.alert_causes())
 
 
+class QuickWays:
+    """Ways in that a settings file and the environment name, without the settings models. `file` None: it cannot be read."""
+
+    def __init__(self, file: "Mapping[str, Any] | None", environment: Mapping[str, str]) -> None:
+        self._file, self._environment = file, environment
+
+    @cached_property
+    def topics(self) -> "QuickTopics | None":
+        """Topics of the brokers; None where the whole client has to decide."""
+        if self._file is None or not knows_kafka(self._file, self._environment):
+            return None
+        from trainhouse.client.quick.quick_topics import topics_of
+
+        return topics_of(self._file, self._environment)
+
+    @cached_property
+    def gateway(self) -> "QuickGateway | None":
+        """The gateway, beside the brokers too: with the token of a stack on this machine; None where the whole client has to decide."""
+        if self._file is None:
+            return None
+        from trainhouse.client.quick.quick_gateway import gateway_of
+
+        return gateway_of(self._file, self._environment, own=knows_kafka(self._file, self._environment))
+
+    @cached_property
+    def reads(self) -> QuickReads | None:
+        """Reads of the tables, or of the gateway where settings name that alone; None where the whole client has to decide."""
+        if self._file is None:
+            return None
+        if knows_kafka(self._file, self._environment):
+            endpoint = endpoint_of(self._file, self._environment)
+            return None if endpoint is None else TableReads(endpoint, self)
+        return None if self.gateway is None else GatewayReads(self.gateway)
+
+
+_known: dict[Hashable, QuickWays] = {}
+
+
+def quick_ways() -> QuickWays:
+    """The ways of the settings as they are now, the same object as long as those do not change: all questions of a command read the file
+    once, and share a connection to the gateway. Blocks on the file alone."""
+    asked = _fingerprint()
+    if asked not in _known:
+        _known.clear()
+        _known[asked] = QuickWays(settings_file(), dict(os.environ))
+    return _known[asked]
+
+
+def _fingerprint() -> Hashable:
+    path, stamp = os.environ.get(CONFIG_VARIABLE), None
+    if path:
+        try:
+            found = os.stat(path)
+            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+        except OSError:
+            stamp = None
+    return frozenset(os.environ.items()), stamp
+
+
 def quick_reads() -> QuickReads | None:
     """The reads that environment and settings file name; None where the whole client has to decide. Blocks on the file alone."""
-    found = settings_file()
-    if found is None:
-        return None
-    endpoint = endpoint_of(found, os.environ)
-    from trainhouse.client.quick.quick_gateway import gateway_of
-
-    if endpoint is not None:
-        return TableReads(endpoint, gateway_of(found, os.environ, own=True))
-    gateway = gateway_of(found, os.environ)
-    return None if gateway is None else GatewayReads(gateway)
+    return quick_ways().reads
 
 
 def quickly(ask: Callable[[QuickReads], T]) -> T | None:
@@ -265,3 +324,39 @@ def quickly(ask: Callable[[QuickReads], T]) -> T | None:
         if isinstance(reads, TableReads):
             return None
         raise
+
+
+def asked(quick: Callable[[QuickReads], T | None], whole: "Callable[[TrainhouseClient], W]") -> T | W:
+    """Answers a question by quick reads; by the whole client where they may not be asked, or do not know. Blocks. Raises what the two
+    raise."""
+    found = quickly(quick)
+    if found is not None:
+        return found
+    from trainhouse.client import TrainhouseClient
+
+    return whole(TrainhouseClient.from_settings())
+
+
+def sql_of_settings() -> "Sql":
+    """Any question in SQL, read-only, where environment and settings file name it: the tables, or the gateway. Raises ClientError."""
+    reads = quick_reads()
+    if reads is not None:
+        return reads.sql
+    from trainhouse.client import TrainhouseClient
+
+    return TrainhouseClient.from_settings().sql
+
+
+def from_topics(quick: "Callable[[QuickTopics], T]", whole: "Callable[[TrainhouseClient], W]") -> T | W:
+    """Answers a question by whole topics; by the whole client where those are not plainly readable. Blocks. Raises what the two raise."""
+    topics = quick_ways().topics
+    if topics is not None:
+        from trainhouse.client.quick.quick_topics import NotQuickError
+
+        try:
+            return quick(topics)
+        except NotQuickError:
+            pass  # the whole client has the words for it
+    from trainhouse.client import TrainhouseClient
+
+    return whole(TrainhouseClient.from_settings())

@@ -33,7 +33,7 @@ from trainhouse.events.model.artifact import (
     facts_of,
     object_key,
 )
-from trainhouse.events.model.spec import Label
+from trainhouse.events.model.labels import Label
 from trainhouse.events.wire.topics import TRACKING
 from trainhouse.gateway.answers import PIECE_BYTES, Json
 from trainhouse.gateway.auth.authentication import Submitter, Viewer

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from trainhouse.events import GrantDataset, RevokeDatasetGrant
 from trainhouse.events.model.dataset_grant import GrantKey
-from trainhouse.events.model.spec import Label
+from trainhouse.events.model.labels import Label
 from trainhouse.events.wire.topics import JOBS
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Submitter, Viewer

@@ -3,19 +3,22 @@
 Holds: said at every registration, logged once. Details are in the registration, for `trainhouse nodes NODE`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
-import structlog
 
-from trainhouse.events.model.node import NodeIsolation
 from trainhouse.workers.agent.atomic_files import write_atomically
 from trainhouse.workers.untrusted import text_or_empty
 
+if TYPE_CHECKING:
+    from trainhouse.events.model.node import NodeIsolation
+
 FILE = "isolation.json"
 NAMESPACES = "namespaces"
-log = structlog.get_logger(__name__)
 
 
 class IsolationReporter:
@@ -31,6 +34,9 @@ class IsolationReporter:
         """Blocks the first time, while layers are tried."""
         found = self._report()
         if not self._logged:
+            import structlog  # `ps` reads the file without it
+
+            log = structlog.get_logger(__name__)
             self._logged = True
             warning = lacking(self._node_id, found)
             if warning:

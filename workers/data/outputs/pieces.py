@@ -29,7 +29,7 @@ from trainhouse.events.model.dataset import (
 )
 from trainhouse.events.model.dataset_names import FieldName, SplitName
 from trainhouse.events.model.ids import JobId
-from trainhouse.events.model.spec import Label, Sha256
+from trainhouse.events.model.labels import Label, Sha256
 from trainhouse.workers.data.errors import InvalidDataError
 
 _SPLIT_RULE: Final = orjson.dumps({"by": "job"}).decode()

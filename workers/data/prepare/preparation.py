@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, field_validator
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import InputText
 from trainhouse.events.model.dataset_names import DatasetName, FieldName, VersionReference
-from trainhouse.events.model.spec import Label
+from trainhouse.events.model.labels import Label
 from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.publishing.split_rule import OF_SAMPLE, SplitRule

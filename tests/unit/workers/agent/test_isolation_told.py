@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from trainhouse.cli.fleet import node_list
-from trainhouse.deploy.local import stack
+from trainhouse.deploy.local import stack_state
 from trainhouse.events.model.node import IsolationLayer, NodeIsolation
 from trainhouse.workers.agent.node.isolation_file import IsolationReporter, lacking, last_warning
 
@@ -47,10 +47,10 @@ def test_the_agent_logs_it_once_and_up_and_ps_warn(tmp_path: Path) -> None:
         assert told() == told() == BARE
     (line,) = logs
     assert line["log_level"] == "warning" and line["event"].startswith("jobs are not isolated") and "not permitted" in line["lacking"]
-    assert stack.isolation_warnings(tmp_path) == ["jobs are not isolated on node n17: no uid, no namespaces"]
+    assert stack_state.isolation_warnings(tmp_path) == ["jobs are not isolated on node n17: no uid, no namespaces"]
     with capture_logs() as logs:
         IsolationReporter(folder, "n17", lambda: WHOLE)()
-    assert [entry["log_level"] for entry in logs] == ["info"] and stack.isolation_warnings(tmp_path) == []
+    assert [entry["log_level"] for entry in logs] == ["info"] and stack_state.isolation_warnings(tmp_path) == []
 
 
 @pytest.mark.parametrize("content", ["", "[", "[]", '{"node": 3, "text": []}'])

@@ -8,7 +8,7 @@ from tests.support.dataset_versions import publish
 from tests.unit.scheduler.core.intake.test_core_directory import Directory, refused, submit
 from tests.unit.scheduler.core.intake.test_directory_datasets import ONE, admitted, published
 from trainhouse.events import QuarantineShard, ReleaseShard, ShardEvidence, ShardFault, ShardQuarantined, ShardReleased
-from trainhouse.events.model.spec import MOST_QUARANTINED
+from trainhouse.events.model.labels import MOST_QUARANTINED
 from trainhouse.events.wire import topics
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.intake.directory import QUARANTINES_SINCE, DirectoryMachine

@@ -9,7 +9,7 @@ import pytest
 from trainhouse.cli.data.objectives import shown
 from trainhouse.projections.alerts.rule_files import shipped as shipped_rules
 from trainhouse.projections.alerts.rules import SqlRule
-from trainhouse.projections.slo.attainment import SPANS_S, as_row, question, standing_of
+from trainhouse.projections.slo.attainment import FIRST_DECISION_AT, SPANS_S, as_row, question, standing_of
 from trainhouse.projections.slo.burn_rate import PAIRS, Counted, in_words
 from trainhouse.projections.slo.targets import load, parse, shipped
 
@@ -100,5 +100,5 @@ def test_a_stack_younger_than_the_long_span_burns_no_budget_of_it() -> None:
         if name.startswith("slo-burn-"):
             assert isinstance(rule, SqlRule)
             long_s = next(pair.long_s for pair in PAIRS if name.endswith(pair.name))
-            guards = rule.sql.count(f"(SELECT min(at) FROM decisions_rows) <= {{now}} - INTERVAL {long_s} SECOND")
+            guards = rule.sql.count(f"{FIRST_DECISION_AT} <= {{now}} - INTERVAL {long_s} SECOND")
             assert guards == rule.sql.count("HAVING sum(e.total)") > 0

@@ -1,0 +1,93 @@
+"""Commands that ask print the same by their quick ways and by the whole client."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
+from trainhouse.cli.main import build
+from trainhouse.client.quick import quick_reads
+
+WAIT_S = 150.0
+PROJECT = "name: quick-commands\nmembers: {ana: maintainer}\npurposes: {trials: to compare commands}\nlimits: {highest_priority: 20}\n"
+CHATS = "".join(f'{{"text": "line {n}"}}\n' for n in range(4))
+# By lists that stand still; `JOB` is one that ended.
+QUESTIONS = (
+    "status JOB",
+    "status nothing-like-that",
+    "status --json --tag quick=yes",
+    "logs JOB",
+    "why JOB",
+    "events JOB",
+    "checkpoints JOB",
+    "checkpoint tags JOB",
+    "tag JOB",
+    "tag JOB --json",
+    "tag nothing-like-that",
+    "alerts rules",
+    "project list",
+    "project list --json",
+    "project show quick-commands",
+    "project show quick-commands --json",
+    "project show nothing-like-that",
+    "policy show default",
+    "policy show default --json",
+    "policy show nothing-like-that",
+    "data list quick-chats",
+    "data list quick-chats --json",
+    "data grants quick-chats",
+    "data quarantine list",
+    "token show",
+    "token show --json",
+    "report list --project quick-commands",
+    "report show quick-report",
+    "report show nothing-like-that",
+    "report history quick-report --json",
+    "sql SELECT-1",
+)
+
+
+def printed(words: str) -> tuple[int, str, str]:
+    """The exit code, standard output and standard error of a command in this process; an expected error as its class and text."""
+    arguments = ["sql", "SELECT 1"] if words == "sql SELECT-1" else words.split()
+    done = CliRunner().invoke(build(arguments[0]), arguments)
+    error = "" if done.exception is None or isinstance(done.exception, SystemExit) else f"{done.exception}"
+    return done.exit_code, done.stdout, done.stderr + error
+
+
+@pytest.fixture(scope="module")
+def job(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A job that ended and has a tag; a project, a dataset with a grant, a report and a token, all seen by the tables."""
+    folder = tmp_path_factory.mktemp("quick")
+    (folder / "p.yaml").write_text(PROJECT)
+    (folder / "chats.jsonl").write_text(CHATS)
+    (folder / "r.md").write_text("# quick\n")
+    job = stack.ok("submit", "--wait", "--quiet", "--no-code", "--", "python", "-c", "print('said')").split()[0]
+    stack.ok("tag", job, "quick=yes")
+    stack.ok("project", "set", str(folder / "p.yaml"))
+    stack.ok("data", "publish", "quick-chats", str(folder / "chats.jsonl"), "--version", "1.0.0")
+    stack.ok("data", "grant", "quick-chats", "--project", "quick-commands", "--purpose", "trials")
+    stack.ok("token", "create", "quick-ana", "--role", "viewer", "--project", "default")
+    if stack.run("report", "show", "quick-report").code != 0:
+        stack.ok("report", "save", "quick-report", str(folder / "r.md"))
+    until(lambda: "said" in stack.run("logs", job).out, "its line", WAIT_S)
+    until(lambda: "quick" in stack.run("tag", job).out, "its tag", WAIT_S)
+    until(lambda: "SUCCEEDED" in stack.run("events", job).out, "its end", WAIT_S)
+    return job
+
+
+@pytest.mark.parametrize("words", QUESTIONS)
+def test_a_question_is_answered_alike_by_both_ways(words: str, job: str, stack: LiveStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TRAINHOUSE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TRAINHOUSE_CONFIG", str(stack.data_dir / "trainhouse.toml"))
+    monkeypatch.setenv("COLUMNS", "200")
+    asked = words.replace("JOB", job)
+    quick = printed(asked)
+    monkeypatch.setattr(quick_reads, "quick_ways", lambda: quick_reads.QuickWays(None, {}))
+    whole = printed(asked)
+    assert quick == whole, asked

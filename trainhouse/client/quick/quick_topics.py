@@ -1,0 +1,182 @@
+"""Compacted topics of the deployment, read to their ends without the settings models and our own consumer.
+
+Holds: what is not plainly readable (brokers that do not answer in time, a batch that stops a reader, a record in another form) raises
+NotQuickError: the whole client then reads, and has the words for it. Reads committed records only.
+Never: joins a group, commits or creates anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from trainhouse.client.quick.quick_sql import knows_kafka, section_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+    from trainhouse.events import Event
+
+E = TypeVar("E", bound="Event")
+ANSWER_S: Final = 10.0
+BATCH: Final = 1000
+FROM_START: Final = -2
+"""librdkafka's offset of a partition's beginning."""
+# By the names of the settings, which `KafkaSettings.client_config` translates alike.
+NAMES: Final = {
+    "bootstrap": "bootstrap.servers",
+    "security_protocol": "security.protocol",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_username": "sasl.username",
+    "sasl_password": "sasl.password",
+    "ssl_ca_location": "ssl.ca.location",
+    "ssl_certificate_location": "ssl.certificate.location",
+    "ssl_key_location": "ssl.key.location",
+    "ssl_key_password": "ssl.key.password",
+}
+PLAINTEXT: Final = {"security.protocol": "PLAINTEXT"}
+# As `events.bus.kafka.consumer` with TO_END, for a reader that ends with its command.
+READER: Final[Mapping[str, Any]] = {
+    "group.id": "trainhouse-reader",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 20,
+    "fetch.message.max.bytes": 8 * 1024 * 1024,
+    "receive.message.max.bytes": 64 * 1024 * 1024,
+    "log_level": 0,
+}
+
+
+class NotQuickError(Exception):
+    """The whole client has to read this."""
+
+
+@dataclass(frozen=True)
+class QuickTopics:
+    """Reader of whole topics. `config`: librdkafka's, for the brokers of the settings."""
+
+    config: Mapping[str, Any] = field(repr=False)
+
+    def events(self, topic: str, kind: type[E]) -> list[tuple[bytes, E]]:
+        """Keys and events of one kind or of kinds derived from it, those of a key in their order; loads no other models. Blocks. Raises
+        NotQuickError."""
+        from trainhouse.events.model.base import registered
+        from trainhouse.events.model.errors import InvalidEvent
+        from trainhouse.events.wire.codec import decode_parts, split
+        from trainhouse.events.wire.upcast import UPCASTERS
+
+        found = []
+        for message in self.messages(topic):
+            value = message.value()
+            if value is None:
+                continue
+            try:
+                attributes, data = split(value)
+                if "specversion" not in attributes:
+                    raise NotQuickError(f"topic {topic}: a record is not in the structured mode")
+                model = registered(UPCASTERS.newest(str(attributes.get("type"))))
+                if model is not None and issubclass(model, kind):
+                    event = decode_parts(attributes, data).event
+                    assert isinstance(event, kind)
+                    found.append((message.key() or b"", event))
+            except InvalidEvent as error:
+                raise NotQuickError(str(error)) from error
+        return found
+
+    def newest(self, topic: str, kind: type[E]) -> list[E]:
+        """The newest event of each key that is of one kind. Blocks. Raises NotQuickError."""
+        return list(dict(self.events(topic, kind)).values())
+
+    def has_key(self, topic: str, key: str) -> bool:
+        """Whether a topic has a record of a key that was not deleted. Blocks. Raises NotQuickError."""
+        return {m.key(): m.value() is not None for m in self.messages(topic)}.get(key.encode(), False)
+
+    def lacks(self, topic: str, name: str) -> bool:
+        """Whether no record's key or value has a name. Blocks. False as well where that cannot be read."""
+        needle = name.encode()
+        try:
+            return bool(needle) and not any(needle in (m.key() or b"") or needle in (m.value() or b"") for m in self.messages(topic))
+        except NotQuickError:
+            return False
+
+    def counts(self) -> dict[str, int]:
+        """Partitions of each topic that this account may see. Blocks. Raises NotQuickError."""
+        with _Reader(self.config) as reader:
+            return reader.counts()
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        """Yields the records of a topic up to its end, those of a partition in their order. Blocks. Raises NotQuickError."""
+        with _Reader(self.config) as reader:
+            yield from reader.messages(topic)
+
+
+class _Reader:
+    """A consumer for one reading."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._consumer: Consumer | None = None
+
+    def __enter__(self) -> _Reader:
+        from confluent_kafka import Consumer, KafkaException
+
+        try:
+            self._consumer = Consumer({**self._config, **READER})
+        except (KafkaException, ValueError) as error:
+            raise NotQuickError(str(error)) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def counts(self) -> dict[str, int]:
+        from confluent_kafka import KafkaException
+
+        assert self._consumer is not None
+        try:
+            listed = self._consumer.list_topics(timeout=ANSWER_S).topics
+        except KafkaException as error:
+            raise NotQuickError(str(error)) from error
+        return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None and topic.partitions}
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        reader = self._consumer
+        assert reader is not None
+        try:
+            known = reader.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            if known.error is not None or not known.partitions:
+                raise NotQuickError(f"topic {topic}: {known.error}")
+            left, silent_since_s = set(known.partitions), time.monotonic()
+            reader.assign([TopicPartition(topic, number, FROM_START) for number in left])
+            while left:
+                for message in reader.consume(BATCH, 0.2):
+                    silent_since_s = time.monotonic()
+                    error = message.error()
+                    if error is None:
+                        yield message
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        left.discard(message.partition())
+                    else:
+                        raise NotQuickError(f"topic {topic}: {error.str()}")
+                if left and time.monotonic() > silent_since_s + ANSWER_S:
+                    raise NotQuickError(f"topic {topic}: nothing came for {ANSWER_S:.0f} s")
+        except KafkaException as error:
+            raise NotQuickError(str(error)) from error
+
+
+def topics_of(file: Mapping[str, Any], environment: Mapping[str, str]) -> QuickTopics | None:
+    """The brokers of a settings file and an environment; None where the settings models have to decide. Pure."""
+    if not knows_kafka(file, environment):
+        return None
+    known = section_of(file, environment, "kafka")
+    chosen = {NAMES[name]: value for name, value in known.items() if name in NAMES}
+    if not all(isinstance(value, str) and value for value in chosen.values()):
+        return None
+    return QuickTopics(PLAINTEXT | chosen)
