@@ -20,9 +20,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.model_content import OF_MODEL, PINS_PREFIX, PREFIX, pin_key
 
-_PIN: Final = re.compile(
-    rf"{PINS_PREFIX}(?P<project>[^/]+)/(?P<job>[^/]+)/(?P<commit>[0-9]{{10}})/(?P<content>[0-9a-f]{{64}})", re.ASCII
-)
+_PIN: Final = re.compile(rf"{PINS_PREFIX}(?P<project>[^/]+)/(?P<job>[^/]+)/(?P<commit>[0-9]{{10}})/(?P<content>[0-9a-f]{{64}})", re.ASCII)
 
 
 @dataclass
@@ -115,4 +113,3 @@ def _manifest_of(body: bytes, where: str, job_id: str, commit: int) -> Manifest:
     if not isinstance(entry, Manifest) or (entry.job_id, entry.commit) != (JobId(job_id), commit):
         raise DamagedError(f"{where}: it says that it is {entry.kind} {entry.job_id}@{entry.commit}")
     return entry
-
