@@ -33,11 +33,16 @@ def free_place(out: Path) -> Path:
     return place
 
 
+def partial_of(out: Path) -> Path:
+    """The folder beside `out` in which it is made."""
+    return out.parent / f".{out.name}.partial"
+
+
 @contextmanager
 def partial_folder(out: Path, keeps: bool = False) -> Iterator[Path]:
     """A folder beside `out`, of this process alone, which is gone afterwards unless it was renamed. Empty; with `keeps` it has what was
     left in it, and stays where an error ends it."""
-    folder = out.parent / f".{out.name}.partial"
+    folder = partial_of(out)
     if folder.is_symlink():
         raise ExportError(f"{folder} is a link, where an export into {out} would keep its files; remove it")
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,26 +8,26 @@ Never: changes or removes a record; appends at a number that it did not see free
 
 import hashlib
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import orjson
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, ValidationError
 
 from trainhouse.checkpointing.chain.chunks import THREADS, in_threads
 from trainhouse.checkpointing.errors import ChainConflictError, DamagedError, ObjectStoreUnavailableError, UnknownFormatError
 from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import Count, TimestampMs
-from trainhouse.events.model.dataset_names import NAME_PATTERN, Semver
+from trainhouse.events.model.dataset_names import Semver
 from trainhouse.events.model.model_content import chain_prefix
+from trainhouse.events.model.model_names import ModelName
 from trainhouse.events.model.spec import Label, Sha256
 
 FORMAT: Final = 1
 MOST_TRIES: Final = 64
+MOST_EVALUATIONS: Final = 1024
 MOST_RECORD_BYTES: Final = 1 << 20
 _DIGITS: Final = 10
-
-ModelName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAME_PATTERN}$")]
 
 
 class StagedVersion(Model):
@@ -36,6 +36,9 @@ class StagedVersion(Model):
     version: Count = Field(ge=1, description="number of the version")
     semver: Semver = Field(description="semver of the version")
     content: Sha256 = Field(description="SHA-256 of the version's content")
+    evaluations: tuple[Sha256, ...] = Field(
+        (), max_length=MOST_EVALUATIONS, description="SHA-256 of the results of its evaluations that there were at the change"
+    )
 
 
 class StageRecord(Model):

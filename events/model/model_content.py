@@ -18,7 +18,7 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 from trainhouse.events.model.artifact import ArtifactFile, check_paths
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import ByteCount, Count
-from trainhouse.events.model.dataset_names import NAME_PATTERN, VersionReference, project_word
+from trainhouse.events.model.dataset_names import VersionReference, project_word
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.spec import Label, Sha256
 
@@ -166,7 +166,3 @@ def pin_key(project: str, job_id: str, commit: int, sha256: str) -> str:
     """Key of the copy of a checkpoint's manifest that the content with this hash keeps, and which keeps the checkpoint's chunks."""
     return f"{PINS_PREFIX}{project_word(project)}/{job_id}/{commit:010d}/{sha256}"
 
-
-def is_model_name(text: str) -> bool:
-    """Whether a model may be called so."""
-    return re.fullmatch(NAME_PATTERN, text) is not None
