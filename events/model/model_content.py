@@ -165,4 +165,3 @@ def chain_prefix(project: str, name: str) -> str:
 def pin_key(project: str, job_id: str, commit: int, sha256: str) -> str:
     """Key of the copy of a checkpoint's manifest that the content with this hash keeps, and which keeps the checkpoint's chunks."""
     return f"{PINS_PREFIX}{project_word(project)}/{job_id}/{commit:010d}/{sha256}"
-

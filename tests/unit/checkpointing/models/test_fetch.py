@@ -392,4 +392,3 @@ def test_a_store_that_is_away_is_not_taken_for_no_version(objects: Store, tmp_pa
     away._objects = objects._objects
     with pytest.raises(ObjectStoreUnavailableError):
         identify(away, tmp_path / "out")
-
