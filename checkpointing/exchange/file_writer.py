@@ -26,7 +26,7 @@ MEMORY_BYTES = 4 * THREADS * BLOCK_BYTES
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file that was written."""
+    """A file that was written. `sha256`: empty where it was not hashed as a whole."""
 
     name: str
     size_bytes: int
@@ -55,7 +55,8 @@ class FileProgress(Protocol):
 
 
 class FileWriter:
-    """Writes the files of one manifest's export. `progress`: where files go on from. Blocks."""
+    """Writes the files of one manifest's export. `progress`: where files go on from; these are not hashed as a whole, since each of their
+    chunks was. Blocks."""
 
     def __init__(self, manifest: Manifest, chunks: ChunkStore, progress: FileProgress | None = None) -> None:
         self._manifest = manifest
@@ -72,22 +73,23 @@ class FileWriter:
                 os.ftruncate(fd, plan.size_bytes)
             if plan.size_bytes:
                 os.posix_fallocate(fd, 0, plan.size_bytes)  # a full disk is found before anything is fetched
-            digest = _FileDigest(fd)
+            digest = _FileDigest(fd) if self._progress is None else None
             for start, content in plan.literals:
                 _write_all(fd, content, start)
-                digest.wrote(start, content)
+                if digest is not None:
+                    digest.wrote(start, content)
             self._copy(fd, plan, digest)
             for checksum in plan.checksums:
                 crc = crc_of(fd, checksum.start, checksum.size_bytes).to_bytes(4, "little")
                 for place in checksum.places:
                     _write_all(fd, crc, place)
-            sha256 = _FileDigest(fd).hex(plan.size_bytes) if plan.checksums else digest.hex(plan.size_bytes)
+            sha256 = "" if digest is None else (_FileDigest(fd) if plan.checksums else digest).hex(plan.size_bytes)
             os.fsync(fd)
         finally:
             os.close(fd)
         return WrittenFile(plan.name, plan.size_bytes, sha256)
 
-    def _copy(self, fd: int, plan: FilePlan, file: "_FileDigest") -> None:
+    def _copy(self, fd: int, plan: FilePlan, file: "_FileDigest | None") -> None:
         """Copies what the file has of chunks, these in the order of their first bytes in it."""
         by_chunk = plan.by_chunk()
         needed = [number for number, placed in by_chunk.items() if not self._is_there(fd, plan, number, placed)]
@@ -106,7 +108,8 @@ class FileWriter:
             for one in by_chunk[block.chunk]:
                 for view, place in runs_of(one, content, block.at):
                     _write_all(fd, view, place)
-                    file.wrote(place, view)
+                    if file is not None:
+                        file.wrote(place, view)
                     of_file[block.chunk].update(view)
             if block.at + block.size_bytes == chunk.size_bytes:
                 if found.hexdigest() != chunk.sha256:

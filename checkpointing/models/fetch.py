@@ -1,6 +1,7 @@
 """Fetching of a version into a folder, from the object store alone: weights, the files beside them, and their provenance.
 
-Holds: the folder appears under its name only when it is complete, and all that is in it was compared with its hash. What a killed fetch left
+Holds: the folder appears under its name only when it is complete, and all that is in it was compared with its hash: weights by their chunks,
+so that they are hashed once. What a killed fetch left
 lies beside it, and the next one of the same version goes on from the chunks that are sound in it. Memory is bounded
 (`file_writer.MEMORY_BYTES`). A folder that has the version already is left as it is.
 Never: asks anything but the store.
@@ -24,6 +25,7 @@ from trainhouse.checkpointing.chain.model_pins import pinned_manifest
 from trainhouse.checkpointing.errors import ExportError
 from trainhouse.checkpointing.exchange.contents import Contents, StoredTensor
 from trainhouse.checkpointing.exchange.export import PROVENANCE, SHARD_BYTES, Format, Plan, plan_of, provenance
+from trainhouse.checkpointing.exchange.file_check import differences
 from trainhouse.checkpointing.exchange.file_plan import FilePlan
 from trainhouse.checkpointing.exchange.file_writer import FileWriter, WrittenFile
 from trainhouse.checkpointing.exchange.new_folder import disk_errors, free_place, partial_folder, partial_of, sync_folder
@@ -49,6 +51,12 @@ class VersionFiles:
     files: tuple[ArtifactFile, ...]
     left_out: tuple[str, ...]
     facts: Mapping[str, str]
+
+    @property
+    def written(self) -> tuple[WrittenFile, ...]:
+        """The files as they are in a folder."""
+        weights = tuple(WrittenFile(plan.name, plan.size_bytes, "") for plan in self.plans)
+        return weights + tuple(WrittenFile(file.path, file.bytes, file.sha256) for file in self.files)
 
     @property
     def identity(self) -> str:
@@ -120,7 +128,7 @@ def fetch(objects: ObjectStore, version: NamedVersion, kind: Format, out: Path, 
     """Puts a version into a folder. Blocks. Raises DamagedError, ExportError (folder in use, no space), InvalidStateError,
     ObjectStoreUnavailableError."""
     files = files_of_version(objects, version, kind, shard_bytes)
-    if (there := _already(files, out)) is not None:
+    if (there := _already(objects, files, out)) is not None:
         return there
     with disk_errors(out):
         place = free_place(out)
@@ -132,13 +140,15 @@ def fetch(objects: ObjectStore, version: NamedVersion, kind: Format, out: Path, 
         folder.mkdir(exist_ok=True)
         with progress:
             writer = FileWriter(files.manifest, ChunkStore(objects, files.manifest.job_id), progress)
-            written = [writer.write(plan, folder) for plan in files.plans]
-            written += in_threads(lambda file: _fetch_file(objects, version.project, file, folder), files.files, THREADS)
-        _write(folder / PROVENANCE, version_provenance(version, files, tuple(written)))
+            for plan in files.plans:
+                writer.write(plan, folder)
+            for _ in in_threads(lambda file: _fetch_file(objects, version.project, file, folder), files.files, THREADS):
+                pass
+        _write(folder / PROVENANCE, version_provenance(version, files))
         folder.rename(place)
         sync_folder(place.parent)
         shutil.rmtree(partial, ignore_errors=True)
-    return Fetched(str(place), tuple(written), files.left_out)
+    return Fetched(str(place), files.written, files.left_out)
 
 
 def _with_weights(contents: Contents, kind: Format) -> Format:
@@ -157,24 +167,26 @@ def _files(content: ModelContent, manifest: Manifest, kind: Format, plan: Plan, 
     return VersionFiles(content, manifest, kind, plans, content.files, tuple(plan.left_out), facts)
 
 
-def _already(files: VersionFiles, out: Path) -> Fetched | None:
-    """The fetched version where the folder has it already, each file as its provenance says; else None."""
+def _already(objects: ObjectStore, files: VersionFiles, out: Path) -> Fetched | None:
+    """The fetched version where the folder has it already, each byte as the store has it; else None."""
     try:
-        facts = orjson.loads((out / PROVENANCE).read_bytes())
-        if facts["identity"] != files.identity:
+        if orjson.loads((out / PROVENANCE).read_bytes())["identity"] != files.identity:
             return None
-        written = [WrittenFile(file["name"], file["size_bytes"], file["sha256"]) for file in facts["files"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    names = {plan.name for plan in files.plans} | {file.path for file in files.files}
-    if {file.name for file in written} != names or any(not _is_sound(out / file.name, file.size_bytes, file.sha256) for file in written):
+    chunks = ChunkStore(objects, files.manifest.job_id)
+    try:
+        is_sound = not any(differences(out / plan.name, plan, files.manifest, chunks) for plan in files.plans)
+    except OSError:
+        is_sound = False
+    if not is_sound or any(not _is_sound(out / file.path, file.bytes, file.sha256) for file in files.files):
         raise ExportError(f"{out} has this version, and files of it have changed since; remove the folder, or name another one")
     # Of a fetch that was killed right after its folder had appeared.
     shutil.rmtree(partial_of(out.resolve()), ignore_errors=True)
-    return Fetched(str(out), tuple(written), files.left_out, was_there=True)
+    return Fetched(str(out), files.written, files.left_out, was_there=True)
 
 
-def _fetch_file(objects: ObjectStore, project: str, file: ArtifactFile, folder: Path) -> WrittenFile:
+def _fetch_file(objects: ObjectStore, project: str, file: ArtifactFile, folder: Path) -> None:
     """Puts one file beside the weights, unless it is there and sound."""
     path = folder.joinpath(*file.path.split("/"))
     if not _is_sound(path, file.bytes, file.sha256):
@@ -184,7 +196,6 @@ def _fetch_file(objects: ObjectStore, project: str, file: ArtifactFile, folder: 
                 target.write(piece)
             target.flush()
             os.fsync(target.fileno())
-    return WrittenFile(file.path, file.bytes, file.sha256)
 
 
 def _is_sound(path: Path, size_bytes: int, sha256: str) -> bool:
@@ -200,7 +211,7 @@ def digest_of_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def version_provenance(version: NamedVersion, files: VersionFiles, written: tuple[WrittenFile, ...]) -> bytes:
+def version_provenance(version: NamedVersion, files: VersionFiles) -> bytes:
     """Content of `trainhouse.json`, the last file of a fetch."""
     content = files.content
     model: dict[str, Any] = {
@@ -212,8 +223,10 @@ def version_provenance(version: NamedVersion, files: VersionFiles, written: tupl
             mode="json", include={"project", "input_schema", "output_schema", "framework", "code", "datasets", "licence", "notes"}
         ),
     }
-    more = {"version": model, "facts": dict(files.facts), "identity": files.identity}
-    return provenance(files.manifest, files.kind, written, list(files.left_out), more)
+    weights = [{"name": plan.name, "size_bytes": plan.size_bytes} for plan in files.plans]
+    more = {"version": model, "weights": weights, "facts": dict(files.facts), "identity": files.identity}
+    own = tuple(file for file in files.written if file.sha256)
+    return provenance(files.manifest, files.kind, own, list(files.left_out), more)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -17,7 +17,6 @@ from trainhouse.checkpointing.chain.chunks import ChunkStore
 from trainhouse.checkpointing.errors import InvalidStateError, NoModelError
 from trainhouse.checkpointing.exchange.export import PROVENANCE, Format
 from trainhouse.checkpointing.exchange.file_check import differences
-from trainhouse.checkpointing.exchange.file_writer import WrittenFile
 from trainhouse.checkpointing.models.fetch import FACT, VersionFiles, digest_of_file, files_of_version, version_provenance
 from trainhouse.checkpointing.models.named_version import NamedVersion, find_version, parse_reference, versions_with
 from trainhouse.checkpointing.stores.object_store import ObjectStore
@@ -61,21 +60,19 @@ def _folder(objects: ObjectStore, folder: Path) -> Verdict:
         raise _NoVersionError(f"{folder} has no {PROVENANCE}, which says what it is; check the .safetensors file in it instead")
     version, files = _claimed(objects, _facts_of_folder(described), PROVENANCE)
     chunks = ChunkStore(objects, files.manifest.job_id)
-    problems, written = list[str](), list[WrittenFile]()
-    for name, size_bytes in [(plan.name, plan.size_bytes) for plan in files.plans] + [(file.path, file.bytes) for file in files.files]:
-        if not (folder / name).is_file():
-            problems.append(f"{name} is missing")
-        else:
-            written.append(WrittenFile(name, size_bytes, digest_of_file(folder / name)))
-    there = {file.name for file in written}
+    problems = list[str]()
     for plan in files.plans:
-        problems += differences(folder / plan.name, plan, files.manifest, chunks) if plan.name in there else []
-    known = {file.path: file.sha256 for file in files.files}
-    problems += [f"{file.name} has other contents" for file in written if known.get(file.name, file.sha256) != file.sha256]
-    if not problems and _without_program(described.read_bytes()) != _without_program(version_provenance(version, files, tuple(written))):
+        is_there = (folder / plan.name).is_file()
+        problems += differences(folder / plan.name, plan, files.manifest, chunks) if is_there else [f"{plan.name} is missing"]
+    for file in files.files:
+        if not (folder / file.path).is_file():
+            problems.append(f"{file.path} is missing")
+        elif digest_of_file(folder / file.path) != file.sha256:
+            problems.append(f"{file.path} has other contents")
+    if not problems and _without_program(described.read_bytes()) != _without_program(version_provenance(version, files)):
         problems.append(f"{PROVENANCE} says something else than the store")
     names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir()}
-    others = sorted(names - there - {PROVENANCE})
+    others = sorted(names - {file.name for file in files.written} - {PROVENANCE})
     found, reasons = _checked(version, problems)
     return Verdict(found, reasons, tuple(others))
 

@@ -67,7 +67,7 @@ def fetch(
         found = _found(objects, version, project)
         done = fetch_version(objects, found, chosen, out.absolute(), int(shard_gb * 10**9))
     if json:
-        files = [{"name": file.name, "size_bytes": file.size_bytes, "sha256": file.sha256} for file in done.files]
+        files = [{"name": file.name, "size_bytes": file.size_bytes, "sha256": file.sha256 or None} for file in done.files]
         row = {"version": found.lineage_id, "semver": found.staged.semver, "content": found.staged.content, "out": done.where}
         output.json_lines([{**row, "was_there": done.was_there, "files": files, "left_out": list(done.left_out)}])
         return
