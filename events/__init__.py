@@ -103,6 +103,7 @@ from trainhouse.events.model.model_registry import (
     ModelRegistered,
     ModelRejected,
     ModelRollbackRequested,
+    ModelStageStored,
     VersionFacts,
 )
 from trainhouse.events.model.node import (
@@ -366,6 +367,7 @@ __all__ = [
     "ModelRollbackRequested",
     "ModelRolledBack",
     "ModelStage",
+    "ModelStageStored",
     "ModelStatus",
     "ModelVersionRegistered",
     "VersionBump",

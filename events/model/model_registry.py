@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event, Model
-from trainhouse.events.model.bounds import ByteCount, Count, CutText, Metric, Reading, ShortText, TimestampMs
+from trainhouse.events.model.bounds import MOST_SMALL, ByteCount, Count, CutText, Metric, Reading, ShortText, TimestampMs
 from trainhouse.events.model.dataset_names import SplitName
 from trainhouse.events.model.ids import EventId, JobId
 from trainhouse.events.model.model_gate import MOST_METRICS, ComparisonVerdict, ModelGate
@@ -105,6 +105,12 @@ class ModelContentObserved(ModelEvent, type="trainhouse.model.content-observed.v
     request_id: EventId = Field(description="event id of the registration")
     facts: VersionFacts | None = Field(None, description="its facts; absent: it is refused")
     refusal: CutText = Field("", description="why it cannot be registered, and what to do")
+
+
+class ModelStageStored(ModelEvent, type="trainhouse.model.stage-stored.v1"):
+    """A change of a model's stages is in its chain in the store; the registry's process writes it."""
+
+    number: int = Field(ge=1, le=MOST_SMALL, description="number of the decision among those of the model")
 
 
 class MetricValue(Model):
