@@ -74,6 +74,12 @@ class ModelRegistered(ModelRequest, type="trainhouse.model.registered.v1", publi
     bump: VersionBump | None = Field(
         None, exclude_if=is_absent, description="least step of the semver; only raises the one that follows from the facts"
     )
+    splits: tuple[ShortText, ...] = Field(
+        (),
+        max_length=MOST_DATA,
+        exclude_if=is_absent,
+        description="splits that the job's spec names, as NAME@sha256:…/SPLIT: results on them are no evidence",
+    )
     notes: Notes = Field("", exclude_if=is_absent, description="text about the version, for people")
     tags: dict[Label, TagText] = Field(default_factory=dict, max_length=MOST_TAGS, description="texts by name; nothing is decided by them")
 

@@ -66,7 +66,7 @@ PRINCIPALS: dict[str, Needs] = {
         reads=(
             *(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
             # The registry of models, which it hosts: what it decided, and whether a version's job is known.
-            *(t.MODEL_REQUESTS, t.REGISTRY),
+            *(t.MODEL_REQUESTS, t.REGISTRY, t.STATUS),
         ),
         writes=(
             *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.DATASETS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
