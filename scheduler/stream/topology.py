@@ -3,7 +3,7 @@
     app        agent       topic                  drives                                  its state
     intake     jobs        trainhouse.jobs        screening (core/intake)                none
                admission   trainhouse.admission   DirectoryMachine, by a JournalHost      journal trainhouse.directory
-               models      ….model-requests       RegistryMachine, by a JournalHost       journal trainhouse.registry
+               models      trainhouse.model-requests  RegistryMachine, by a JournalHost   journal trainhouse.registry
     scheduler  control     trainhouse.control     ScheduleMachine, by a JournalHost       journal trainhouse.decisions
     detector   heartbeats  trainhouse.heartbeats  DetectorMachine                         soft: read back from the topics
 

@@ -4,6 +4,7 @@ Holds: what is printed as done is what the registry decided.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -30,7 +31,7 @@ SHORT_CHARS = 12
 def register(app: typer.Typer) -> None:
     """Adds the group."""
     group = typer.Typer(no_args_is_help=True, help="Register versions of models; promote, approve, archive and roll back by their gate.")
-    for name, command in {
+    commands: dict[str, Callable[..., None]] = {
         "register": register_version,
         "list": list_models,
         "show": show,
@@ -43,7 +44,8 @@ def register(app: typer.Typer) -> None:
         "reject": reject,
         "review": review,
         "why": why,
-    }.items():
+    }
+    for name, command in commands.items():
         group.command(name)(command)
     gate = typer.Typer(no_args_is_help=True, help="Show, compare and apply the gate of a model.")
     gate.command("show")(gate_show)
@@ -162,10 +164,10 @@ def history(name: ModelArgument, project: Project = "default", json: Json = Fals
     if json:
         output.json_lines(each.model_dump(mode="json") | {"type": each.event_type} for each in found)
         return
-    rows = [
-        (output.clock(at_ms(each)), _word(each), getattr(each, "version", None) or "", getattr(each, "user", ""), _detail(each))
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        about = (getattr(each, of, None) or "" for of in ("version", "user"))
+        rows.append((output.clock(_at_ms(each)), _word(each), *about, _detail(each)))
     output.table(("time", "decision", "version", "by", "detail"), rows)
 
 
@@ -196,9 +198,7 @@ def diff(
 def promote(
     name: ModelArgument,
     version: VersionArgument,
-    emergency: Annotated[
-        bool, typer.Option("--emergency", help="Skip approvals, and nothing else; it is listed until it is reviewed.")
-    ] = False,
+    emergency: Annotated[bool, typer.Option("--emergency", help="Skip approvals alone; it is listed until it is reviewed.")] = False,
     reason: Reason = "",
     project: Project = "default",
     timeout: Timeout = 30.0,
@@ -380,8 +380,8 @@ def gate_diff(
     import difflib
 
     model = _model(name, project)
-    texts = [_gate_yaml(gate).splitlines(keepends=True) for gate in (model.gate, _gate_of(path)[0])]
-    lines = list(difflib.unified_diff(*texts, fromfile=f"{model.key} version {model.gate_version}", tofile=str(path)))
+    before, after = (_gate_yaml(gate).splitlines(keepends=True) for gate in (model.gate, _gate_of(path)[0]))
+    lines = list(difflib.unified_diff(before, after, fromfile=f"{model.key} version {model.gate_version}", tofile=str(path)))
     sys.stdout.writelines(lines)
     if lines:
         raise typer.Exit(Exit.FAILED)
@@ -492,8 +492,7 @@ def _called(decided: Any) -> str:
     return f"{decided.project}/{decided.name}@{decided.version} ({decided.semver})"
 
 
-def at_ms(event: Any) -> int:
-    """Time of a decision, in milliseconds since 1970."""
+def _at_ms(event: Any) -> int:
     return int(event.at_ms)
 
 
