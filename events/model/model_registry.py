@@ -230,6 +230,22 @@ class ModelEmergencyReview(ModelRequest, type="trainhouse.model.emergency-review
     reason: Reason = ""
 
 
+class ModelDescribed(ModelRequest, type="trainhouse.model.described.v1", public_input=True):
+    """Request that texts about a model, or a version of it, are so from now on; a model that is not there is made, without a version.
+
+    Nothing is decided by them.
+    """
+
+    version: Selector | None = Field(None, exclude_if=is_absent, description="version: its ordinal or semver; absent: the model itself")
+    notes: Notes | None = Field(None, exclude_if=is_absent, description="text for people; absent: as it was")
+    tags: dict[Label, TagText] = Field(default_factory=dict, max_length=MOST_TAGS, description="texts by name, added or replaced")
+    remove_tags: tuple[Label, ...] = Field((), max_length=MOST_TAGS, description="names of tags that are removed")
+    alias: Label | None = Field(
+        None, exclude_if=is_absent, description="another name of the version, `champion` aside; without a version it names none any more"
+    )
+    create: bool = Field(False, description="whether the model must be new")
+
+
 MODEL_REQUESTS: Final[tuple[type[ModelRequest], ...]] = (
     ModelRegistered,
     ModelEvaluated,
@@ -241,4 +257,5 @@ MODEL_REQUESTS: Final[tuple[type[ModelRequest], ...]] = (
     ModelRollbackRequested,
     ModelGateApplied,
     ModelEmergencyReview,
+    ModelDescribed,
 )

@@ -60,14 +60,15 @@ SELECT r.project AS project, r.name AS model, r.version AS version, r.semver AS 
     if(r.project = 'default', concat('model:', r.name, '@', toString(r.version)), concat('model:', r.project, '/', r.name, '@', toString(r.version)))
         AS lineage_id,
     r.content AS content, r.job_id AS job_id, r.commit AS commit, r.trained_by AS trained_by, r.data AS data, r.framework AS framework,
-    r.size_bytes AS size_bytes, r.user AS registered_by, r.at AS registered_at, r.reason AS semver_reason, r.notes AS notes, r.tags AS tags,
+    r.size_bytes AS size_bytes, r.user AS registered_by, r.at AS registered_at, r.reason AS semver_reason, if(s.described, s.new_notes, r.notes) AS notes, if(s.described, s.new_tags, r.tags) AS tags,
     s.evaluated AS evaluations, toUInt8(s.emergency_number > s.reviewed_number) AS emergency
 FROM (SELECT * FROM model_facts FINAL WHERE fact = 'registered') AS r
 LEFT JOIN (
     SELECT project, name, version, argMaxIf(fact, number, fact IN ('registered', 'promoted', 'archived', 'rolled-back')) AS last,
-        countIf(fact = 'evaluated') AS evaluated, maxIf(number, fact = 'promoted' AND emergency = 1) AS emergency_number,
+        countIf(fact = 'described') > 0 AS described, argMaxIf(f.notes, f.number, fact = 'described') AS new_notes,
+        argMaxIf(f.tags, f.number, fact = 'described') AS new_tags, countIf(fact = 'evaluated') AS evaluated, maxIf(number, fact = 'promoted' AND emergency = 1) AS emergency_number,
         maxIf(number, fact = 'reviewed' OR (fact = 'promoted' AND emergency = 0)) AS reviewed_number
-    FROM model_facts FINAL WHERE number > 0 GROUP BY project, name, version
+    FROM model_facts AS f FINAL WHERE number > 0 GROUP BY project, name, version
 ) AS s ON s.project = r.project AND s.name = r.name AND s.version = r.version;
 
 CREATE OR REPLACE VIEW models AS

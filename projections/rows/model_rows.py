@@ -13,6 +13,7 @@ from trainhouse.events.model.model_decisions import (
     ModelArchived,
     ModelComparisonRecorded,
     ModelDecision,
+    ModelDescriptionChanged,
     ModelEmergencyReviewed,
     ModelEvaluationRecorded,
     ModelGateChanged,
@@ -76,6 +77,8 @@ def _values(event: ModelDecision | ModelRequestRefused) -> dict[str, Any]:
             return {"fact": "gate", "gate_version": event.gate_version, "gate": event.gate.model_dump_json(), "reason": event.reason}
         case ModelEmergencyReviewed():
             return {"fact": "reviewed", "version": event.version, "reason": event.reason}
+        case ModelDescriptionChanged():
+            return {"fact": "described", "version": event.version or 0, "notes": event.notes, "tags": dict(event.tags)}
         case ModelRequestRefused():
             return {"fact": "refused", "version": event.version or 0, "reason": event.reason, "conditions": _conditions(event)}
     raise ValueError(f"{event.event_type} is no decision that has a row")

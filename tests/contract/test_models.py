@@ -6,7 +6,14 @@ from pathlib import Path
 
 from tests.support.registry_requests import OF_MODEL, Registry, compared
 from tests.support.tables.alert_tables import tables_in
-from trainhouse.events import ModelArchiveRequested, ModelGate, ModelGateApplied, ModelRequestRefused, ModelRollbackRequested
+from trainhouse.events import (
+    ModelArchiveRequested,
+    ModelDescribed,
+    ModelGate,
+    ModelGateApplied,
+    ModelRequestRefused,
+    ModelRollbackRequested,
+)
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.wire import topics
 
@@ -30,6 +37,7 @@ def test_views_say_what_the_registry_decided(tmp_path: Path) -> None:
     second_ms = registry.now_ms
     registry.now_ms += 1000
     registry.ask(ModelRollbackRequested(**OF_MODEL, reason="complaints", user="eve"))
+    registry.ask(ModelDescribed(**OF_MODEL, version="3", notes="a note", tags={"a": "b"}))
     registry.ask(ModelArchiveRequested(**OF_MODEL, version="3", user="eve"))
     said = [each for each in registry.decisions if isinstance(each, ModelDecision | ModelRequestRefused)]
     with tables_in(tmp_path / "clickhouse") as tables:
@@ -49,6 +57,7 @@ def test_views_say_what_the_registry_decided(tmp_path: Path) -> None:
         (2, "1.0.1", "archived", 1),
         (3, "1.0.2", "archived", 0),
     ]
+    assert [row["notes"] for row in versions] == ["", "", "a note"] and versions[2]["tags"] == {"a": "b"}
     assert versions[0]["lineage_id"] == "model:vision/resnet@1" and versions[0]["trained_by"] == "ada"
     assert (model["champion"], model["champion_semver"], model["versions"]) == (1, "1.0.0", 3)
     assert (model["emergencies"], model["gate_version"]) == (1, 1)

@@ -10,6 +10,7 @@ from trainhouse.events import (
     ModelApprovalRecorded,
     ModelArchived,
     ModelComparisonRecorded,
+    ModelDescriptionChanged,
     ModelEmergencyReviewed,
     ModelEvaluationRecorded,
     ModelGateChanged,
@@ -61,8 +62,8 @@ def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
     match decision:
         case ModelVersionRegistered():
             state.held.pop(str(decision.request_id), None)
-            version = Version(decision.version, decision.semver, decision.facts, ModelStage.STAGING, decision.user, decision.at_ms)
-            return model.put(version)
+            known = Version(decision.version, decision.semver, decision.facts, ModelStage.STAGING, decision.user, decision.at_ms)
+            return model.put(replace(known, notes=decision.notes, tags=tuple(sorted(decision.tags.items()))))
         case ModelEvaluationRecorded():
             known = _version(model, decision.version)
             evaluations = (*known.evaluations, decision.evaluated)[-MAX_EVALUATIONS:]
@@ -88,9 +89,18 @@ def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
             return model.put(archived, champion=None if model.champion == decision.version else model.champion)
         case ModelGateChanged():
             return replace(model, gate=decision.gate, gate_version=decision.gate_version)
+        case ModelDescriptionChanged():
+            return _described(model, decision)
         case ModelEmergencyReviewed():
             return model.put(replace(_version(model, decision.version), emergency=False))
     raise BrokenInvariant(f"{decision.event_type} is no decision of the registry")
+
+
+def _described(model: ModelEntry, decision: ModelDescriptionChanged) -> ModelEntry:
+    tags, aliases = tuple(sorted(decision.tags.items())), tuple(sorted(decision.aliases.items()))
+    if decision.version is None:
+        return replace(model, notes=decision.notes, tags=tags, aliases=aliases)
+    return model.put(replace(_version(model, decision.version), notes=decision.notes, tags=tags), aliases=aliases)
 
 
 def _version(model: ModelEntry, version: int) -> Version:

@@ -25,6 +25,8 @@ from trainhouse.events import (
     ModelCompared,
     ModelComparisonRecorded,
     ModelContentObserved,
+    ModelDescribed,
+    ModelDescriptionChanged,
     ModelEmergencyReview,
     ModelEmergencyReviewed,
     ModelEvaluated,
@@ -44,7 +46,7 @@ from trainhouse.events import (
     ModelVersionRegistered,
 )
 from trainhouse.events.model.model_decisions import EvidenceUsed
-from trainhouse.events.model.model_registry import ModelRequest
+from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
 from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.journal import ClockTicked
@@ -216,6 +218,8 @@ class _Turn:
                 self.apply_gate(request_id, event)
             case ModelEmergencyReview():
                 self.review(request_id, event)
+            case ModelDescribed():
+                self.describe(request_id, event)
 
     def refuse(self, request_id: EventId, event: ModelRequest, refused: _RefusedError) -> None:
         self.emit(
@@ -514,6 +518,34 @@ class _Turn:
             raise _RefusedError(f"the promotion was {version.promoted_by}'s own: another person reviews it", version)
         self.emit(ModelEmergencyReviewed(**self.head(request_id, event), version=version.version, reason=event.reason))
         self.publish(event)
+
+    def describe(self, request_id: EventId, event: ModelDescribed) -> None:
+        model = self.state.model(event.project, event.name)
+        if model is not None and event.create:
+            raise _RefusedError(f"model {model.key} exists already; register versions of it")
+        if model is None:
+            if event.version is not None:
+                raise _RefusedError(f"project {event.project} has no model {event.name}; register a version of it first")
+            if len(self.state.models) >= MAX_MODELS:
+                raise _RefusedError(f"there are {MAX_MODELS} models already; use one of them")
+            model = self.state.entry(event.project, event.name)
+        version = None if event.version is None else self.version(event, event.version)[1]
+        of: ModelEntry | Version = version if version is not None else model
+        tags = {key: value for key, value in (dict(of.tags) | event.tags).items() if key not in event.remove_tags}
+        aliases = dict(model.aliases)
+        if event.alias == ModelStage.CHAMPION:
+            raise _RefusedError("the alias champion is the model's stage: promote a version, and the gate decides", version)
+        if event.alias is not None:
+            aliases.pop(event.alias, None)
+            if version is not None:
+                aliases[event.alias] = version.version
+        if max(len(tags), len(aliases)) > MOST_TAGS:
+            raise _RefusedError(f"there would be more than {MOST_TAGS} tags or aliases; remove some", version)
+        notes = of.notes if event.notes is None else event.notes
+        ordinal = version.version if version is not None else None
+        self.emit(ModelDescriptionChanged(**self.head(request_id, event), version=ordinal, notes=notes, tags=tags, aliases=aliases))
+        if model.number == 0:
+            self.publish(event)
 
 
 def asker(event: ModelRequest) -> str:

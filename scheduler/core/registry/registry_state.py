@@ -75,6 +75,8 @@ class Version:
     was_champion: bool = False
     emergency: bool = False
     promoted_by: str = ""
+    notes: str = ""
+    tags: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def evidence(self) -> str:
@@ -127,6 +129,9 @@ class ModelEntry:
     past: tuple[int, ...] = ()
     gate: ModelGate = DEFAULT_GATE
     gate_version: int = 0
+    notes: str = ""
+    tags: tuple[tuple[str, str], ...] = ()
+    aliases: tuple[tuple[str, int], ...] = ()
 
     @property
     def key(self) -> str:
@@ -291,6 +296,9 @@ def _model_json(model: ModelEntry) -> dict[str, Any]:
         "past": model.past,
         "gate": _json(model.gate),
         "gate_version": model.gate_version,
+        "notes": model.notes,
+        "tags": model.tags,
+        "aliases": model.aliases,
         "versions": [_version_json(version) for version in model.versions],
     }
 
@@ -309,6 +317,8 @@ def _version_json(version: Version) -> dict[str, Any]:
         "was_champion": version.was_champion,
         "emergency": version.emergency,
         "promoted_by": version.promoted_by,
+        "notes": version.notes,
+        "tags": version.tags,
     }
 
 
@@ -333,6 +343,9 @@ def _model(raw: dict[str, Any]) -> ModelEntry:
         tuple(raw["past"]),
         read_stored(ModelGate, raw["gate"], "ignore"),
         raw["gate_version"],
+        raw["notes"],
+        _tags(raw["tags"]),
+        tuple((alias, version) for alias, version in raw["aliases"]),
     )
 
 
@@ -350,7 +363,13 @@ def _version(raw: dict[str, Any]) -> Version:
         raw["was_champion"],
         raw["emergency"],
         raw["promoted_by"],
+        raw["notes"],
+        _tags(raw["tags"]),
     )
+
+
+def _tags(raw: list[list[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((key, value) for key, value in raw)
 
 
 def unmet(conditions: Iterable[GateCondition]) -> list[GateCondition]:

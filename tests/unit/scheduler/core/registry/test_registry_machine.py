@@ -9,6 +9,7 @@ from trainhouse.events import (
     ModelArchived,
     ModelArchiveRequested,
     ModelContentObserved,
+    ModelDescribed,
     ModelEmergencyReview,
     ModelEvaluationRecorded,
     ModelGate,
@@ -324,6 +325,20 @@ def test_unknown_models_and_versions_are_refused_with_what_there_is() -> None:
     registry.register(1)
     assert "has no version 7" in refusal(registry.promote(7))
     assert "names neither" in refusal(registry.ask(ModelRegistered(**OF_MODEL)))
+
+
+def test_texts_and_aliases_are_people_s_and_champion_is_no_alias() -> None:
+    registry = Registry()
+    made = registry.ask(ModelDescribed(**OF_MODEL, create=True, notes="digits", tags={"team": "a"}))
+    assert [each.event_type.split(".")[2] for each in made] == ["description-changed", "status"]
+    assert "exists already" in refusal(registry.ask(ModelDescribed(**OF_MODEL, create=True)))
+    registry.register(1)
+    registry.ask(ModelDescribed(**OF_MODEL, version="1", alias="candidate", tags={"a": "b", "c": "d"}))
+    registry.ask(ModelDescribed(**OF_MODEL, version="1", remove_tags=("a",)))
+    assert registry.model.aliases == (("candidate", 1),) and registry.model.versions[0].tags == (("c", "d"),)
+    registry.ask(ModelDescribed(**OF_MODEL, alias="candidate"))
+    assert registry.model.aliases == () and registry.model.notes == "digits"
+    assert "the gate decides" in refusal(registry.ask(ModelDescribed(**OF_MODEL, version="1", alias="champion")))
 
 
 def test_a_snapshot_decides_as_the_state_that_was_folded() -> None:
