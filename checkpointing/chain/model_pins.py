@@ -36,13 +36,18 @@ class PinnedChunks:
     unknown: list[str] = field(default_factory=list)
 
 
+def model_tag_key(job_id: str, sha256: str) -> str:
+    """Key of the tag by which a job's own retention knows of the content with this hash."""
+    return f"{tags_prefix(job_id)}{OF_MODEL}{sha256}"
+
+
 def keep_for_model(objects: ObjectStore, project: str, sha256: str, manifest: Manifest, body: bytes) -> None:
     """Keeps a checkpoint for the content with this hash, which is to be stored next. `body`: the manifest's bytes in the job's chain.
 
     One that retention gave up in that instant is put back. Blocks. Raises NoCheckpointError where an operator deleted it.
     """
     job_id, commit = str(manifest.job_id), manifest.commit
-    pin, tag = pin_key(project, job_id, commit, sha256), f"{tags_prefix(job_id)}{OF_MODEL}{sha256}"
+    pin, tag = pin_key(project, job_id, commit, sha256), model_tag_key(job_id, sha256)
     before = get_or_none(objects, pin)
     objects.put(pin, body)
     objects.put(tag, reference_record(commit))
@@ -98,7 +103,7 @@ def _read(objects: ObjectStore, stat: ObjectStat, older_than_s: float) -> tuple[
         return None, None
     job_id, content = named["job"], named["content"]
     if stat.modified_s < older_than_s and not exists(objects, f"{PREFIX}{named['project']}/contents/{content}.json"):
-        objects.delete(f"{tags_prefix(job_id)}{OF_MODEL}{content}")
+        objects.delete(model_tag_key(job_id, content))
         return named, None
     try:
         return named, _manifest_of(objects.get(stat.key), objects.uri(stat.key), job_id, int(named["commit"]))

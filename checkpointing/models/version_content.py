@@ -20,12 +20,12 @@ from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, Has
 from trainhouse.checkpointing.chain.chunks import ChunkStore, prefix_of
 from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest, decode
-from trainhouse.checkpointing.chain.model_pins import keep_for_model
+from trainhouse.checkpointing.chain.model_pins import keep_for_model, model_tag_key, pinned_manifest
 from trainhouse.checkpointing.chain.restore_candidates import checkpoint_named
-from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError, ObjectMissingError
+from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoArtifactError, NoCheckpointError, ObjectMissingError
 from trainhouse.checkpointing.lease.lease_facts import owner_of
 from trainhouse.checkpointing.stores.object_store import ObjectStore, exists, get_or_none
-from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactManifest
+from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactManifest, reference_key
 from trainhouse.events.model.model_content import ModelContent, ModelContentError, check_files, content_key, parse_content, pin_key
 from trainhouse.events.model.resume_ref import ResumeFrom
 
@@ -83,6 +83,27 @@ def prepare_version(
     if not exists(objects, pin_key(project, job_id, manifest.commit, sha256)):
         keep_for_model(objects, project, sha256, manifest, body)
     return PreparedVersion(sha256, content)
+
+
+def check_version(objects: HashedStore, project: str, sha256: str) -> ModelContent:
+    """The content with this hash, all that it names being there and kept: any client may store one by itself. Blocks.
+
+    Looks whether chunks and files are there at their sizes, without reading them; sets the pin anew where it is not there. Raises
+    NoCheckpointError (another project's job, or a checkpoint that is gone), DamagedError, InvalidStateError.
+    """
+    content = read_content(objects, project, sha256)
+    job_id = str(content.job_id)
+    _check_owner(objects, project, job_id)
+    manifest = pinned_manifest(objects, project, job_id, content.commit, sha256, content.checkpoint)
+    if (manifest.step, manifest.bytes_total) != (content.step, content.bytes):
+        raise DamagedError(f"the content {sha256[:12]}… says another step or size than {job_id}@{content.commit} has", sha256)
+    _check_chunks(objects, manifest, reads=False)
+    _check_files(objects, project, sha256, content)
+    pin = pin_key(project, job_id, content.commit, sha256)
+    if not exists(objects, pin) or not exists(objects, model_tag_key(job_id, sha256)):
+        body = get_or_none(objects, commit_key(job_id, content.commit)) or objects.get(pin)
+        keep_for_model(objects, project, sha256, manifest, body)
+    return content
 
 
 def read_content(objects: ObjectStore, project: str, sha256: str) -> ModelContent:
@@ -160,6 +181,20 @@ def _described(files: Mapping[str, Path]) -> ArtifactManifest | None:
     for path, file in files.items():
         check_no_pickle(path, file)
     return ArtifactManifest.of(KIND, ArtifactStore.described(files))
+
+
+def _check_files(objects: HashedStore, project: str, sha256: str, content: ModelContent) -> None:
+    """Raises DamagedError where files that a content names are not there, or nothing keeps them."""
+    if not content.files and content.artifact is None:
+        return
+    artifacts = ArtifactStore(objects, project)
+    try:
+        found = artifacts.manifest(content.artifact or "")
+    except NoArtifactError as error:
+        raise DamagedError(f"the content {sha256[:12]}… names files of an artifact that is missing; register the version again", sha256) from error
+    if found.files != content.files or not all(map(artifacts.has, found.files)):
+        raise DamagedError(f"the content {sha256[:12]}… names files that are not in the store; register the version again", sha256)
+    objects.put(reference_key(project, found.sha256(), f"{OF_MODEL_CONTENT}{sha256}"), b"")
 
 
 def _content(project: str, manifest: Manifest, body: bytes, artifact: ArtifactManifest | None, parts: VersionParts) -> ModelContent:

@@ -146,6 +146,17 @@ class ModelEmergencyReviewed(ModelDecision, type="trainhouse.model.emergency-rev
     reason: CutText = ""
 
 
+class ModelDescriptionChanged(ModelDecision, type="trainhouse.model.description-changed.v1"):
+    """Texts about a model, or a version of it, are so from now on."""
+
+    version: VersionOrdinal | None = Field(None, exclude_if=is_absent, description="ordinal of the version; absent: the model itself")
+    notes: Notes = Field("", exclude_if=is_absent, description="text for people, whole")
+    tags: dict[Label, TagText] = Field(default_factory=dict, max_length=MOST_TAGS, description="texts by name, all of them")
+    aliases: dict[Label, VersionOrdinal] = Field(
+        default_factory=dict, max_length=MOST_TAGS, description="the model's other names of versions"
+    )
+
+
 class ModelRequestRefused(ModelEvent, type="trainhouse.model.request-refused.v1"):
     """A request about a model was refused; nothing changed."""
 
@@ -197,6 +208,7 @@ MODEL_HISTORY: Final[tuple[type[Event], ...]] = (
     ModelRolledBack,
     ModelGateChanged,
     ModelEmergencyReviewed,
+    ModelDescriptionChanged,
     ModelRequestRefused,
 )
 MODEL_DECISIONS: Final[tuple[type[Event], ...]] = (ModelRegistrationHeld, *MODEL_HISTORY, ModelStatus)

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event, Model
-from trainhouse.events.model.bounds import ByteCount, Count, CutText, Metric, Reading, ShortText, TimestampMs
+from trainhouse.events.model.bounds import MOST_SMALL, ByteCount, Count, CutText, Metric, Reading, ShortText, TimestampMs
 from trainhouse.events.model.dataset_names import SplitName
 from trainhouse.events.model.ids import EventId, JobId
 from trainhouse.events.model.model_gate import MOST_METRICS, ComparisonVerdict, ModelGate
@@ -74,6 +74,12 @@ class ModelRegistered(ModelRequest, type="trainhouse.model.registered.v1", publi
     bump: VersionBump | None = Field(
         None, exclude_if=is_absent, description="least step of the semver; only raises the one that follows from the facts"
     )
+    splits: tuple[ShortText, ...] = Field(
+        (),
+        max_length=MOST_DATA,
+        exclude_if=is_absent,
+        description="splits that the job's spec names, as NAME@sha256:…/SPLIT: results on them are no evidence",
+    )
     notes: Notes = Field("", exclude_if=is_absent, description="text about the version, for people")
     tags: dict[Label, TagText] = Field(default_factory=dict, max_length=MOST_TAGS, description="texts by name; nothing is decided by them")
 
@@ -105,6 +111,12 @@ class ModelContentObserved(ModelEvent, type="trainhouse.model.content-observed.v
     request_id: EventId = Field(description="event id of the registration")
     facts: VersionFacts | None = Field(None, description="its facts; absent: it is refused")
     refusal: CutText = Field("", description="why it cannot be registered, and what to do")
+
+
+class ModelStageStored(ModelEvent, type="trainhouse.model.stage-stored.v1"):
+    """A change of a model's stages is in its chain in the store; the registry's process writes it."""
+
+    number: int = Field(ge=1, le=MOST_SMALL, description="number of the decision among those of the model")
 
 
 class MetricValue(Model):
@@ -218,6 +230,22 @@ class ModelEmergencyReview(ModelRequest, type="trainhouse.model.emergency-review
     reason: Reason = ""
 
 
+class ModelDescribed(ModelRequest, type="trainhouse.model.described.v1", public_input=True):
+    """Request that texts about a model, or a version of it, are so from now on; a model that is not there is made, without a version.
+
+    Nothing is decided by them.
+    """
+
+    version: Selector | None = Field(None, exclude_if=is_absent, description="version: its ordinal or semver; absent: the model itself")
+    notes: Notes | None = Field(None, exclude_if=is_absent, description="text for people; absent: as it was")
+    tags: dict[Label, TagText] = Field(default_factory=dict, max_length=MOST_TAGS, description="texts by name, added or replaced")
+    remove_tags: tuple[Label, ...] = Field((), max_length=MOST_TAGS, description="names of tags that are removed")
+    alias: Label | None = Field(
+        None, exclude_if=is_absent, description="another name of the version, `champion` aside; without a version it names none any more"
+    )
+    create: bool = Field(False, description="whether the model must be new")
+
+
 MODEL_REQUESTS: Final[tuple[type[ModelRequest], ...]] = (
     ModelRegistered,
     ModelEvaluated,
@@ -229,4 +257,5 @@ MODEL_REQUESTS: Final[tuple[type[ModelRequest], ...]] = (
     ModelRollbackRequested,
     ModelGateApplied,
     ModelEmergencyReview,
+    ModelDescribed,
 )

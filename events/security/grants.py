@@ -50,7 +50,7 @@ _HISTORY = (
     t.DATASETS,
     *(t.TRACKED_METRICS, t.ENVIRONMENTS, t.CHECKPOINTS),
     *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.NODE_AUDIT, t.TOKENS, t.SERVICES),
-    *(t.DEAD_LETTERS, t.NODE_KEYS, t.JOURNAL_REPAIRS, t.MODELS, t.MODEL_HISTORY),
+    *(t.DEAD_LETTERS, t.NODE_KEYS, t.JOURNAL_REPAIRS, t.MODEL_HISTORY),
 )
 # What follows from the scheduler's decisions and from nothing else.
 _DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.NODE_KEYS)
@@ -66,7 +66,7 @@ PRINCIPALS: dict[str, Needs] = {
         reads=(
             *(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
             # The registry of models, which it hosts: what it decided, and whether a version's job is known.
-            *(t.MODEL_REQUESTS, t.REGISTRY),
+            *(t.MODEL_REQUESTS, t.REGISTRY, t.STATUS),
         ),
         writes=(
             *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.DATASETS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),

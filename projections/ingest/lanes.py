@@ -34,6 +34,7 @@ from trainhouse.projections.rows import (
     jobs,
     lineage,
     minutes,
+    model_rows,
     node_keys,
     nodes,
     one_to_one,
@@ -59,6 +60,7 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.POLICIES: (pools.rows,),
     topics.PROJECTS: (projects.rows,),
     topics.DATASETS: (one_to_one.dataset_versions, one_to_one.dataset_shards, grant_rows.rows, lineage.rows),
+    topics.MODEL_HISTORY: (model_rows.rows,),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
     topics.TRACKING: (
