@@ -68,11 +68,17 @@ def keep_for_model(objects: ObjectStore, project: str, sha256: str, manifest: Ma
 def pinned_manifest(objects: ObjectStore, project: str, job_id: str, commit: int, sha256: str, checkpoint: str) -> Manifest:
     """The manifest of the checkpoint that a content names. `checkpoint`: the hash of its bytes. Blocks. Raises DamagedError where neither
     the pin nor the job's chain has those bytes, UnknownFormatError."""
+    body = pinned_body(objects, project, job_id, commit, sha256, checkpoint)
+    return _manifest_of(body, objects.uri(pin_key(project, job_id, commit, sha256)), job_id, commit)
+
+
+def pinned_body(objects: ObjectStore, project: str, job_id: str, commit: int, sha256: str, checkpoint: str) -> bytes:
+    """The bytes of that manifest; raises DamagedError as `pinned_manifest`."""
     problem = ""
     for key in (pin_key(project, job_id, commit, sha256), commit_key(job_id, commit)):
         body = get_or_none(objects, key)
         if body is not None and hashlib.sha256(body).hexdigest() == checkpoint:
-            return _manifest_of(body, objects.uri(key), job_id, commit)
+            return body
         problem = problem or f"{objects.uri(key)} {'is missing' if body is None else f'has not the hash {checkpoint[:12]}…'}"
     raise DamagedError(f"{problem}, which the content {sha256[:12]}… of a model names", checkpoint)
 

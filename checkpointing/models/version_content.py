@@ -20,7 +20,7 @@ from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, Has
 from trainhouse.checkpointing.chain.chunks import ChunkStore, prefix_of
 from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest, decode
-from trainhouse.checkpointing.chain.model_pins import keep_for_model, model_tag_key, pinned_manifest
+from trainhouse.checkpointing.chain.model_pins import keep_for_model, model_tag_key, pinned_body, pinned_manifest
 from trainhouse.checkpointing.chain.restore_candidates import checkpoint_named
 from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoArtifactError, NoCheckpointError, ObjectMissingError
 from trainhouse.checkpointing.lease.lease_facts import owner_of
@@ -101,7 +101,7 @@ def check_version(objects: HashedStore, project: str, sha256: str) -> ModelConte
     _check_files(objects, project, sha256, content)
     pin = pin_key(project, job_id, content.commit, sha256)
     if not exists(objects, pin) or not exists(objects, model_tag_key(job_id, sha256)):
-        body = get_or_none(objects, commit_key(job_id, content.commit)) or objects.get(pin)
+        body = pinned_body(objects, project, job_id, content.commit, sha256, content.checkpoint)
         keep_for_model(objects, project, sha256, manifest, body)
     return content
 
@@ -191,7 +191,9 @@ def _check_files(objects: HashedStore, project: str, sha256: str, content: Model
     try:
         found = artifacts.manifest(content.artifact or "")
     except NoArtifactError as error:
-        raise DamagedError(f"the content {sha256[:12]}… names files of an artifact that is missing; register the version again", sha256) from error
+        raise DamagedError(
+            f"the content {sha256[:12]}… names files of an artifact that is missing; register the version again", sha256
+        ) from error
     if found.files != content.files or not all(map(artifacts.has, found.files)):
         raise DamagedError(f"the content {sha256[:12]}… names files that are not in the store; register the version again", sha256)
     objects.put(reference_key(project, found.sha256(), f"{OF_MODEL_CONTENT}{sha256}"), b"")

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 
 GROUP = "models"
+_EVALUATIONS = """
+SELECT suite, dataset, split, metric, value, low, high FROM model_evaluations
+WHERE project = {project:String} AND model = {model:String} AND version = {version:UInt32} ORDER BY suite, dataset, split, metric
+"""
 Version = Annotated[
     str,
     typer.Argument(metavar="NAME@V", help="NAME@champion, NAME@staging, NAME@3 or NAME@1.2.0; or PROJECT/NAME@….", show_default=False),
@@ -148,7 +152,26 @@ def card(
 
 def _evaluations(version: "NamedVersion") -> "list[EvaluationFacts] | None":
     """Figures of a version's evaluations; None where the tables do not answer."""
-    return None
+    from trainhouse.checkpointing.models.model_card import EvaluationFacts
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.errors import ClientError
+
+    of_version = {"project": version.project, "model": version.name, "version": version.staged.version}
+    try:
+        rows = TrainhouseClient.from_settings().sql.table(_EVALUATIONS, of_version).dicts()
+    except ClientError:
+        return None
+    return [
+        EvaluationFacts(
+            str(row["suite"]),
+            "/".join(part for part in (row["dataset"], row["split"]) if part),
+            str(row["metric"]),
+            row["value"],
+            row["low"],
+            row["high"],
+        )
+        for row in rows
+    ]
 
 
 def _replace(path: Path, text: str) -> None:

@@ -20,11 +20,12 @@ from trainhouse.checkpointing.artifacts.artifact_sweep import sweep_artifacts
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, prefix_of
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
+from trainhouse.checkpointing.chain.model_pins import model_tag_key
 from trainhouse.checkpointing.chain.references import references
 from trainhouse.checkpointing.chain.retention import Pruner, RetentionPolicy, sweep
 from trainhouse.checkpointing.errors import DamagedError, HeldError, InvalidStateError, NoCheckpointError
 from trainhouse.checkpointing.lease.lease_facts import owned
-from trainhouse.checkpointing.models.version_content import VersionParts, prepare_version, read_content
+from trainhouse.checkpointing.models.version_content import VersionParts, check_version, prepare_version, read_content
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 from trainhouse.events.model.artifact import ArtifactError
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
@@ -361,3 +362,46 @@ def test_a_sweep_that_cannot_list_contents_removes_no_files(files: dict[str, Pat
     assert sweep_artifacts(objects, GRACE_S).objects == 0 and sweep_artifacts(objects, GRACE_S).unclear
     objects.away = False
     everything_is_there(objects, prepared.content)
+
+
+def test_a_content_of_another_client_is_checked_and_kept(files: dict[str, Path]) -> None:
+    objects = stored()
+    prepared = prepare_version(objects, "default", GPT, VersionParts(files))
+    pin, tag = pin_key("default", "gpt", 2, prepared.sha256), model_tag_key("gpt", prepared.sha256)
+    for key in (pin, tag):
+        objects.delete(key)
+        assert check_version(objects, "default", prepared.sha256) == prepared.content
+        assert objects.stat(pin) is not None and objects.stat(tag) is not None
+    everything_is_there(objects, prepared.content)
+
+
+@pytest.mark.parametrize("ruin", ["no content", "no checkpoint", "chunk", "file", "artifact", "step", "another project's job"])
+def test_a_content_that_names_what_is_not_there_is_refused(files: dict[str, Path], ruin: str) -> None:
+    objects = stored()
+    prepared = prepare_version(objects, "default", GPT, VersionParts(files))
+    sha256, project = prepared.sha256, "default"
+    manifest = manifest_of(objects)
+    match ruin:
+        case "no content":
+            sha256 = "ab" * 32
+        case "no checkpoint":
+            objects.delete(pin_key("default", "gpt", 2, sha256))
+            objects.delete(commit_key("gpt", 2))
+        case "chunk":
+            objects.delete(chunk_key(manifest.chunks[0].sha256, prefix_of(manifest)))
+        case "file":
+            objects.delete(next(stat.key for stat in objects.list("project-artifacts/default/objects/")))
+        case "artifact":
+            objects.delete(next(stat.key for stat in objects.list("project-artifacts/default/manifests/")))
+        case "step":
+            forged = ModelContent.model_validate(prepared.content.model_dump() | {"step": 99})
+            sha256 = forged.sha256()
+            objects.put(content_key("default", sha256), forged.canonical_json())
+            objects.put(pin_key("default", "gpt", 2, sha256), objects.get(commit_key("gpt", 2)))
+        case _:
+            project = "theirs"
+            forged = ModelContent.model_validate(prepared.content.model_dump() | {"project": project})
+            sha256 = forged.sha256()
+            objects.put(content_key(project, sha256), forged.canonical_json())
+    with pytest.raises((DamagedError, NoCheckpointError)):
+        check_version(objects, project, sha256)
