@@ -1,4 +1,4 @@
-"""Pins of models: a copy of a checkpoint's manifest for each content of a version that names it, `model-pins/{project}/{job}/{commit}/{hash}`.
+"""Pins of models, `model-pins/{project}/{job}/{commit}/{hash}`: copies of checkpoints' manifests, one for each content that names one.
 
 Holds: a pin is written, with the tag `model:{hash}` of the job, before the content that it is for, so that a content's chunks always have a
 root that no rank of the job can reach. Sweeps keep the chunks of a pin whatever the job's chain says; one that cannot be read keeps all
@@ -26,7 +26,10 @@ _PIN: Final = re.compile(rf"{PINS_PREFIX}(?P<project>[^/]+)/(?P<job>[^/]+)/(?P<c
 @dataclass
 class PinnedChunks:
     """Chunks that versions of models keep: their keys. `unclear`: jobs of which all chunks stay. `keeps_all`: no chunk of any job goes.
-    `has_shared`: whether chunks may go that lay together for all jobs, which any pin may name; false where one cannot be read. `damaged` and `unknown`: keys of pins that cannot be read, or are of a newer program."""
+
+    `has_shared`: whether chunks may go that lay together for all jobs, which any pin may name; false where one cannot be read. `damaged`
+    and `unknown`: keys of pins that cannot be read, or are of a newer program.
+    """
 
     keys: set[str] = field(default_factory=set)
     unclear: set[str] = field(default_factory=set)

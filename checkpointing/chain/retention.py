@@ -2,9 +2,9 @@
 
 Holds: the newest checkpoint of a job is never given up, nor is one that `references` names. Giving one up replaces its manifest by a
 tombstone that holds it, so the chain stays dense and fenced, and one that was referred to at the same moment is put back. Bytes go later,
-by `sweep`: only chunks that neither a manifest names nor a tombstone younger than the grace, and that were older than the grace when the
-sweep began, by the store's clock; never one that a version of a model names (see model_pins). A save that relies on such a chunk has sent it again within half the grace (see chunks). A job with an
-entry that cannot be read keeps all its bytes; those of other jobs go.
+by `sweep`: only chunks that neither a manifest names nor a version of a model (see model_pins) nor a tombstone younger than the grace, and
+that were older than the grace when the sweep began, by the store's clock. A save that relies on such a chunk has sent it again within half
+the grace (see chunks). A job with an entry that cannot be read keeps all its bytes; those of other jobs go.
 """
 
 import uuid

@@ -22,7 +22,7 @@ CRC_BYTES: Final = 4
 
 
 def differences(path: Path, plan: FilePlan, manifest: Manifest, chunks: ChunkStore) -> list[str]:
-    """What differs in a file from what the plan would write; empty: nothing. Blocks. Raises OSError, DamagedError where the store's own
+    """Lists differences of a file from what the plan would write; empty: none. Blocks. Raises OSError, DamagedError where the store's own
     bytes of a chunk are damaged, and what the store raises."""
     fd = os.open(path, os.O_RDONLY)
     try:

@@ -189,7 +189,7 @@ def digest_of(fd: int, chunk: Chunk, placed: Sequence[Placed]) -> str:
 
 
 def runs_of(placed: Placed, block: bytes, at: int) -> Iterator[tuple[memoryview, int]]:
-    """What a block, which begins at `at` of the chunk, has of a piece, with its places in the file."""
+    """Yields the bytes of a piece that a block has, which begins at `at` of the chunk, with their places in the file."""
     start = placed.piece.span.offset
     first, end = max(at, start), min(at + len(block), start + placed.piece.span.size_bytes)
     view = memoryview(block)

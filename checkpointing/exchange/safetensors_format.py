@@ -37,7 +37,10 @@ _LENGTH = struct.Struct("<Q")
 
 
 def plans(tensors: Mapping[str, StoredTensor], shard_bytes: int, facts: Mapping[str, str]) -> list[FilePlan]:
-    """The files for these tensors, the index last where there are several. `facts`: texts for the metadata of each file. Raises InvalidStateError for a dtype that it cannot hold."""
+    """The files for these tensors, the index last where there are several. `facts`: texts for the metadata of each file.
+
+    Raises InvalidStateError for a dtype that it cannot hold.
+    """
     for name, tensor in tensors.items():
         if tensor.record.dtype not in DTYPES:
             raise InvalidStateError(f"{name} is of {tensor.record.dtype}, which safetensors files cannot hold; use --format dcp or torch")

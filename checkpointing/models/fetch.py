@@ -1,7 +1,7 @@
 """Fetching of a version into a folder, from the object store alone: weights, the files beside them, and their provenance.
 
-Holds: the folder appears under its name only when it is complete, and all that is in it was compared with its hash: weights by their chunks,
-so that they are hashed once. What a killed fetch left
+Holds: the folder appears under its name only when it is complete, and all that is in it was compared with its hash: weights by their
+chunks, so that they are hashed once. What a killed fetch left
 lies beside it, and the next one of the same version goes on from the chunks that are sound in it. Memory is bounded
 (`file_writer.MEMORY_BYTES`). A folder that has the version already is left as it is.
 Never: asks anything but the store.

@@ -98,5 +98,6 @@ def _versions_of(record: StageRecord) -> list[StagedVersion]:
 
 def _no_model(reference: ModelReference) -> NoModelError:
     return NoModelError(
-        f"{reference}: the store knows no model {reference.name} in project {reference.project}; `trainhouse models list` shows what there is"
+        f"{reference}: the store knows no model {reference.name} in project {reference.project}; "
+        "`trainhouse models list` shows what there is"
     )

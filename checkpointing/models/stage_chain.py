@@ -123,8 +123,9 @@ def history(objects: ObjectStore, project: str, name: str) -> Iterator[StageReco
 
 
 def append(objects: ObjectStore, record: StageRecord, known: int = -1) -> int:
-    """Appends a record; returns its number in the chain. A record that is there already gets no second one. `known`: a number that is there.
-    Blocks.
+    """Appends a record; returns its number in the chain. A record that is there already gets no second one. Blocks.
+
+    `known`: a number that is there.
 
     Raises ChainConflictError where the chain has gone further without it, or has another record of its decision; DamagedError where the
     newest record cannot be read, as its decision is not known then; ObjectStoreUnavailableError.
@@ -153,8 +154,8 @@ def _number_of(objects: ObjectStore, record: StageRecord, number: int, found: St
     where = objects.uri(stage_key(record.project, record.name, number))
     what = "has another record of" if found.decision == record.decision else "is there, and the chain has no record of"
     raise ChainConflictError(
-        f"{where} {what} decision {record.decision} about {record.project}/{record.name}: two registries write to one store, or the journal "
-        "of this one began anew; stop one"
+        f"{where} {what} decision {record.decision} about {record.project}/{record.name}: two registries write to one store, or the "
+        "journal of this one began anew; stop one"
     )
 
 

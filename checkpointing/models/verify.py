@@ -1,7 +1,7 @@
-"""Which version of a model a file or a folder is: compared with the store, byte for byte.
+"""Search for the version of a model that a file or a folder is: compared with the store, byte for byte.
 
-Holds: what a file says of itself only chooses what it is compared with. A version is named where the store's chain has it, and every byte is
-one that a fetch of it writes.
+Holds: what a file says of itself only chooses what it is compared with. A version is named where the store's chain has it, and every byte
+is one that a fetch of it writes.
 """
 
 import json
@@ -84,7 +84,7 @@ def _checked(version: NamedVersion, problems: list[str]) -> tuple[NamedVersion |
 
 
 def _file_problems(objects: ObjectStore, files: VersionFiles, path: Path) -> list[str]:
-    """What differs from the file of the version that has this name, or, renamed, from the only one that it can be."""
+    """Differences from the file of the version that has this name, or, renamed, from the one that it can be."""
     size_bytes = path.stat().st_size
     plans = [plan for plan in files.plans if plan.name.endswith(".safetensors")]
     fitting = [plan for plan in plans if plan.name == path.name] or [plan for plan in plans if plan.size_bytes == size_bytes]

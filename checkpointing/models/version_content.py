@@ -1,7 +1,7 @@
 """Making of a version's content from a job's checkpoint and local files, and reading of one.
 
-Holds: a content is stored last, once its checkpoint is pinned and its files are there, so that what was cut off shows nowhere and goes on when
-it is begun again; the same parts give the same hash. Nothing is stored of a commit that is damaged, of another project's job, or with a
+Holds: a content is stored last, once its checkpoint is pinned and its files are there, so that what was cut off shows nowhere and goes on
+when it is begun again; the same parts give the same hash. Nothing is stored of a commit that is damaged, of another project's job, or with a
 file that runs code when it is loaded.
 """
 
@@ -133,8 +133,8 @@ def check_no_pickle(path: str, file: Path) -> None:
             is_pickle = any(_PICKLES.fullmatch(name) for name in archive.namelist())
     if is_pickle:
         raise InvalidStateError(
-            f"{path} is a pickle, which runs code where it is loaded; weights come from the checkpoint: leave it out, and write the rest as "
-            "JSON, safetensors or text"
+            f"{path} is a pickle, which runs code where it is loaded; weights come from the checkpoint: leave it out, and write the rest "
+            "as JSON, safetensors or text"
         )
 
 

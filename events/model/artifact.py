@@ -197,8 +197,9 @@ def storing_key(project: str, number: str) -> str:
 
 
 def is_kept(named_by: Iterable[str], deleted_runs: Collection[str], roots: Collection[str]) -> bool:
-    """Whether what these name stays. `deleted_runs`: jobs whose runs were deleted, and whose grace is over. `roots`: hashes of the manifests
-    of datasets and of the contents of models' versions that are there. A name by anything else keeps it for as long as it stands."""
+    """Whether what these name stays. `deleted_runs`: jobs whose runs were deleted, and whose grace is over. `roots`: hashes of the
+    manifests of datasets and of the contents of models' versions that are there. A name by anything else keeps it for as long as it
+    stands."""
     for by in named_by:
         if by.startswith(BY_JOB) and by.removeprefix(BY_JOB) in deleted_runs:
             continue

@@ -47,7 +47,7 @@ class ModelContentError(ValueError):
 
 
 class ModelContent(Model):
-    """What a version is: one checkpoint of a job, and the files that belong to it. Stored as canonical JSON under its own hash."""
+    """Parts of a version: one checkpoint of a job, and the files that belong to it. Stored as canonical JSON under its own hash."""
 
     format: int = Field(FORMAT, ge=1, le=FORMAT, description="version of this format")
     project: Label = Field(description="project of the job and of the model")
@@ -121,7 +121,7 @@ def check_files(files: list[tuple[str, int]]) -> None:
         raise ModelContentError(f"{len(files)} files beside the weights, and a version has {MOST_FILES} at most; pack them into one")
     if (total := sum(size for _, size in files)) > MOST_FILES_BYTES:
         raise ModelContentError(
-            f"the files beside the weights have {total} bytes, and may have {MOST_FILES_BYTES}; store large ones by `trainhouse artifact put`"
+            f"the files beside the weights have {total} bytes, and may have {MOST_FILES_BYTES}; `trainhouse artifact put` takes large ones"
         )
     for path, _ in files:
         if RESERVED_PATHS.fullmatch(path):

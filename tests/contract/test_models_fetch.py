@@ -130,7 +130,7 @@ def test_versions_are_fetched_and_named_with_the_store_alone(model: str, tmp_pat
         opened.write(b"\x01")
     code, printed = command("models", "verify", str(file), "--json")
     answer = json.loads(printed)
-    assert code == Exit.FAILED and answer["version"] is None and "other values of layers." in answer["problems"][1]
+    assert code == Exit.FAILED and answer["version"] is None and "other values of model.layers" in answer["problems"][1]
 
 
 def test_what_is_not_there_is_refused_with_what_to_do(model: str, tmp_path: Path) -> None:
