@@ -1,8 +1,8 @@
 """Making of a version's content from a job's checkpoint and local files, and reading of one.
 
 Holds: a content is stored last, once its checkpoint is pinned and its files are there, so that what was cut off shows nowhere and goes on
-when it is begun again; the same parts give the same hash. Nothing is stored of a commit that is damaged, of another project's job, or with a
-file that runs code when it is loaded.
+when it is begun again; the same parts give the same hash. Nothing is stored of a commit that is damaged, of another project's job, or
+with a file that runs code when it is loaded.
 """
 
 import hashlib

@@ -58,8 +58,8 @@ def fetch(
     trainhouse models fetch vision/resnet@1.2.0 resnet --format torch
 
     Needs the object store alone. Every byte is compared with its hash; the folder appears whole or not at all, and a fetch that was cut
-    off goes on where it was. safetensors holds the model's weights alone, dcp and torch the whole checkpoint. `trainhouse.json` beside them,
-    and the metadata of safetensors files, name version, job, code, data, licence and hashes; `trainhouse models verify` checks them.
+    off goes on where it was. safetensors holds the model's weights alone, dcp and torch the whole checkpoint. `trainhouse.json` beside
+    them, and the metadata of safetensors files, name version, job, code, data, licence and hashes; `trainhouse models verify` checks them.
     """
     from trainhouse.checkpointing.models.fetch import fetch as fetch_version
     from trainhouse.cli.data.dataset_access import object_store
