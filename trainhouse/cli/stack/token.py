@@ -38,7 +38,7 @@ def create(
     role: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="viewer reads; approver approves models; submitter writes jobs; operator and admin do more. Default: as the projects' members have it."
+            help="viewer reads; approver approves models; submitter writes jobs; operator and admin do more. Default: by membership."
         ),
     ] = None,
     project: Annotated[Optional[list[str]], typer.Option(help="For this project; may be repeated; * is all of them.")] = None,  # noqa: UP045
