@@ -50,7 +50,7 @@ def card_of(
     facts = "\n".join((BEGIN, *_lines(version, content, manifest, evaluations), END))
     try:
         card = ModelCard(written if written is not None else f"---\n{{}}\n---\n\n# {version.name}\n\n{facts}\n\n{_sections()}")
-        metadata = card.data.to_dict()
+        metadata: dict[str, Any] = card.data.to_dict()  # type: ignore[no-untyped-call]  # theirs has no types
     except ValueError as error:
         raise InvalidStateError(f"the card that is there cannot be read: {error}; mend its metadata, or move it away") from error
     text = card.text if written is None else _replaced(card.text, facts)

@@ -61,12 +61,3 @@ def parse_model(text: str, project: str = DEFAULT_PROJECT) -> tuple[str, str]:
             "beginning with a letter or digit"
         )
     return (head or project), name
-
-
-def parse_model_version(text: str, project: str = DEFAULT_PROJECT) -> tuple[str, str, str]:
-    """Reads `NAME@V` or `PROJECT/NAME@V` as project, name and V (ordinal, semver or `champion`). Raises ModelNameError."""
-    model, at, selector = text.partition("@")
-    selector = selector.removeprefix("v") if re.fullmatch(r"v[1-9][0-9]{0,9}", selector) else selector
-    if not at or not re.fullmatch(rf"[1-9][0-9]{{0,9}}|{SEMVER_PATTERN}|champion", selector):
-        raise ModelNameError(f"{text[:200]!r} names no version of a model: write NAME@3, NAME@1.2.0 or NAME@champion")
-    return (*parse_model(model, project), selector)

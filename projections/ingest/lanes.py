@@ -34,7 +34,6 @@ from trainhouse.projections.rows import (
     jobs,
     lineage,
     minutes,
-    model_rows,
     node_keys,
     nodes,
     one_to_one,
@@ -48,6 +47,7 @@ from trainhouse.projections.rows import (
 )
 from trainhouse.projections.rows.datasets import drift_rows, grant_rows, read_rows
 from trainhouse.projections.rows.lines import event_lines
+from trainhouse.projections.rows.models import model_rows
 from trainhouse.projections.store.tables import APPENDED, DEAD_LETTERS_TABLE, TABLES
 
 FACTS: dict[str, tuple[RowsFunction, ...]] = {

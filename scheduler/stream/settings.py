@@ -20,7 +20,7 @@ from trainhouse.events.settings import TomlSection
 if TYPE_CHECKING:
     from trainhouse.events.archive.partition import ArchiveStore
     from trainhouse.scheduler.stream.interfaces import SnapshotStore
-    from trainhouse.scheduler.stream.registry.model_store import ModelStore
+    from trainhouse.scheduler.stream.model_interfaces import ModelStore
 
 
 class StreamSettings(TomlSection):
@@ -65,7 +65,7 @@ class StreamSettings(TomlSection):
     )
 
     model_store: str = Field(
-        "trainhouse.client.kafka.model_store:model_store",
+        "trainhouse.client.models.model_store:model_store",
         description="function that gives intake the object store for the registry of models, as MODULE:FUNCTION",
     )
 

@@ -143,7 +143,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         "journal": _of("Repair the journals of the control plane.", "data.journal_repair"),
         "projections": _of("Compare the SQL tables by hashes, or build them anew from the topics.", "data.table_copies"),
         "archive": _of(
-            "Copy the journals (decisions, directory, admission) to the object store.",
+            "Copy the journals (decisions, directory, admission, registry) to the object store.",
             "data.archive",
         ),
         "expire": _of(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow
 
     from trainhouse.client.kafka.backend import ByKafka
-    from trainhouse.client.kafka.model_requests import ModelRequests
     from trainhouse.client.kafka.pool_requests import Fleet
+    from trainhouse.client.models.model_requests import ModelRequests
     from trainhouse.events.settings import KafkaSettings
 
 

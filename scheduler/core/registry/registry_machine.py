@@ -53,7 +53,7 @@ from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
-from trainhouse.scheduler.core.registry.gate import conditions
+from trainhouse.scheduler.core.registry.gate_conditions import conditions
 from trainhouse.scheduler.core.registry.registry_effects import registry_effects
 from trainhouse.scheduler.core.registry.registry_fold import fold_registry
 from trainhouse.scheduler.core.registry.registry_state import (
@@ -287,7 +287,7 @@ class _Turn:
         self.emit(held)
 
     def observed(self, event: ModelContentObserved) -> None:
-        """What the process found in the store, for a registration that waits."""
+        """An answer about the store, for a registration that waits."""
         held = self.state.held.get(str(event.request_id))
         if held is None:
             return
@@ -377,10 +377,10 @@ class _Turn:
             raise _RefusedError(f"{user} has role {by.role or 'none'}, `models {word}` needs role approver; ask an admin for it", version)
         if user in UNNAMED:
             raise _RefusedError(f"the request does not name who would {word}; name the user", version)
-        whose = {version.registered_by: "registered", version.facts.trained_by: "trained"}
-        if user in whose and approved:
+        ties = {version.registered_by: "registered", version.facts.trained_by: "trained"}
+        if user in ties and approved:
             raise _RefusedError(
-                f"{user} {whose[user]} version {version.version} of model {model.key}, and nobody approves their own; ask another person",
+                f"{user} {ties[user]} version {version.version} of model {model.key}, and nobody approves their own; ask another person",
                 version,
             )
         if isinstance(event, ModelApproved) and event.evidence not in (None, version.evidence):
@@ -549,7 +549,7 @@ class _Turn:
 
 
 def asker(event: ModelRequest) -> str:
-    """Who asks: whom the requester's evidence names, else whom the request does."""
+    """Name of the requester: by the evidence for it, else by the request."""
     return event.requested_by.name if event.requested_by is not None else event.user
 
 

@@ -243,11 +243,6 @@ def stage_id(project: str, name: str, number: int) -> str:
     return f"{model_key(project, name)}@{number}"
 
 
-def emergencies(models: Iterable[ModelEntry]) -> list[tuple[ModelEntry, Version]]:
-    """Emergency promotions that were not reviewed."""
-    return [(model, version) for model in models for version in model.versions if version.emergency]
-
-
 def capture_registry(state: RegistryState) -> Callable[[], bytes]:
     """Returns a function that gives the canonical JSON of the state as it is now."""
     kept = state.copy()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from trainhouse.events import Event, GateCondition
 from trainhouse.events.model.model_decisions import ModelDecision
-from trainhouse.scheduler.core.registry.gate import conditions
+from trainhouse.scheduler.core.registry.gate_conditions import conditions
 from trainhouse.scheduler.core.registry.registry_fold import fold_registry
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, RegistryState, Version
 

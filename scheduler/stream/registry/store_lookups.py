@@ -22,7 +22,7 @@ from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
 from trainhouse.scheduler.core.registry.registry_state import HeldRegistration, RegistryState, StageChange
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
-from trainhouse.scheduler.stream.registry.model_store import ContentRefusedError, KnownJob, ModelStore
+from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError, KnownJob, ModelStore
 
 SOURCE: Final = "trainhouse/registry"
 MOST_AT_ONCE: Final = 100

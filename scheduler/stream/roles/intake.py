@@ -29,8 +29,8 @@ from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 from trainhouse.scheduler.stream.metrics import JournalMeters, ScreeningMeters, measure_lag
+from trainhouse.scheduler.stream.model_interfaces import ModelStore
 from trainhouse.scheduler.stream.process import serve
-from trainhouse.scheduler.stream.registry.model_store import ModelStore
 from trainhouse.scheduler.stream.registry.store_lookups import StoreLookups
 from trainhouse.scheduler.stream.screening.project_intake import ProjectIntake
 from trainhouse.scheduler.stream.screening.screening_agent import ScreeningAgent

@@ -4,7 +4,6 @@ Holds: what is printed as done is what the registry decided.
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -31,22 +30,18 @@ SHORT_CHARS = 12
 def register(app: typer.Typer) -> None:
     """Adds the group."""
     group = typer.Typer(no_args_is_help=True, help="Register versions of models; promote, approve, archive and roll back by their gate.")
-    commands: dict[str, Callable[..., None]] = {
-        "register": register_version,
-        "list": list_models,
-        "show": show,
-        "history": history,
-        "diff": diff,
-        "promote": promote,
-        "archive": archive,
-        "rollback": rollback,
-        "approve": approve,
-        "reject": reject,
-        "review": review,
-        "why": why,
-    }
-    for name, command in commands.items():
-        group.command(name)(command)
+    group.command("register")(register_version)
+    group.command("list")(list_models)
+    group.command("show")(show)
+    group.command("history")(history)
+    group.command("diff")(diff)
+    group.command("promote")(promote)
+    group.command("archive")(archive)
+    group.command("rollback")(rollback)
+    group.command("approve")(approve)
+    group.command("reject")(reject)
+    group.command("review")(review)
+    group.command("why")(why)
     gate = typer.Typer(no_args_is_help=True, help="Show, compare and apply the gate of a model.")
     gate.command("show")(gate_show)
     gate.command("diff")(gate_diff)

@@ -102,7 +102,7 @@ def verify(
         verdict = identify(object_store(), path)
     found = verdict.version
     if json:
-        row = {"version": None, "semver": None, "content": None}
+        row: dict[str, str | None] = {"version": None, "semver": None, "content": None}
         if found is not None:
             row = {"version": found.lineage_id, "semver": found.staged.semver, "content": found.staged.content}
         output.json_lines([{"path": str(path), **row, "problems": list(verdict.problems), "others": list(verdict.others)}])
@@ -156,7 +156,7 @@ def _evaluations(version: "NamedVersion") -> "list[EvaluationFacts] | None":
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.errors import ClientError
 
-    of_version = {"project": version.project, "model": version.name, "version": version.staged.version}
+    of_version: dict[str, str | int] = {"project": version.project, "model": version.name, "version": version.staged.version}
     try:
         rows = TrainhouseClient.from_settings().sql.table(_EVALUATIONS, of_version).dicts()
     except ClientError:
@@ -216,7 +216,7 @@ def _explained() -> Iterator[None]:
         ObjectStoreUnavailableError,
     )
 
-    codes = {
+    codes: dict[type[Exception], Exit] = {
         NoModelError: Exit.NOT_FOUND,
         InvalidStateError: Exit.USAGE,
         ExportError: Exit.FAILED,

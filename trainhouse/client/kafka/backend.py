@@ -69,7 +69,7 @@ from trainhouse.events.wire.topics import JOBS, LOGS, POINT_TOPICS, STATUS, TRAC
 if TYPE_CHECKING:
     import pyarrow
 
-    from trainhouse.client.kafka.model_requests import ModelRequests
+    from trainhouse.client.models.model_requests import ModelRequests
     from trainhouse.scheduler.core.state.records import Job as ScheduledJob
     from trainhouse.scheduler.core.state.state import ScheduleState
 
@@ -165,7 +165,7 @@ class ByKafka:
 
     def models(self) -> "ModelRequests":
         """Requests to the registry of models, and what it decided."""
-        from trainhouse.client.kafka.model_requests import ModelRequests
+        from trainhouse.client.models.model_requests import ModelRequests
 
         return ModelRequests(self.kafka, self.send)
 

@@ -195,7 +195,7 @@ async def ask(here: Gateway, principal: Principal, request: Request, event: Mode
 
 
 def by_token(principal: Principal) -> dict[str, Any]:
-    """Who asks, as the gateway vouches for it. The role is the one that lets people approve, where the token has it."""
+    """The requester, as the gateway vouches for it. The role is the one that lets people approve, where the token has it."""
     role = "approver" if principal.approves else principal.role.name.lower()
     return {"user": principal.sub[:128], "requested_by": RequestedBy(name=principal.sub[:256], via=AskedVia.GATEWAY, role=role)}
 

@@ -34,7 +34,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.scheduler.core.protocol.machine import Input
-from trainhouse.scheduler.core.registry.gate import conditions
+from trainhouse.scheduler.core.registry.gate_conditions import conditions
 
 VERSIONS = st.integers(1, 4)
 PEOPLE = st.sampled_from(["ada", "bob", "eve", "mia"])

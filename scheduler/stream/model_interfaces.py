@@ -11,7 +11,7 @@ from trainhouse.scheduler.core.registry.registry_state import StageChange
 
 
 class ContentRefusedError(Exception):
-    """What was named cannot become a version; the message says why, and what to do. Any other error: the store is asked again."""
+    """Refusal of a content; the message says why, and what to do. After any other error the store is asked again."""
 
 
 class ModelStore(Protocol):
@@ -26,7 +26,7 @@ class ModelStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """What the status topic has of a job."""
+    """Facts of a job by the status topic."""
 
     project: str
     user: str

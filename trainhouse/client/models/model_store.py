@@ -7,7 +7,7 @@ import orjson
 
 from trainhouse.events import ModelRegistered, VersionFacts
 from trainhouse.scheduler.core.registry.registry_state import StageChange
-from trainhouse.scheduler.stream.registry.model_store import ContentRefusedError
+from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
