@@ -83,6 +83,10 @@ class NoArtifactError(CheckpointError):
     """The artifact that was asked for is not there."""
 
 
+class NoModelError(CheckpointError):
+    """The model, or the version of one, that was asked for is not there."""
+
+
 class HeldError(CheckpointError):
     """A checkpoint or an artifact that must stay: something refers to it."""
 

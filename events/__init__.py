@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from trainhouse.events.model import late_models
 
 if TYPE_CHECKING:
-    from trainhouse.events.model.alert import AlertFired, AlertResolved, Severity
-    from trainhouse.events.model.asked import AskedVia, RequestedBy
+    from trainhouse.events.model.alert import (
+        AlertFired,
+        AlertResolved,
+        Severity,
+    )
+    from trainhouse.events.model.asked import (
+        AskedVia,
+        RequestedBy,
+    )
     from trainhouse.events.model.attempt import (
         AttemptStarted,
         AttemptStopped,
@@ -41,7 +48,12 @@ if TYPE_CHECKING:
         ShardReleased,
         TooManyBadSamples,
     )
-    from trainhouse.events.model.base import Event, Model, event_class, event_classes
+    from trainhouse.events.model.base import (
+        Event,
+        Model,
+        event_class,
+        event_classes,
+    )
     from trainhouse.events.model.checkpoint import (
         CheckpointCompleted,
         CheckpointDeleted,
@@ -51,7 +63,13 @@ if TYPE_CHECKING:
         CheckpointSkipped,
         CheckpointStarted,
     )
-    from trainhouse.events.model.data_read import DataPart, DataRead, ReadRun, ReadStretch, ShardRead
+    from trainhouse.events.model.data_read import (
+        DataPart,
+        DataRead,
+        ReadRun,
+        ReadStretch,
+        ShardRead,
+    )
     from trainhouse.events.model.dataset import (
         DatasetVersion,
         DatasetVersionDeprecated,
@@ -59,7 +77,9 @@ if TYPE_CHECKING:
         DeprecateDataset,
         PublishDataset,
     )
-    from trainhouse.events.model.dataset_drift import DatasetDriftMeasured
+    from trainhouse.events.model.dataset_drift import (
+        DatasetDriftMeasured,
+    )
     from trainhouse.events.model.dataset_grant import (
         DatasetAccessRefused,
         DatasetGranted,
@@ -67,11 +87,34 @@ if TYPE_CHECKING:
         GrantDataset,
         RevokeDatasetGrant,
     )
-    from trainhouse.events.model.dead_letter import DeadLetter
-    from trainhouse.events.model.errors import EventError, InvalidEvent, UnknownEventType
-    from trainhouse.events.model.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders, NodePlacement
-    from trainhouse.events.model.handover import MovePool
-    from trainhouse.events.model.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
+    from trainhouse.events.model.dead_letter import (
+        DeadLetter,
+    )
+    from trainhouse.events.model.errors import (
+        EventError,
+        InvalidEvent,
+        UnknownEventType,
+    )
+    from trainhouse.events.model.gang import (
+        CheckpointRequested,
+        GangAllocated,
+        GangReleased,
+        NodeDesiredState,
+        NodeOrders,
+        NodePlacement,
+    )
+    from trainhouse.events.model.handover import (
+        MovePool,
+    )
+    from trainhouse.events.model.ids import (
+        AttemptNumber,
+        DeviceId,
+        Epoch,
+        EventId,
+        JobId,
+        NodeId,
+        PoolName,
+    )
     from trainhouse.events.model.job import (
         CancelJob,
         ChangeJob,
@@ -86,7 +129,52 @@ if TYPE_CHECKING:
         ReviewAction,
         ReviewJob,
     )
-    from trainhouse.events.model.job_outputs import OutputAnswered, OutputsSealed
+    from trainhouse.events.model.job_outputs import (
+        OutputAnswered,
+        OutputsSealed,
+    )
+    from trainhouse.events.model.model_decisions import (
+        ModelApprovalRecorded,
+        ModelArchived,
+        ModelComparisonRecorded,
+        ModelDescriptionChanged,
+        ModelEmergencyReviewed,
+        ModelEvaluationRecorded,
+        ModelGateChanged,
+        ModelPromoted,
+        ModelRegistrationHeld,
+        ModelRequestRefused,
+        ModelRolledBack,
+        ModelStatus,
+        ModelVersionRegistered,
+        VersionStatus,
+    )
+    from trainhouse.events.model.model_gate import (
+        GateCondition,
+        ModelGate,
+    )
+    from trainhouse.events.model.model_names import (
+        ModelStage,
+        VersionBump,
+    )
+    from trainhouse.events.model.model_registry import (
+        MetricComparison,
+        MetricValue,
+        ModelApproved,
+        ModelArchiveRequested,
+        ModelCompared,
+        ModelContentObserved,
+        ModelDescribed,
+        ModelEmergencyReview,
+        ModelEvaluated,
+        ModelGateApplied,
+        ModelPromotionRequested,
+        ModelRegistered,
+        ModelRejected,
+        ModelRollbackRequested,
+        ModelStageStored,
+        VersionFacts,
+    )
     from trainhouse.events.model.node import (
         AttemptHeartbeat,
         AttemptRef,
@@ -106,9 +194,20 @@ if TYPE_CHECKING:
         RankState,
         SignatureRefused,
     )
-    from trainhouse.events.model.node_audit import NodeAccess
-    from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OpenTunnel, OperationReplied, OperationRequest, ProfileRanks
-    from trainhouse.events.model.policy import SchedulingPolicy
+    from trainhouse.events.model.node_audit import (
+        NodeAccess,
+    )
+    from trainhouse.events.model.operations import (
+        DumpStacks,
+        ExecuteCommand,
+        OpenTunnel,
+        OperationReplied,
+        OperationRequest,
+        ProfileRanks,
+    )
+    from trainhouse.events.model.policy import (
+        SchedulingPolicy,
+    )
     from trainhouse.events.model.pool import (
         ChangeRefused,
         CordonNode,
@@ -121,11 +220,29 @@ if TYPE_CHECKING:
         Restriction,
         UncordonNode,
     )
-    from trainhouse.events.model.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimited, ProjectLimits, Purpose
-    from trainhouse.events.model.project_document import DocumentKind, DocumentSaved
-    from trainhouse.events.model.secret import SecretDeclared, SecretRemoved
-    from trainhouse.events.model.service_level import ServiceMeasured
-    from trainhouse.events.model.skipped_data import SkippedData
+    from trainhouse.events.model.project import (
+        ChangeProject,
+        MemberRole,
+        Project,
+        ProjectApplied,
+        ProjectLimited,
+        ProjectLimits,
+        Purpose,
+    )
+    from trainhouse.events.model.project_document import (
+        DocumentKind,
+        DocumentSaved,
+    )
+    from trainhouse.events.model.secret import (
+        SecretDeclared,
+        SecretRemoved,
+    )
+    from trainhouse.events.model.service_level import (
+        ServiceMeasured,
+    )
+    from trainhouse.events.model.skipped_data import (
+        SkippedData,
+    )
     from trainhouse.events.model.spec import (
         CheckpointPolicy,
         CodeArchive,
@@ -141,8 +258,13 @@ if TYPE_CHECKING:
         Role,
         Runtime,
     )
-    from trainhouse.events.model.telemetry import LogLines, StepMetrics
-    from trainhouse.events.model.trace_state import JobTraced
+    from trainhouse.events.model.telemetry import (
+        LogLines,
+        StepMetrics,
+    )
+    from trainhouse.events.model.trace_state import (
+        JobTraced,
+    )
     from trainhouse.events.model.verdict import (
         DataStalled,
         DeviceDegraded,
@@ -154,30 +276,20 @@ if TYPE_CHECKING:
         StragglerDetected,
         VerdictLifted,
     )
-    from trainhouse.events.wire.codec import decode, encode
-    from trainhouse.events.wire.envelope import Envelope, Order, envelope_of
+    from trainhouse.events.wire.codec import (
+        decode,
+        encode,
+    )
+    from trainhouse.events.wire.envelope import (
+        Envelope,
+        Order,
+        envelope_of,
+    )
 
 __all__ = [
-    "PublishDataset",
-    "DeprecateDataset",
-    "DatasetVersionPublished",
-    "DatasetDriftMeasured",
-    "GrantDataset",
-    "RevokeDatasetGrant",
-    "DatasetGranted",
-    "DatasetGrantRevoked",
-    "DatasetAccessRefused",
-    "DataPart",
-    "DataRead",
-    "ReadRun",
-    "ReadStretch",
-    "ShardRead",
-    "DatasetVersionDeprecated",
-    "DatasetVersion",
     "AccessEnded",
     "AccessGranted",
     "AccessRefused",
-    "AuditLost",
     "AlertFired",
     "AlertResolved",
     "AskedVia",
@@ -186,14 +298,16 @@ __all__ = [
     "AttemptRef",
     "AttemptStarted",
     "AttemptStopped",
+    "AuditLost",
+    "BadShardFound",
     "CancelJob",
     "ChangeJob",
     "ChangeProject",
     "ChangeRefused",
     "CheckpointCompleted",
+    "CheckpointDeleted",
     "CheckpointFailed",
     "CheckpointPolicy",
-    "CheckpointDeleted",
     "CheckpointPruned",
     "CheckpointRequested",
     "CheckpointRestored",
@@ -201,18 +315,28 @@ __all__ = [
     "CheckpointStarted",
     "CodeArchive",
     "CordonNode",
+    "DataPart",
+    "DataRead",
     "DataReference",
     "DataStalled",
+    "DatasetAccessRefused",
+    "DatasetDriftMeasured",
+    "DatasetGrantRevoked",
+    "DatasetGranted",
+    "DatasetVersion",
+    "DatasetVersionDeprecated",
+    "DatasetVersionPublished",
     "DeadLetter",
+    "DeprecateDataset",
     "Device",
     "DeviceDegraded",
     "DeviceFault",
     "DeviceHealth",
     "DeviceId",
     "Divergence",
-    "DrainNode",
     "DocumentKind",
     "DocumentSaved",
+    "DrainNode",
     "DumpStacks",
     "Envelope",
     "Epoch",
@@ -227,12 +351,14 @@ __all__ = [
     "GangAllocated",
     "GangHung",
     "GangReleased",
+    "GateCondition",
+    "GrantDataset",
+    "Interactive",
     "InvalidEvent",
     "JobAdmitted",
     "JobId",
     "JobRejected",
     "JobReviewed",
-    "Interactive",
     "JobSpec",
     "JobState",
     "JobStatus",
@@ -244,16 +370,46 @@ __all__ = [
     "LogLines",
     "LossDiverged",
     "MemberRole",
+    "MetricComparison",
+    "MetricValue",
     "Model",
+    "ModelApprovalRecorded",
+    "ModelApproved",
+    "ModelArchiveRequested",
+    "ModelArchived",
+    "ModelCompared",
+    "ModelComparisonRecorded",
+    "ModelContentObserved",
+    "ModelDescribed",
+    "ModelDescriptionChanged",
+    "ModelEmergencyReview",
+    "ModelEmergencyReviewed",
+    "ModelEvaluated",
+    "ModelEvaluationRecorded",
+    "ModelGate",
+    "ModelGateApplied",
+    "ModelGateChanged",
+    "ModelPromoted",
+    "ModelPromotionRequested",
+    "ModelRegistered",
+    "ModelRegistrationHeld",
+    "ModelRejected",
+    "ModelRequestRefused",
+    "ModelRollbackRequested",
+    "ModelRolledBack",
+    "ModelStage",
+    "ModelStageStored",
+    "ModelStatus",
+    "ModelVersionRegistered",
     "MovePool",
     "NodeAccess",
     "NodeDesiredState",
-    "NodeOrders",
     "NodeHeartbeat",
     "NodeId",
     "NodeKeyed",
     "NodeLost",
     "NodeNoticed",
+    "NodeOrders",
     "NodePlacement",
     "NodeProbeAsked",
     "NodeProbed",
@@ -265,11 +421,11 @@ __all__ = [
     "OperationReplied",
     "OperationRequest",
     "Order",
+    "OutputAnswered",
+    "OutputsSealed",
     "Placement",
     "PolicyApplied",
     "PolicyChanged",
-    "SecretDeclared",
-    "SecretRemoved",
     "PoolCreated",
     "PoolName",
     "ProbeCheck",
@@ -279,24 +435,37 @@ __all__ = [
     "ProjectApplied",
     "ProjectLimited",
     "ProjectLimits",
+    "PublishDataset",
     "Purpose",
     "QuarantineNode",
+    "QuarantineShard",
     "RankActivity",
     "RankExited",
     "RankHeartbeat",
     "RankState",
+    "ReadRun",
+    "ReadStretch",
+    "ReleaseShard",
     "RequestAccepted",
     "RequestedBy",
     "Resources",
     "Restriction",
     "ReviewAction",
     "ReviewJob",
+    "RevokeDatasetGrant",
     "Role",
     "Runtime",
     "SchedulingPolicy",
+    "SecretDeclared",
+    "SecretRemoved",
     "ServiceMeasured",
     "SessionOpened",
     "Severity",
+    "ShardEvidence",
+    "ShardFault",
+    "ShardQuarantined",
+    "ShardRead",
+    "ShardReleased",
     "SignatureRefused",
     "SkippedData",
     "StepMetrics",
@@ -304,24 +473,18 @@ __all__ = [
     "StragglerDetected",
     "TokenIssued",
     "TokenRevoked",
+    "TooManyBadSamples",
     "UncordonNode",
     "UnknownEventType",
     "VerdictLifted",
+    "VersionBump",
+    "VersionFacts",
+    "VersionStatus",
     "decode",
     "encode",
     "envelope_of",
     "event_class",
     "event_classes",
-    "BadShardFound",
-    "OutputAnswered",
-    "OutputsSealed",
-    "QuarantineShard",
-    "ReleaseShard",
-    "ShardEvidence",
-    "ShardFault",
-    "ShardQuarantined",
-    "ShardReleased",
-    "TooManyBadSamples",
 ]
 
 _HOLDERS: Final[dict[str, tuple[str, ...]]] = {
@@ -394,8 +557,8 @@ _HOLDERS: Final[dict[str, tuple[str, ...]]] = {
     "model.dataset_drift": ("DatasetDriftMeasured",),
     "model.dataset_grant": (
         "DatasetAccessRefused",
-        "DatasetGranted",
         "DatasetGrantRevoked",
+        "DatasetGranted",
         "GrantDataset",
         "RevokeDatasetGrant",
     ),
@@ -440,6 +603,48 @@ _HOLDERS: Final[dict[str, tuple[str, ...]]] = {
     "model.job_outputs": (
         "OutputAnswered",
         "OutputsSealed",
+    ),
+    "model.model_decisions": (
+        "ModelApprovalRecorded",
+        "ModelArchived",
+        "ModelComparisonRecorded",
+        "ModelDescriptionChanged",
+        "ModelEmergencyReviewed",
+        "ModelEvaluationRecorded",
+        "ModelGateChanged",
+        "ModelPromoted",
+        "ModelRegistrationHeld",
+        "ModelRequestRefused",
+        "ModelRolledBack",
+        "ModelStatus",
+        "ModelVersionRegistered",
+        "VersionStatus",
+    ),
+    "model.model_gate": (
+        "GateCondition",
+        "ModelGate",
+    ),
+    "model.model_names": (
+        "ModelStage",
+        "VersionBump",
+    ),
+    "model.model_registry": (
+        "MetricComparison",
+        "MetricValue",
+        "ModelApproved",
+        "ModelArchiveRequested",
+        "ModelCompared",
+        "ModelContentObserved",
+        "ModelDescribed",
+        "ModelEmergencyReview",
+        "ModelEvaluated",
+        "ModelGateApplied",
+        "ModelPromotionRequested",
+        "ModelRegistered",
+        "ModelRejected",
+        "ModelRollbackRequested",
+        "ModelStageStored",
+        "VersionFacts",
     ),
     "model.node": (
         "AttemptHeartbeat",

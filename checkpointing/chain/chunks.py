@@ -100,20 +100,14 @@ class ChunkStore:
             time.sleep(SECOND_LOOK_S)
             self._fetch_into_once(chunk, prefix, room)
 
-    def blocks(self, chunk: Chunk, prefix: str, block_bytes: int) -> Iterator[bytes]:
-        """A chunk in blocks, however large it is. Raises DamagedError after the last one if they are not what the hash says: until then
-        nothing of them may be relied on."""
-        key, found, at = chunk_key(chunk.sha256, prefix), hashlib.sha256(), 0
-        while at < chunk.size_bytes:
-            with _named(chunk):
-                block = self._objects.get_range(key, at, min(block_bytes, chunk.size_bytes - at))
-            if not block:
-                raise DamagedError(f"chunk {chunk.sha256[:12]}… ends after {at} of {chunk.size_bytes} bytes", chunk.sha256)
-            found.update(block)
-            at += len(block)
-            yield block
-        if found.hexdigest() != chunk.sha256:
-            raise DamagedError(f"chunk {chunk.sha256[:12]}… has {at} bytes that hash to {found.hexdigest()[:12]}…", chunk.sha256)
+    def block(self, chunk: Chunk, prefix: str, start: int, size_bytes: int) -> bytes:
+        """Some bytes of a chunk, however large it is. Raises DamagedError where it has fewer: nothing of a chunk may be relied on until all
+        its bytes were compared with its hash."""
+        with _named(chunk):
+            found = self._objects.get_range(chunk_key(chunk.sha256, prefix), start, size_bytes)
+        if len(found) != size_bytes:
+            raise DamagedError(f"chunk {chunk.sha256[:12]}… ends after {start + len(found)} of {chunk.size_bytes} bytes", chunk.sha256)
+        return found
 
     def verify(self, chunks: Sequence[Chunk], prefix: str) -> list[DamagedError]:
         """Reads all of these; returns what is wrong."""
@@ -124,6 +118,18 @@ class ChunkStore:
             except DamagedError as error:
                 return error
             return None
+
+        return [p for p in in_threads(problem, chunks, self._threads) if p is not None]
+
+    def missing(self, chunks: Sequence[Chunk], prefix: str) -> list[DamagedError]:
+        """Looks whether each is there at its size, without reading it; returns what is wrong."""
+
+        def problem(chunk: Chunk) -> DamagedError | None:
+            found = self._objects.stat(chunk_key(chunk.sha256, prefix))
+            if found is not None and found.size_bytes == chunk.size_bytes:
+                return None
+            what = "is missing" if found is None else f"has {found.size_bytes} bytes, its manifest says {chunk.size_bytes}"
+            return DamagedError(f"chunk {chunk.sha256[:12]}… {what}", chunk.sha256)
 
         return [p for p in in_threads(problem, chunks, self._threads) if p is not None]
 

@@ -6,14 +6,10 @@ store `trainhouse.json` is written last, and a prefix without it is not complete
 Never: exports into a folder that has something in it.
 """
 
-import errno
-import fcntl
 import json
 import math
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from importlib.metadata import version
@@ -29,6 +25,7 @@ from trainhouse.checkpointing.exchange import dcp_format, safetensors_format, to
 from trainhouse.checkpointing.exchange.contents import Contents, StoredTensor
 from trainhouse.checkpointing.exchange.file_plan import FilePlan
 from trainhouse.checkpointing.exchange.file_writer import FileWriter, WrittenFile
+from trainhouse.checkpointing.exchange.new_folder import disk_errors, free_place, partial_folder, sync_folder
 from trainhouse.checkpointing.state.state_tree import is_mark
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 
@@ -70,13 +67,14 @@ class Exported:
         return sum(file.size_bytes for file in self.files)
 
 
-def plan_of(contents: Contents, kind: Format, shard_bytes: int = SHARD_BYTES) -> Plan:
-    """Plans the files. Raises InvalidStateError for a state that the format cannot hold."""
+def plan_of(contents: Contents, kind: Format, shard_bytes: int = SHARD_BYTES, facts: Mapping[str, str] | None = None) -> Plan:
+    """Plans the files. `facts`: texts for the metadata of safetensors files. Raises InvalidStateError for a state that the format cannot
+    hold."""
     if kind is Format.SAFETENSORS:
         flat = contents.flat()
-        return Plan(safetensors_format.plans(flat.tensors, shard_bytes), [*flat.others, *_ranks_left_out(contents)])
+        return Plan(safetensors_format.plans(flat.tensors, shard_bytes, facts or {}), [*flat.others, *_ranks_left_out(contents)])
     if kind is Format.HF:
-        return _hf(contents, shard_bytes)
+        return _hf(contents, shard_bytes, facts or {})
     if kind is Format.DCP:
         files = dcp_format.plans(contents.flat(whole=True), shard_bytes)
         return Plan([*_ranks(contents), *files])
@@ -87,9 +85,9 @@ def plan_of(contents: Contents, kind: Format, shard_bytes: int = SHARD_BYTES) ->
 
 def export_to_folder(manifest: Manifest, chunks: ChunkStore, plan: Plan, kind: Format, out: Path) -> Exported:
     """Writes the files into a new folder. Raises DamagedError, ExportError (folder in use, no space), ObjectStoreUnavailableError."""
-    with _disk_errors(out):
-        out = _free_place(out)
-    with _disk_errors(out), _partial(out) as folder:
+    with disk_errors(out):
+        out = free_place(out)
+    with disk_errors(out), partial_folder(out) as folder:
         writer = FileWriter(manifest, chunks)
         written = tuple(writer.write(file, folder) for file in plan.files)
         with (folder / PROVENANCE).open("xb") as file:
@@ -97,7 +95,7 @@ def export_to_folder(manifest: Manifest, chunks: ChunkStore, plan: Plan, kind: F
             file.flush()
             os.fsync(file.fileno())
         folder.rename(out)
-        _sync_folder(out.parent)
+        sync_folder(out.parent)
     return Exported(str(out), written, tuple(plan.left_out))
 
 
@@ -109,7 +107,7 @@ def export_to_store(
     if next(iter(target.list(prefix)), None) is not None:
         raise ExportError(f"{where} has objects under it; name another prefix, or remove them")
     writer, written = FileWriter(manifest, chunks), []
-    with _disk_errors(spool):
+    with disk_errors(spool):
         for file in plan.files:
             written.append(writer.write(file, spool))
             path = spool / file.name
@@ -120,8 +118,10 @@ def export_to_store(
     return Exported(where, tuple(written), tuple(plan.left_out))
 
 
-def provenance(manifest: Manifest, kind: Format, files: tuple[WrittenFile, ...], left_out: list[str]) -> bytes:
-    """The facts of an export, as JSON: the checkpoint's from its manifest, and the files with their hashes."""
+def provenance(
+    manifest: Manifest, kind: Format, files: tuple[WrittenFile, ...], left_out: list[str], more: Mapping[str, Any] | None = None
+) -> bytes:
+    """The facts of an export, as JSON: the checkpoint's from its manifest, the files with their hashes, and `more`."""
     facts = manifest.model_dump(mode="json", exclude={"structure", "ranks", "tensors", "chunks", "kind", "format", "writer", "bytes_new"})
     return orjson.dumps(
         {
@@ -133,12 +133,13 @@ def provenance(manifest: Manifest, kind: Format, files: tuple[WrittenFile, ...],
             "chunks": sorted({chunk.sha256 for chunk in manifest.chunks}),
             "files": [asdict(file) for file in files],
             "left_out": left_out,
+            **(more or {}),
         },
         option=orjson.OPT_INDENT_2,
     )
 
 
-def _hf(contents: Contents, shard_bytes: int) -> Plan:
+def _hf(contents: Contents, shard_bytes: int, facts: Mapping[str, str]) -> Plan:
     """Weights of the model, and its configuration where one is tracked."""
     nested = contents.nested()
     where = f"{contents.manifest.job_id}@{contents.manifest.commit}"
@@ -148,7 +149,7 @@ def _hf(contents: Contents, shard_bytes: int) -> Plan:
     tensors = {str(name): value for name, value in weights.items() if isinstance(value, StoredTensor)}
     if not tensors:
         raise InvalidStateError(f"the model of {where} is not a dictionary of tensors; use --format dcp or torch")
-    files = safetensors_format.plans(tensors, shard_bytes)
+    files = safetensors_format.plans(tensors, shard_bytes, facts)
     config = next((part for part in CONFIG_PARTS if part in nested and _is_plain(nested[part])), None)
     if config is not None:
         plan = FilePlan("config.json")
@@ -185,67 +186,3 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, str | int)
-
-
-def _free_place(out: Path) -> Path:
-    """Returns the place of a finished folder, links followed. Raises ExportError, OSError."""
-    try:
-        place = out.resolve()
-    except RuntimeError as error:
-        raise ExportError(f"{out} is a link to itself; name another folder") from error
-    if not place.exists():
-        return place
-    if place.is_mount():
-        raise ExportError(f"{place} is a mount point, which a finished folder cannot replace; name a folder in it")
-    if place.samefile("."):
-        raise ExportError(f"{place} is the current folder, which a finished one would replace; name a folder in it")
-    if not place.is_dir() or any(place.iterdir()):
-        raise ExportError(f"{place} exists and is not an empty folder; name another one, or remove it")
-    return place
-
-
-@contextmanager
-def _partial(out: Path) -> Iterator[Path]:
-    """An empty folder beside `out`, of this process alone, which is gone afterwards unless it was renamed."""
-    folder = out.parent / f".{out.name}.partial"
-    if folder.is_symlink():
-        raise ExportError(f"{folder} is a link, where an export into {out} would keep its files; remove it")
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ExportError(f"another export into {out} is under way (it holds {folder}); wait for it, or name another folder") from None
-        with os.scandir(lock) as entries:
-            for left in entries:
-                if left.is_dir(follow_symlinks=False):
-                    shutil.rmtree(left.name, dir_fd=lock)
-                else:
-                    os.unlink(left.name, dir_fd=lock)
-        try:
-            yield folder
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-    finally:
-        os.close(lock)
-
-
-@contextmanager
-def _disk_errors(out: Path) -> Iterator[None]:
-    """Makes sentences of what a disk refuses."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise ExportError(f"no space for the export at {out} ({os.strerror(error.errno)}); free some, or name another place") from error
-        raise ExportError(f"export into {out}: {error.strerror or error} ({error.filename or 'no file'})") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -36,20 +36,23 @@ DTYPES = {
 _LENGTH = struct.Struct("<Q")
 
 
-def plans(tensors: Mapping[str, StoredTensor], shard_bytes: int) -> list[FilePlan]:
-    """The files for these tensors, the index last where there are several. Raises InvalidStateError for a dtype that it cannot hold."""
+def plans(tensors: Mapping[str, StoredTensor], shard_bytes: int, facts: Mapping[str, str]) -> list[FilePlan]:
+    """The files for these tensors, the index last where there are several. `facts`: texts for the metadata of each file.
+
+    Raises InvalidStateError for a dtype that it cannot hold.
+    """
     for name, tensor in tensors.items():
         if tensor.record.dtype not in DTYPES:
             raise InvalidStateError(f"{name} is of {tensor.record.dtype}, which safetensors files cannot hold; use --format dcp or torch")
     shards = _shards(tensors, shard_bytes)
     if len(shards) == 1:
-        return [_plan("model.safetensors", shards[0])]
+        return [_plan("model.safetensors", shards[0], facts)]
     names = [f"model-{number + 1:05d}-of-{len(shards):05d}.safetensors" for number in range(len(shards))]
     weights = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
     total = sum(tensor.size_bytes for tensor in tensors.values())
     index = FilePlan(INDEX)
     index.append(orjson.dumps({"metadata": {"total_size": total}, "weight_map": weights}, option=orjson.OPT_INDENT_2))
-    return [*(_plan(name, shard) for name, shard in zip(names, shards, strict=True)), index]
+    return [*(_plan(name, shard, facts) for name, shard in zip(names, shards, strict=True)), index]
 
 
 def _shards(tensors: Mapping[str, StoredTensor], shard_bytes: int) -> list[dict[str, StoredTensor]]:
@@ -64,9 +67,9 @@ def _shards(tensors: Mapping[str, StoredTensor], shard_bytes: int) -> list[dict[
     return shards
 
 
-def _plan(name: str, tensors: Mapping[str, StoredTensor]) -> FilePlan:
+def _plan(name: str, tensors: Mapping[str, StoredTensor], facts: Mapping[str, str]) -> FilePlan:
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].item_bytes, item[0]))
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {"__metadata__": {"format": "pt", **facts}}
     offset = 0
     for key, tensor in ordered:
         end = offset + tensor.size_bytes

@@ -44,6 +44,7 @@ BENCHES = (
     "peer_memory",
     "lost_node",
     "restore",
+    "models_fetch",
     "session_step",
     "deterministic",
     "loader",

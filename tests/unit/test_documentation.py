@@ -13,6 +13,7 @@ import yaml
 
 from tests.documentation.blocks import DATA, ROOT, Block, blocks_of, pages, script
 from trainhouse.events.model.base import event_class
+from trainhouse.events.model.model_gate import ModelGate
 from trainhouse.events.model.policy import SchedulingPolicy
 from trainhouse.events.model.spec import JobSpec
 from trainhouse.reference import setting_pages
@@ -75,6 +76,8 @@ def _validate(block: Block) -> None:
         JobSpec.model_validate(found)
     elif "output" in found:
         Preparation.parse(found)
+    elif "suites" in found:
+        ModelGate.model_validate(found)
     elif "members" not in found:
         SchedulingPolicy.model_validate(found)
 
@@ -130,9 +133,9 @@ def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
 
 
 IMPERATIVES = re.compile(
-    "Add|Allow|Approve|Build|Cancel|Change|Check|Close|Compare|Copy|Create|Declare|Delete|Empty|Emulate|End|Explain|Export|Fetch|Find|Forget|"
-    "Give|Grant|Import|Join|Keep|Let|List|Make|Move|Open|Place|Prepare|Print|Prove|Publish|Put|Re-run|Read|Record|Remove|Repair|"
-    "Report|Revoke|Run|Send|Set|Show|Start|Stop|Store|Submit|Sweep|Tag|Take|Use|Write"
+    "Add|Allow|Apply|Approve|Archive|Build|Cancel|Change|Check|Close|Compare|Copy|Create|Declare|Delete|Empty|Emulate|End|Explain|Export|Fetch|Find|Forget|"
+    "Give|Grant|Import|Join|Keep|Let|List|Make|Move|Open|Place|Prepare|Print|Promote|Prove|Publish|Put|Re-run|Read|Record|Register|Reject|Remove|Repair|"
+    "Report|Review|Revoke|Run|Send|Set|Show|Start|Stop|Store|Submit|Sweep|Tag|Take|Use|Write"
 )
 
 

@@ -60,6 +60,11 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         "artifact": _of(
             "Store tokenizers, preprocessing, models and files in versions; list, get and verify them.", "artifacts.artifact_commands"
         ),
+        "models": _of(
+            "Register versions of models; promote, approve, archive and roll back by their gate.",
+            "models.registry_commands",
+            "models.version_files",
+        ),
         "import": _of("Import runs that were logged elsewhere.", "jobs.import_runs"),
     },
     "Ranks of a job": {
@@ -138,7 +143,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         "journal": _of("Repair the journals of the control plane.", "data.journal_repair"),
         "projections": _of("Compare the SQL tables by hashes, or build them anew from the topics.", "data.table_copies"),
         "archive": _of(
-            "Copy the journals (decisions, directory, admission) to the object store.",
+            "Copy the journals (decisions, directory, admission, registry) to the object store.",
             "data.archive",
         ),
         "expire": _of(

@@ -361,11 +361,11 @@ def test_a_chunk_longer_or_shorter_than_its_manifest_says_is_damage() -> None:
     objects = MemoryObjectStore()
     chunks = ChunkStore(objects, "gpt")
     chunk = chunks.send([b"0123456789"], frozenset())[0].chunk
-    assert list(chunks.blocks(chunk, "jobs/gpt/chunks/", 4)) == [b"0123", b"4567", b"89"]
-    with pytest.raises(DamagedError, match="ends after 10 of 11"):
-        list(chunks.blocks(Chunk(sha256=chunk.sha256, size_bytes=11), "jobs/gpt/chunks/", 4))
+    assert [chunks.block(chunk, "jobs/gpt/chunks/", at, size) for at, size in ((0, 4), (4, 4), (8, 2))] == [b"0123", b"4567", b"89"]
+    with pytest.raises(DamagedError, match="ends after 10 of 11 bytes"):
+        chunks.block(Chunk(sha256=chunk.sha256, size_bytes=11), "jobs/gpt/chunks/", 8, 3)
     with pytest.raises(DamagedError, match="missing"):
-        list(chunks.blocks(Chunk(sha256="0" * 64, size_bytes=11), "jobs/gpt/chunks/", 4))
+        chunks.block(Chunk(sha256="0" * 64, size_bytes=11), "jobs/gpt/chunks/", 0, 4)
 
 
 def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def archive(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Copy the journals (decisions, directory, admission) to the object store, from where replay and rebuilds read what topics lack.
-    The audit too, as a chain that `trainhouse audit verify` proves whole; it expires from its topic by itself.
+    """Copy the journals (decisions, directory, admission, registry) to the object store, from where replay and rebuilds read what topics
+    lack. The audit too, as a chain that `trainhouse audit verify` proves whole; it expires from its topic by itself.
 
     \b
     trainhouse archive                               up to the topics' ends

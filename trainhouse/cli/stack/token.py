@@ -37,7 +37,9 @@ def create(
     sub: Annotated[str, typer.Argument(help="Whose it is: a person or a service.")],
     role: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="viewer reads; submitter writes jobs; operator and admin do more. Default: as the projects' members have it."),
+        typer.Option(
+            help="viewer reads; approver approves models; submitter writes jobs; operator and admin do more. Default: by membership."
+        ),
     ] = None,
     project: Annotated[Optional[list[str]], typer.Option(help="For this project; may be repeated; * is all of them.")] = None,  # noqa: UP045
     expires: Annotated[str, typer.Option(metavar="TIME", help="How long it counts: 12h, 30d; or never.")] = "90d",
@@ -124,7 +126,7 @@ def role_for(sub: str, projects: list[str], wanted: str | None, members: "Mappin
             Exit.USAGE,
         )
     reads = next((name for name, found in lists.items() if found[sub] == "viewer"), None)
-    if reads is not None and wanted == "submitter":
+    if reads is not None and wanted in ("submitter", "approver"):
         raise CliError(
             f"{sub} is a viewer of project {reads}: a token cannot be more. Use --role viewer, or "
             f"`trainhouse project members add {reads} {sub} --role submitter` first",
