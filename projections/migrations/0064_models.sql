@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS model_facts (
     reason String CODEC(ZSTD),
     notes String CODEC(ZSTD),
     tags Map(String, String),
-    gate_version UInt32,
+    gate_version UInt64,
     gate String CODEC(ZSTD),
     conditions String CODEC(ZSTD),
     approvers Array(String),

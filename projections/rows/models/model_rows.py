@@ -40,7 +40,9 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
         return
     number = event.number if isinstance(event, ModelDecision) else 0
     named = {"project": event.project, "name": event.name, "number": number, "request_id": str(event.request_id), "user": event.user}
-    empty: dict[str, Any] = dict.fromkeys((*_TEXTS, *_OF_RESULTS), "") | dict.fromkeys(_COUNTS, 0) | {name: [] for name in _LISTS} | {"tags": {}}
+    empty: dict[str, Any] = (
+        dict.fromkeys((*_TEXTS, *_OF_RESULTS), "") | dict.fromkeys(_COUNTS, 0) | {name: [] for name in _LISTS} | {"tags": {}}
+    )
     yield Row("model_facts", empty | named | {"at": clamp_ms(event.at_ms)} | _values(event))
     if isinstance(event, ModelVersionRegistered):
         job_id, to = str(event.facts.job_id), model_lineage_id(event.project, event.name, event.version)
