@@ -10,29 +10,18 @@ Psychometrika 12, 1947. Interval of a difference of paired proportions, which is
 British Journal of Mathematical and Statistical Psychology 65, 2012. S. Holm, Scandinavian Journal of Statistics 6, 1979.
 """
 
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError
-
-Values = NDArray[np.float64]
-Transform = Literal["identity", "sqrt", "exp"]
-TRANSFORMS: Final[Mapping[str, Any]] = {"identity": lambda values: values, "sqrt": np.sqrt, "exp": np.exp}
-_MOST_DRAWS: Final = 500_000_000
-"""Samples that are drawn for one metric at most; of more samples there are fewer resamples."""
-_LEAST_RESAMPLES: Final = 999
-_MOST_CELLS: Final = 64
-"""Different rows of a metric of which counts are drawn, which is the same and much faster."""
-_BATCH_DRAWS: Final = 2_000_000
+from trainhouse.workers.evaluation.resampling import LEAST_RESAMPLES, TRANSFORMS, Transform, Values, generator, resampled, value_of
 
 
 class Verdict(StrEnum):
@@ -62,8 +51,8 @@ class ComparisonLimits:
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
             raise InvalidEvaluationError(f"alpha={self.alpha}: give a probability between 0 and 1, such as 0.05")
-        if self.least_samples < 2 or self.resamples < _LEAST_RESAMPLES:
-            raise InvalidEvaluationError(f"give least_samples of 2 at least, and resamples of {_LEAST_RESAMPLES} at least")
+        if self.least_samples < 2 or self.resamples < LEAST_RESAMPLES:
+            raise InvalidEvaluationError(f"give least_samples of 2 at least, and resamples of {LEAST_RESAMPLES} at least")
 
 
 @dataclass(frozen=True)
@@ -141,34 +130,18 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
 def bootstrap_differences(pair: PairedMetric, limits: ComparisonLimits) -> Values:
     """Differences of the metric, first less second, in resamples of the pairs; shape (resamples,)."""
     columns, difference = _columns(pair)
-    rng = np.random.default_rng([limits.seed, zlib.crc32(f"{pair.metric}\0{pair.group}".encode())])
-    cells, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
-    if cells.shape[1] <= _MOST_CELLS:
-        drawn = rng.multinomial(pair.samples, counts / pair.samples, size=limits.resamples)
-        return np.asarray(difference(*(drawn * row for row in cells), size=pair.samples), np.float64)
-    resamples = max(_LEAST_RESAMPLES, min(limits.resamples, _MOST_DRAWS // pair.samples))
-    found = stats.bootstrap(
-        columns,
-        difference,
-        paired=True,
-        vectorized=True,
-        n_resamples=resamples,
-        batch=max(1, _BATCH_DRAWS // pair.samples),
-        method="percentile",
-        rng=rng,
-    )
-    return np.asarray(found.bootstrap_distribution, np.float64)
+    return resampled(columns, difference, limits.resamples, generator(limits.seed, pair.metric, pair.group))
 
 
 def _columns(pair: PairedMetric) -> tuple[tuple[Values, ...], Callable[..., Any]]:
-    """Arrays of which rows are drawn, and the difference as a function of them (`size`: samples, where rows stand for several)."""
+    """Arrays of which rows are drawn, and the difference as a function of them."""
     transform = TRANSFORMS[pair.transform]
     if pair.transform == "identity" and pair.first_weight is None and pair.second_weight is None:
-        return (pair.first - pair.second,), lambda gained, axis=-1, size=None: gained.sum(axis) / (size or gained.shape[axis])
+        return (pair.first - pair.second,), lambda gained, axis, size: gained.sum(axis) / size
     ones = np.ones(pair.samples)
     weights = (ones if each is None else each for each in (pair.first_weight, pair.second_weight))
 
-    def difference(first: Values, second: Values, of_first: Values, of_second: Values, axis: int = -1, size: int | None = None) -> Any:
+    def difference(first: Values, second: Values, of_first: Values, of_second: Values, axis: int, size: int) -> Any:
         del size
         return transform(first.sum(axis) / of_first.sum(axis)) - transform(second.sum(axis) / of_second.sum(axis))
 
@@ -191,13 +164,14 @@ def _check(pair: PairedMetric) -> None:
             )
     for weight in (pair.first_weight, pair.second_weight):
         if weight is not None and ((weight < 0).any() or (pair.samples and weight.sum() <= 0)):
-            raise InvalidEvaluationError(f"{name}: weights are below 0, or all 0: give the number of tokens, or other weights, of each sample")
+            raise InvalidEvaluationError(
+                f"{name}: weights are below 0, or all 0: give the number of tokens, or other weights, of each sample"
+            )
 
 
 def _measured(pair: PairedMetric, limits: ComparisonLimits) -> ComparedMetric:
     first, second = (
-        _value(values, weight, pair.transform)
-        for values, weight in ((pair.first, pair.first_weight), (pair.second, pair.second_weight))
+        value_of(values, weight, pair.transform) for values, weight in ((pair.first, pair.first_weight), (pair.second, pair.second_weight))
     )
     found = ComparedMetric(
         metric=pair.metric,
@@ -219,12 +193,6 @@ def _measured(pair: PairedMetric, limits: ComparisonLimits) -> ComparedMetric:
         return replace(found, test="mcnemar", p=exact, low=low, high=high, p_bootstrap=p)
     low, high = (float(each) for each in np.quantile(drawn, [limits.alpha / 2, 1 - limits.alpha / 2]))
     return replace(found, test="paired bootstrap", p=p, low=low, high=high, p_bootstrap=p)
-
-
-def _value(values: Values, weight: Values | None, transform: str) -> float:
-    if not len(values):
-        return 0.0
-    return float(TRANSFORMS[transform](values.sum() / (len(values) if weight is None else weight.sum())))
 
 
 def _p_of(drawn: Values, difference: float) -> float:

@@ -7,7 +7,6 @@ Never: samples. It reads sketches and counts (`events/model/dataset_profile`), a
 measures with that.
 """
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,6 +30,7 @@ from trainhouse.workers.data.drift.distributions import (
     values_without,
 )
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError
+from trainhouse.workers.evaluation.resampling import generator
 
 _TESTS_OF_FIELD: Final = 7
 """PSI, KS and Wasserstein distance of numbers, PSI of values, new and lost values, one share."""
@@ -60,7 +60,9 @@ class LiveLimits:
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1 or self.resamples < 99:
-            raise InvalidEvaluationError(f"alpha={self.alpha}, resamples={self.resamples}: give an alpha below 1, and 99 resamples at least")
+            raise InvalidEvaluationError(
+                f"alpha={self.alpha}, resamples={self.resamples}: give an alpha below 1, and 99 resamples at least"
+            )
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class _CommonBins:
     def noise(self, live_count: int, limits: LiveLimits, alpha: float, label: str) -> tuple[float, float, float]:
         """Limits of PSI, KS and Wasserstein distance: what the reference differs by from itself, drawn anew at both sizes, or the floor."""
         total = int(self.before.sum())
-        rng = np.random.default_rng([limits.seed, zlib.crc32(label.encode())])
+        rng = generator(limits.seed, label)
         drawn = [rng.multinomial(size, self.before / total, size=limits.resamples) for size in (total, live_count)]
         apart = np.abs(np.cumsum(drawn[0] / total - drawn[1] / live_count, axis=1))
         distances = (apart[:, :-1] * np.diff(self.middles)).sum(1) / self.spread
@@ -236,7 +238,9 @@ def _groups(before: NDArray[np.int64], smaller: int) -> NDArray[np.int64]:
 def _field(name: str, reference: ProfiledRows, live: ProfiledRows, limits: LiveLimits, alpha: float) -> LiveFieldDrift:
     if name not in live.fields or name not in reference.fields:
         side = "live rows" if name not in live.fields else "the reference"
-        return LiveFieldDrift(name, FieldVerdict.MISSING, f"{side} have no such field" if side == "live rows" else f"{side} has no such field")
+        return LiveFieldDrift(
+            name, FieldVerdict.MISSING, f"{side} have no such field" if side == "live rows" else f"{side} has no such field"
+        )
     before, after = reference.fields[name], live.fields[name]
     reasons = list[str]()
     compared = False

@@ -20,7 +20,9 @@ from trainhouse.workers.evaluation.errors import InvalidEvaluationError
 LIMITS = ComparisonLimits(resamples=999)
 
 
-def correct(rng: np.random.Generator, samples: int, *, only_first: float = 0.02, only_second: float = 0.02, both: float = 0.8) -> PairedMetric:
+def correct(
+    rng: np.random.Generator, samples: int, *, only_first: float = 0.02, only_second: float = 0.02, both: float = 0.8
+) -> PairedMetric:
     """Two models that are right on the same sample with `both`, and each alone with its own probability."""
     drawn = rng.choice(4, samples, p=[both, only_first, only_second, 1 - both - only_first - only_second])
     return PairedMetric("accuracy", np.isin(drawn, (0, 1)).astype(float), np.isin(drawn, (0, 2)).astype(float))
