@@ -85,9 +85,11 @@ def _run(flags: argparse.Namespace) -> int:
 
 
 def _compare(flags: argparse.Namespace) -> int:
-    from trainhouse.workers.evaluation.evaluation_report import comparison_lines, compare_files
+    from trainhouse.workers.evaluation.evaluation_report import compare_files, comparison_lines
 
-    found = compare_files(flags.first, flags.second, margins_of(flags.margin), alpha=flags.alpha, least=flags.least_samples, seed=flags.seed)
+    found = compare_files(
+        flags.first, flags.second, margins_of(flags.margin), alpha=flags.alpha, least=flags.least_samples, seed=flags.seed
+    )
     if flags.out is not None:
         flags.out.write_bytes(found.canonical_json())
     print("\n".join(comparison_lines(found)))

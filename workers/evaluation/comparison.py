@@ -159,8 +159,8 @@ def _check(pair: PairedMetric) -> None:
         bad = np.flatnonzero(~np.isfinite(column))
         if len(bad):
             raise InvalidEvaluationError(
-                f"{name}: the value of sample {bad[0]} is {column[bad[0]]} ({len(bad)} such in all): evaluate that version again, or correct "
-                "the suite; a sample without a value cannot be compared"
+                f"{name}: the value of sample {bad[0]} is {column[bad[0]]} ({len(bad)} such in all): evaluate that version again, or "
+                "correct the suite; a sample without a value cannot be compared"
             )
     for weight in (pair.first_weight, pair.second_weight):
         if weight is not None and ((weight < 0).any() or (pair.samples and weight.sum() <= 0)):

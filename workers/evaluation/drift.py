@@ -1,14 +1,14 @@
-"""Drift of live values against those of a reference, such as a training split: PSI, KS and Wasserstein distance, each with its limit. Pure.
+"""Drift of live values against those of a reference, such as a training split: PSI, KS and Wasserstein distance, with a limit each. Pure.
 
-Holds: a limit is what the reference differs from itself by, where it is drawn anew at its own size and at the live size, and never less than
-a floor; so neither many rows nor few are drift. Of an undrifted reference and its live values, some field is called drifted with a
+Holds: a limit is what the reference differs from itself by, where it is drawn anew at its own size and at the live size, or a floor where
+that is more; so neither many rows nor few are drift. Of an undrifted reference and its live values, some field is called drifted with a
 probability of about `alpha` at most. Equal profiles, limits and seed give equal verdicts.
 Never: samples. It reads sketches and counts (`events/model/dataset_profile`), as drift between versions of a dataset does, and shares its
 measures with that.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -35,7 +35,7 @@ from trainhouse.workers.evaluation.resampling import generator
 _TESTS_OF_FIELD: Final = 7
 """PSI, KS and Wasserstein distance of numbers, PSI of values, new and lost values, one share."""
 _MAGNITUDE: Final = np.int64(2**63 - 1)
-_SIGN_BITS: Final = 63
+_MOST_SHIFT: Final = 63
 
 
 class FieldVerdict(StrEnum):
@@ -52,7 +52,7 @@ class LiveLimits:
     """`floors`: least PSI and KS that are drift, however many rows there are. `wasserstein`: least distance that is, in standard deviations
     of the reference. `alpha`: probability of a false alarm of any field. `resamples`: of the reference."""
 
-    floors: DriftLimits = DriftLimits()
+    floors: DriftLimits = field(default_factory=DriftLimits)
     wasserstein: float = 0.1
     alpha: float = 0.005
     resamples: int = 499
@@ -61,7 +61,7 @@ class LiveLimits:
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1 or self.resamples < 99:
             raise InvalidEvaluationError(
-                f"alpha={self.alpha}, resamples={self.resamples}: give an alpha below 1, and 99 resamples at least"
+                f"alpha={self.alpha}, resamples={self.resamples}: give an alpha below 1, and resamples of 99 or more"
             )
 
 
@@ -129,8 +129,10 @@ def sketch_of(numbers: NDArray[np.float64]) -> NumberSketch:
     bits = flat.view(np.int64)
     keys = np.where(bits >= 0, bits, -(bits & _MAGNITUDE))
     keys.sort()
-    shift = _least_shift(keys)
-    bins, counts = np.unique(keys >> shift, return_counts=True)
+    apart = (keys[1:] ^ keys[:-1]).view(np.uint64)  # two neighbours have one bin where no bit from the shift on differs
+    shift = _least_shift(apart)
+    begins = np.flatnonzero(np.concatenate(([True], apart >> np.uint64(shift) != 0)))
+    bins, counts = keys[begins] >> shift, np.diff(begins, append=len(keys))
     least, most = float(flat.min()), float(flat.max())
     return NumberSketch(
         least=least,
@@ -142,13 +144,12 @@ def sketch_of(numbers: NDArray[np.float64]) -> NumberSketch:
     )
 
 
-def _least_shift(keys: NDArray[np.int64]) -> int:
-    """The least shift with which sorted keys have so many bins at most: found by halves, since more shift has never more bins."""
-    low, high = 0, _SIGN_BITS
+def _least_shift(apart: NDArray[np.uint64]) -> int:
+    """The least shift with which there are so many bins at most: found by halves, since more shift has never more bins."""
+    low, high = 0, _MOST_SHIFT
     while low < high:
         middle = (low + high) // 2
-        shifted = keys >> middle
-        if int((shifted[1:] != shifted[:-1]).sum()) + 1 <= MOST_BINS:
+        if np.count_nonzero(apart >> np.uint64(middle)) < MOST_BINS:
             high = middle
         else:
             low = middle + 1
@@ -237,10 +238,8 @@ def _groups(before: NDArray[np.int64], smaller: int) -> NDArray[np.int64]:
 
 def _field(name: str, reference: ProfiledRows, live: ProfiledRows, limits: LiveLimits, alpha: float) -> LiveFieldDrift:
     if name not in live.fields or name not in reference.fields:
-        side = "live rows" if name not in live.fields else "the reference"
-        return LiveFieldDrift(
-            name, FieldVerdict.MISSING, f"{side} have no such field" if side == "live rows" else f"{side} has no such field"
-        )
+        lacking = "live rows have" if name not in live.fields else "the reference has"
+        return LiveFieldDrift(name, FieldVerdict.MISSING, f"{lacking} no such field")
     before, after = reference.fields[name], live.fields[name]
     reasons = list[str]()
     compared = False

@@ -273,5 +273,7 @@ def _target(sample: dict[str, Any]) -> Any:
 
 def _group(sample: dict[str, Any], name: str) -> str:
     if sample.get(name) is None:
-        raise InvalidEvaluationError(f"sample {sample[KEY]!r} has no {name!r}, which `groups` names: let decode return a text, or 'unknown'")
+        raise InvalidEvaluationError(
+            f"sample {sample[KEY]!r} has no {name!r}, which `groups` names: let decode return a text, or 'unknown'"
+        )
     return str(sample[name])

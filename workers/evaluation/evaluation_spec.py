@@ -1,4 +1,4 @@
-"""Description of one evaluation, read from YAML: the suite, the program that loads the model and decodes samples, the data, how it is run."""
+"""Description of one evaluation, read from YAML: the suite, the program with the model and decode, the data, how it is run."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -32,7 +32,9 @@ class EvaluationSpec(BaseModel):
     least_group: Annotated[int, Field(ge=2)] = Field(50, description="samples below which a group has no metrics")
     confidence: Annotated[float, Field(gt=0, lt=1)] = Field(0.95, description="probability with which intervals cover the value")
     resamples: Annotated[int, Field(ge=999, le=1_000_000)] = Field(1999, description="resamples of a bootstrap")
-    repeats: Annotated[int, Field(ge=10, le=1_000_000)] = Field(200, description="of kind latency: calls that are measured at each batch size")
+    repeats: Annotated[int, Field(ge=10, le=1_000_000)] = Field(
+        200, description="of kind latency: calls that are measured at each batch size"
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> "EvaluationSpec":

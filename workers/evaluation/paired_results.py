@@ -1,7 +1,7 @@
 """Comparison of two results of a suite by their results by sample, as a document.
 
-Holds: both are of the same suite, dataset version, split and samples, and each sample has the same group in both, or there is no comparison:
-two results whose samples differ say nothing of a difference between models. Metrics without columns by sample are named as not compared.
+Holds: both are of the same suite, dataset version, split and samples, and each sample has the same group in both, or none is made: two
+results whose samples differ say nothing of a difference between models. Metrics without columns by sample are named as not compared.
 """
 
 from collections.abc import Iterator, Mapping
@@ -97,7 +97,9 @@ def compare_results(
     common = {name: metric for name, metric in first.result.metrics.items() if name in second.result.metrics}
     unknown = margins.keys() - common.keys()
     if unknown:
-        raise InvalidEvaluationError(f"margin of {min(unknown)}: both results have the metrics {', '.join(sorted(common))}; name one of them")
+        raise InvalidEvaluationError(
+            f"margin of {min(unknown)}: both results have the metrics {', '.join(sorted(common))}; name one of them"
+        )
     alone = first.result.metrics.keys() ^ second.result.metrics.keys()
     by_sample = {name: metric for name, metric in sorted(common.items()) if metric.columns is not None}
     if not by_sample:
@@ -130,8 +132,8 @@ def _require_same(first: EvaluationResult, second: EvaluationResult) -> None:
         mine, other = getattr(first, name), getattr(second, name)
         if mine != other:
             raise UnpairedResultsError(
-                f"the results are of another {name} each ({mine!r} and {other!r}), so their samples cannot be paired: evaluate both versions "
-                "with one suite on one split of one dataset version"
+                f"the results are of another {name} each ({mine!r} and {other!r}), so their samples cannot be paired: evaluate both "
+                "versions with one suite on one split of one dataset version"
             )
 
 
@@ -143,8 +145,8 @@ def _paired_order(first: SampleResults, second: SampleResults) -> NDArray[np.int
     if missing or surplus:
         shown = ", ".join(repr(key) for key in [*missing, *sorted(surplus)][:_SHOWN])
         raise UnpairedResultsError(
-            f"{len(missing)} samples are in the first result alone, {len(surplus)} in the second alone (such as {shown}): no test of unpaired "
-            "samples is made instead; evaluate both versions on all samples of the split"
+            f"{len(missing)} samples are in the first result alone, {len(surplus)} in the second alone (such as {shown}): no test of "
+            "unpaired samples is made instead; evaluate both versions on all samples of the split"
         )
     return np.array([places[key] for key in first.keys], np.int64)
 

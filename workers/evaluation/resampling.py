@@ -32,10 +32,11 @@ def resampled(columns: Sequence[Values], statistic: Callable[..., Any], resample
     """Statistics of resamples of the rows of `columns`, arrays of shape (samples,); shape (resamples,). `statistic(*columns, axis, size)`
     takes arrays whose sums along `axis` are those of `size` samples."""
     samples = len(columns[0])
-    cells, counts = np.unique(np.stack(list(columns)), axis=1, return_counts=True)
-    if cells.shape[1] <= _MOST_CELLS:
+    cells = _cells(columns)
+    if cells is not None:
+        rows, counts = cells
         drawn = rng.multinomial(samples, counts / samples, size=resamples)
-        return np.asarray(statistic(*(drawn * row for row in cells), axis=-1, size=samples), np.float64)
+        return np.asarray(statistic(*(drawn * row for row in rows), axis=-1, size=samples), np.float64)
     found = stats.bootstrap(
         tuple(columns),
         lambda *drawn, axis=-1: statistic(*drawn, axis=axis, size=samples),
@@ -47,6 +48,14 @@ def resampled(columns: Sequence[Values], statistic: Callable[..., Any], resample
         rng=rng,
     )
     return np.asarray(found.bootstrap_distribution, np.float64)
+
+
+def _cells(columns: Sequence[Values]) -> tuple[Values, NDArray[np.int64]] | None:
+    """The different rows, as arrays by column, and how often each is there; None where they are many."""
+    if any(len(np.unique(column)) > _MOST_CELLS for column in columns):
+        return None
+    rows, counts = np.unique(np.stack(list(columns)), axis=1, return_counts=True)
+    return (rows, counts) if rows.shape[1] <= _MOST_CELLS else None
 
 
 def value_of(numerator: Values, weight: Values | None, transform: Transform) -> float:

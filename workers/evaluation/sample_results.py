@@ -48,8 +48,8 @@ class SampleResults:
             bad = np.flatnonzero(~np.isfinite(column))
             if len(bad):
                 raise InvalidEvaluationError(
-                    f"{name} of sample {self.keys[bad[0]]!r} is {column[bad[0]]} ({len(bad)} such in all): the model's output or the target "
-                    "is no number; correct the model or leave the sample out of the split"
+                    f"{name} of sample {self.keys[bad[0]]!r} is {column[bad[0]]} ({len(bad)} such in all): the model's output or the "
+                    "target is no number; correct the model or leave the sample out of the split"
                 )
 
     def parquet(self) -> bytes:

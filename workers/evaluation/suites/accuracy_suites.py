@@ -25,8 +25,8 @@ def classification(outputs: NDArray[np.float64], targets: NDArray[np.int64], kin
     present = np.unique(targets)
     if len(present) < 2:
         raise InvalidEvaluationError(
-            f"all {len(targets)} targets are class {present[0] if len(present) else '(none)'}: a classifier that always answers so is right "
-            "everywhere; name a split with samples of two classes at least"
+            f"all {len(targets)} targets are class {present[0] if len(present) else '(none)'}: a classifier that always answers so is "
+            "right everywhere; name a split with samples of two classes at least"
         )
     labels = kind == "labels"
     if outputs.ndim != (1 if labels else 2):
@@ -92,9 +92,7 @@ def regression(outputs: NDArray[np.float64], targets: NDArray[np.float64], keys:
     return Scored(columns, rules, {}, undefined)
 
 
-def language_model(
-    nll: NDArray[np.float64], tokens: NDArray[np.float64], right: NDArray[np.float64], keys: Sequence[str]
-) -> Scored:
+def language_model(nll: NDArray[np.float64], tokens: NDArray[np.float64], right: NDArray[np.float64], keys: Sequence[str]) -> Scored:
     """Of each sample the negative log likelihood in nats, summed over its tokens, the number of tokens, and how many the model would have
     chosen; of shape (samples,). Raises InvalidEvaluationError."""
     _require_numbers(nll, keys, "the loss")
@@ -115,7 +113,9 @@ def _log_probabilities(outputs: NDArray[np.float64], kind: str, keys: Sequence[s
         return np.asarray(log_softmax(outputs, axis=1), np.float64)
     off = np.flatnonzero((outputs < 0).any(1) | (np.abs(outputs.sum(1) - 1) > _SUM_TOLERANCE))
     if len(off):
-        raise InvalidEvaluationError(f"the output of sample {keys[off[0]]!r} is no distribution: write `outputs: logits`, or correct the model")
+        raise InvalidEvaluationError(
+            f"the output of sample {keys[off[0]]!r} is no distribution: write `outputs: logits`, or correct the model"
+        )
     return np.asarray(np.log(np.clip(outputs, _LEAST_PROBABILITY, 1.0)), np.float64)
 
 
@@ -123,6 +123,6 @@ def _require_numbers(values: NDArray[np.float64], keys: Sequence[str], label: st
     bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))
     if len(bad):
         raise InvalidEvaluationError(
-            f"{label} of sample {keys[bad[0]]!r} is NaN or infinite ({len(bad)} such in all): the version is no candidate until its program or "
-            "its weights are corrected"
+            f"{label} of sample {keys[bad[0]]!r} is NaN or infinite ({len(bad)} such in all): the version is no candidate until its "
+            "program or its weights are corrected"
         )

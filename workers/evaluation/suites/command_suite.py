@@ -37,7 +37,9 @@ def run_command(spec: EvaluationSpec, version: str, out: Path, result_name: str)
     result = load_result(out / result_name)
     for name, asked in (("suite", spec.suite), ("version", version), ("seed", spec.seed), ("batch_size", spec.batch_size)):
         if getattr(result, name) != asked:
-            raise InvalidEvaluationError(f"the command's result has {name} {getattr(result, name)!r}, not {asked!r}: write the one asked for")
+            raise InvalidEvaluationError(
+                f"the command's result has {name} {getattr(result, name)!r}, not {asked!r}: write the one asked for"
+            )
     if result.by_sample is not None:
         load_sample_results(out / result_name, result)
     return result

@@ -74,7 +74,7 @@ def test_a_wrong_field_is_named(change: dict[str, Any], reason: str) -> None:
 
 
 def test_a_file_that_is_missing_or_no_document_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidEvaluationError, match="nothing.json cannot be read"):
+    with pytest.raises(InvalidEvaluationError, match=r"nothing\.json cannot be read"):
         load_result(tmp_path / "nothing.json")
     (tmp_path / "text.json").write_text("accuracy: 0.9")
     with pytest.raises(InvalidEvaluationError, match=r"text\.json"):
