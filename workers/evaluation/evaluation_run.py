@@ -190,7 +190,7 @@ def load_program(name: str) -> Program:
         raise InvalidEvaluationError(f"program {name!r}: there is no module {error.name!r} here; send it with the job's code") from error
     for function in ("load", "decode"):
         if not callable(getattr(module, function, None)):
-            raise InvalidEvaluationError(f"program {name!r} has no function {function}; docs/howto/models.md shows one")
+            raise InvalidEvaluationError(f"program {name!r} has no function {function}; docs/howto/evaluation.md shows one")
     file = Path(module.__file__ or "")
     code = hashlib.sha256(file.read_bytes()).hexdigest()
     return Program(module.load, module.decode, getattr(module, "collate", torch.utils.data.default_collate), code)

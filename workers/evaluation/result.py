@@ -149,7 +149,7 @@ def read_result(content: builtins.bytes, source: str = "the result") -> Evaluati
         place = ".".join(map(str, first["loc"])) or "the document"
         nan = " (NaN and infinite numbers are none: leave the metric out and give its reason in `undefined`)"
         more = nan if first["type"] == "finite_number" or "NaN" in str(first.get("input")) else ""
-        raise InvalidEvaluationError(f"{source}: {place}: {first['msg']}{more}; docs/howto/models.md describes the document") from error
+        raise InvalidEvaluationError(f"{source}: {place}: {first['msg']}{more}; docs/howto/evaluation.md describes the document") from error
 
 
 def load_result(path: Path) -> EvaluationResult:
