@@ -25,7 +25,7 @@ from trainhouse.workers.evaluation.resampling import LEAST_RESAMPLES, TRANSFORMS
 
 
 class Verdict(StrEnum):
-    """What two models' difference in a metric is, the first against the second."""
+    """Judgement on the first of two models by one metric."""
 
     BETTER = "better"
     NOT_WORSE = "not worse"

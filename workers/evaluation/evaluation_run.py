@@ -77,7 +77,7 @@ def run_evaluation(spec: EvaluationSpec, session: Session, out: Path) -> Evaluat
 
 
 class _Rest:
-    """What follows once the model is loaded."""
+    """Part of an evaluation that follows once its model is loaded."""
 
     def __init__(self, spec: EvaluationSpec, session: Session, program: Program, model: Any, version: str) -> None:
         self._spec, self._session, self._program, self._model, self._version = spec, session, program, model, version

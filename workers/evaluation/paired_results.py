@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainhouse.workers.evaluation.comparison import (
-    ComparedMetric,
     ComparisonLimits,
     PairedMetric,
     Verdict,
@@ -215,6 +214,3 @@ def _column(samples: SampleResults, column: str, metric: str) -> NDArray[np.floa
     if column not in samples.numbers:
         raise InvalidEvaluationError(f"{metric}: the results by sample have no column {column!r}; evaluate that version again")
     return samples.numbers[column]
-
-
-__all__ = ["ComparedEntry", "ComparedMetric", "Comparison", "ResultWithSamples", "compare_results"]

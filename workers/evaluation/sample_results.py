@@ -39,10 +39,11 @@ class SampleResults:
             if key in seen:
                 raise InvalidEvaluationError(f"sample {key!r} is there twice: give each sample of the split once")
             seen.add(key)
-        for name, values in (*self.numbers.items(), *self.groups.items()):
-            if len(values) != len(self.keys):
+        sizes = {name: len(each) for name, each in self.numbers.items()} | {name: len(each) for name, each in self.groups.items()}
+        for name, size in sizes.items():
+            if size != len(self.keys):
                 raise InvalidEvaluationError(
-                    f"column {name} has {len(values)} values of {len(self.keys)} samples: give one for each sample"
+                    f"column {name} has {size} values of {len(self.keys)} samples: give one for each sample"
                 )
         for name, column in self.numbers.items():
             bad = np.flatnonzero(~np.isfinite(column))

@@ -19,7 +19,7 @@ _GAP: Final = "gap"
 
 @dataclass(frozen=True)
 class MetricRule:
-    """How a metric follows from columns."""
+    """Rule by which a metric follows from columns."""
 
     columns: SampleColumns
     higher_is_better: bool = True
@@ -39,7 +39,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Intervals:
-    """How intervals are made."""
+    """Settings of intervals."""
 
     seed: int
     confidence: float
