@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -66,21 +65,20 @@ def _losses(rng: np.random.Generator, samples: int) -> PairedMetric:
     return PairedMetric("loss", first, second, higher_is_better=False)
 
 
-def _equal_models() -> None:
-    found: dict[str, Any] = {}
-    began = time.process_time()
+def _equal_models(pairs: int = PAIRS) -> None:
     limits = ComparisonLimits(resamples=999)
     kinds: dict[str, Callable[[np.random.Generator], list[PairedMetric]]] = {
         "accuracy": lambda rng: [_right_or_wrong(rng, 1000, 0.0)],
         "loss": lambda rng: [_losses(rng, 1000)],
-        "accuracy_in_8_groups": lambda rng: [_right_or_wrong(rng, 500, 0.0, f"g{k}") for k in range(8)],
+        "accuracy in 8 groups": lambda rng: [_right_or_wrong(rng, 500, 0.0, f"g{k}") for k in range(8)],
     }
-    for name, pairs in kinds.items():
-        claims = [
-            any(each.verdict in CLAIMS for each in compare_metrics(pairs(np.random.default_rng([1, n])), limits)) for n in range(PAIRS)
-        ]
-        found[name] = 100 * sum(claims) / PAIRS
-    report.line("model_equal_pairs", unit="% called better or worse", pairs=PAIRS, **found, aim=6.0, cpu_s=time.process_time() - began)
+    for name, made in kinds.items():
+        began = time.process_time()
+        claims = sum(
+            any(each.verdict in CLAIMS for each in compare_metrics(made(np.random.default_rng([1, n])), limits)) for n in range(pairs)
+        )
+        figures = {"pairs": pairs, "trainhouse": 100 * claims / pairs, "aim": 6.0, "cpu_s": time.process_time() - began}
+        report.line("model_equal_pairs", unit="% called better or worse", of=name, **figures)
 
 
 def _true_gain() -> None:
@@ -104,11 +102,11 @@ def _true_gain() -> None:
     )
 
 
-def _drift(rows: int) -> None:
+def _drift(rows: int, pairs: int = DRIFT_PAIRS) -> None:
     false = 0
     shifted = dict.fromkeys(SHIFTS, 0)
     began = time.process_time()
-    for n in range(DRIFT_PAIRS):
+    for n in range(pairs):
         reference, live = _rows(n, rows)
         of_reference = _profiled(reference)
         false += _is_drifted(of_reference, _profiled(live))
@@ -119,8 +117,9 @@ def _drift(rows: int) -> None:
         "model_drift",
         unit="% of pairs called drifted",
         rows=rows,
-        undrifted=100 * false / DRIFT_PAIRS,
-        shifted=100 * sum(shifted.values()) * SHIFTED_OF / DRIFT_PAIRS,
+        pairs=pairs,
+        undrifted=100 * false / pairs,
+        shifted=100 * sum(shifted.values()) * SHIFTED_OF / pairs,
         found=shifted,
         aim={"undrifted": 1.0, "shifted": 95.0},
         cpu_s=time.process_time() - began,
