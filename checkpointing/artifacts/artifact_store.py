@@ -29,6 +29,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
 from trainhouse.events.model.artifact import (
     MOST_MANIFEST_BYTES,
     OF_DATASET,
+    OF_MODEL_CONTENT,
     ArtifactError,
     ArtifactFile,
     ArtifactManifest,
@@ -40,11 +41,13 @@ from trainhouse.events.model.artifact import (
     names_prefix,
     object_key,
     parse_reference,
+    reference_key,
     run_file_key,
     run_file_prefix,
     storing_key,
 )
 from trainhouse.events.model.dataset_names import manifest_key as dataset_manifest_key
+from trainhouse.events.model.model_content import content_key
 
 RENEW_S: Final = 600.0
 BLOCK_BYTES: Final = 8 << 20
@@ -129,6 +132,20 @@ class ArtifactStore:
     def name(self, name: str, manifest: ArtifactManifest, by: str, is_last_try: bool = True) -> bool:
         """Stores a manifest and gives it a name, once all its files are there. Within `storing`. Returns whether it did; False where one
         is missing and it is not the last try, else ArtifactError."""
+        return self._put_manifest(manifest, name, name_key(self._project, name, manifest.sha256(), by), is_last_try)
+
+    def refer(self, files: Mapping[str, Path], manifest: ArtifactManifest, by: str) -> None:
+        """Stores files of which `manifest` is, with a reference to it in place of a name, such as `model.HASH`; raises as `put`."""
+        contents = {file.sha256: (files[file.path], file.bytes) for file in manifest.files}
+        key = reference_key(self._project, manifest.sha256(), by)
+        for tries_left in reversed(range(_TRIES)):
+            with self.storing() as note:
+                list(in_threads(lambda item: self._send(note, item[0], *item[1]), list(contents.items()), self._threads))
+                if self._put_manifest(manifest, by, key, is_last_try=not tries_left):
+                    break
+
+    def _put_manifest(self, manifest: ArtifactManifest, what: str, reference: str, is_last_try: bool) -> bool:
+        """Stores a manifest, and then what keeps it, once all its files are there; see `name`."""
         body, sha256 = manifest.canonical_json(), manifest.sha256()
         if len(body) > MOST_MANIFEST_BYTES:
             raise ArtifactError(f"the manifest would have {len(body)} bytes, and may have {MOST_MANIFEST_BYTES}; pack the files into one")
@@ -140,9 +157,9 @@ class ArtifactStore:
         wanted = list({file.sha256: file for file in manifest.files}.values())
         missing = [file for file, there in zip(wanted, in_threads(self.has, wanted, self._threads), strict=True) if not there]
         if missing and is_last_try:
-            raise ArtifactError(f"{len(missing)} files of {name} are not in the store, {missing[0].path!r} first; store them, then it")
+            raise ArtifactError(f"{len(missing)} files of {what} are not in the store, {missing[0].path!r} first; store them, then it")
         if not missing:
-            self._objects.put(name_key(self._project, name, sha256, by), b"")
+            self._objects.put(reference, b"")
         return not missing
 
     @contextmanager
@@ -277,10 +294,14 @@ class ArtifactStore:
 
     def _keeps(self, reference: ObjectStat) -> bool:
         by = reference.key.rpartition("/")[2]
-        # The manifest of a dataset comes after its references.
-        if not by.startswith(OF_DATASET) or reference.age_s <= GRACE_S:
+        # The manifest of a dataset, and the content of a model's version, come after their references.
+        if reference.age_s <= GRACE_S:
             return True
-        return self._objects.stat(dataset_manifest_key(self._project, by.removeprefix(OF_DATASET))) is not None
+        if by.startswith(OF_DATASET):
+            return self._objects.stat(dataset_manifest_key(self._project, by.removeprefix(OF_DATASET))) is not None
+        if by.startswith(OF_MODEL_CONTENT):
+            return self._objects.stat(content_key(self._project, by.removeprefix(OF_MODEL_CONTENT))) is not None
+        return True
 
     def _send(self, note: "StoringNote", sha256: str, path: Path, size_bytes: int) -> None:
         note.renew()

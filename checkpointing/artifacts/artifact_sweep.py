@@ -17,7 +17,8 @@ from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
 from trainhouse.checkpointing.chain.sweeping import Swept, held_up, removed
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, RetryableError
 from trainhouse.checkpointing.stores.object_store import ListsUploads, ObjectStat, ObjectStore
-from trainhouse.events.model.artifact import BY_JOB, OF_DATASET, PREFIX, is_kept
+from trainhouse.events.model.artifact import BY_JOB, PREFIX, ROOTS, is_kept
+from trainhouse.events.model.model_content import PREFIX as MODELS
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _OF_RUNS = "artifacts/"
@@ -103,45 +104,45 @@ def _unneeded(objects: ObjectStore, listed: _Listed, grace_s: float) -> list[Obj
     if any(stat.age_s <= grace_s for stat in listed.storing):
         return []
     deleted = frozenset(job_id for job_id, stat in listed.deleted.items() if stat.age_s > grace_s)
-    datasets = _datasets(objects, listed, grace_s) if any(map(_names_dataset, listed.named_by.values())) else frozenset()
-    lone = _lone(objects, listed, deleted, datasets)
+    roots = _roots(objects, listed, grace_s) if any(map(_names_root, listed.named_by.values())) else frozenset()
+    lone = _lone(objects, listed, deleted, roots)
     manifests = {
         sha256
         for sha256, stat in listed.manifests.items()
-        if stat.age_s <= grace_s or is_kept(listed.named_by.get(sha256, ()), deleted, datasets)
+        if stat.age_s <= grace_s or is_kept(listed.named_by.get(sha256, ()), deleted, roots)
     }
-    files = _files_of(objects, listed, manifests) | {sha256 for sha256, by in listed.of_runs.items() if is_kept(by, deleted, datasets)}
-    gone_names = [stat for sha256, by, stat in listed.names if sha256 in lone or not is_kept((by,), deleted, datasets)]
-    gone_names += [stat for by, stat in listed.run_files if not is_kept((by,), deleted, datasets)]
+    files = _files_of(objects, listed, manifests) | {sha256 for sha256, by in listed.of_runs.items() if is_kept(by, deleted, roots)}
+    gone_names = [stat for sha256, by, stat in listed.names if sha256 in lone or not is_kept((by,), deleted, roots)]
+    gone_names += [stat for by, stat in listed.run_files if not is_kept((by,), deleted, roots)]
     gone_manifests = [stat for sha256, stat in listed.manifests.items() if sha256 not in manifests]
     gone_files = [stat for sha256, stat in listed.files.items() if sha256 not in files]
     of_runs = [stat for job_id in sorted(deleted) for stat in objects.list(f"{_OF_RUNS}{job_id}/")]
     return [stat for stat in (*gone_names, *gone_manifests, *gone_files, *of_runs, *listed.storing) if stat.age_s > grace_s]
 
 
-def _names_dataset(named_by: Iterable[str]) -> bool:
-    return any(by.startswith(OF_DATASET) for by in named_by)
+def _names_root(named_by: Iterable[str]) -> bool:
+    return any(by.startswith(ROOTS) for by in named_by)
 
 
-def _datasets(objects: ObjectStore, listed: _Listed, grace_s: float) -> frozenset[str]:
-    """Hashes of the manifests of the project's datasets that are there, or come: their references are put before them."""
-    names = (stat.key.rpartition("/")[2] for stat in objects.list(f"datasets/{listed.word}/manifests/"))
-    there = {name.removesuffix(".json") for name in names if _HASH.fullmatch(name.removesuffix(".json"))}
-    return frozenset(
-        there | {by.removeprefix(OF_DATASET) for _, by, stat in listed.names if _names_dataset([by]) and stat.age_s <= grace_s}
-    )
+def _roots(objects: ObjectStore, listed: _Listed, grace_s: float) -> frozenset[str]:
+    """Hashes of the manifests of the project's datasets, and of the contents of its models' versions, that are there, or come: their
+    references are put before them."""
+    stats = (stat for prefix in (f"datasets/{listed.word}/manifests/", f"{MODELS}{listed.word}/contents/") for stat in objects.list(prefix))
+    names = (stat.key.rpartition("/")[2].removesuffix(".json") for stat in stats)
+    there = {name for name in names if _HASH.fullmatch(name)}
+    return frozenset(there | {by.partition(".")[2] for _, by, stat in listed.names if _names_root([by]) and stat.age_s <= grace_s})
 
 
-def _lone(objects: ObjectStore, listed: _Listed, deleted: frozenset[str], datasets: frozenset[str]) -> frozenset[str]:
+def _lone(objects: ObjectStore, listed: _Listed, deleted: frozenset[str], roots: frozenset[str]) -> frozenset[str]:
     """Hashes whose manifests are missing, and that jobs alone name, as any rank can: such names neither keep anything nor hold up the
-    sweep. Raises DamagedError where a person or a dataset names one: its files are not known."""
+    sweep. Raises DamagedError where a person, a dataset or a model names one: its files are not known."""
     missing = sorted(listed.named_by.keys() - listed.manifests.keys())
     # Looked for again: it may have come after manifests were listed.
     stats = list(in_threads(lambda sha256: objects.stat(f"{listed.prefix}manifests/{sha256}.json"), missing, THREADS))
     listed.manifests |= {sha256: stat for sha256, stat in zip(missing, stats, strict=True) if stat is not None}
     lone = [sha256 for sha256, stat in zip(missing, stats, strict=True) if stat is None]
     for sha256 in lone:
-        if is_kept((by for by in listed.named_by[sha256] if not by.startswith(BY_JOB)), deleted, datasets):
+        if is_kept((by for by in listed.named_by[sha256] if not by.startswith(BY_JOB)), deleted, roots):
             raise DamagedError(f"the manifest {sha256}.json has a name and is missing; store the artifact again, or delete it", sha256)
     return frozenset(lone)
 

@@ -127,6 +127,18 @@ class ChunkStore:
 
         return [p for p in in_threads(problem, chunks, self._threads) if p is not None]
 
+    def missing(self, chunks: Sequence[Chunk], prefix: str) -> list[DamagedError]:
+        """Looks whether each is there at its size, without reading it; returns what is wrong."""
+
+        def problem(chunk: Chunk) -> DamagedError | None:
+            found = self._objects.stat(chunk_key(chunk.sha256, prefix))
+            if found is not None and found.size_bytes == chunk.size_bytes:
+                return None
+            what = "is missing" if found is None else f"has {found.size_bytes} bytes, its manifest says {chunk.size_bytes}"
+            return DamagedError(f"chunk {chunk.sha256[:12]}… {what}", chunk.sha256)
+
+        return [p for p in in_threads(problem, chunks, self._threads) if p is not None]
+
     def _send(self, body: Body, named: frozenset[str], seen: Callable[[Chunk, Body], None]) -> Sent:
         chunk = Chunk(sha256=hashlib.sha256(body).hexdigest(), size_bytes=len(body))
         seen(chunk, body)

@@ -1,4 +1,5 @@
-"""References to a job's commits, `jobs/{job}/tags/{name}`: tags, and `used-by:{job}` of each job that began from one.
+"""References to a job's commits, `jobs/{job}/tags/{name}`: tags, `used-by:{job}` of each job that began from one, and `model:{hash}` of
+each version of a model.
 
 Holds: `references` is the one rule by which pruning, deletion and sweeps know what must stay. A reference is written after its commit was
 seen live. A commit that is given up in that instant keeps its bytes for the grace time, within which the pruning process or a sweep finds
@@ -15,8 +16,9 @@ import orjson
 from trainhouse.checkpointing.chain.chunks import THREADS, in_threads
 from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import AnyEntry, Manifest, Pruned, encode
-from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError
+from trainhouse.checkpointing.errors import DamagedError, HeldError, InvalidStateError, NoCheckpointError
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore, get_or_none
+from trainhouse.events.model.model_content import OF_MODEL
 
 USED_BY = "used-by:"
 BEST = "best"
@@ -108,7 +110,7 @@ def tag(objects: ObjectStore, job_id: str, name: str, commit: int) -> None:
         raise nothing
     key = f"{tags_prefix(job_id)}{name}"
     before = get_or_none(objects, key)
-    objects.put(key, _record(commit))
+    objects.put(key, reference_record(commit))
     entry = _entry(objects, job_id, commit)
     if isinstance(entry, Pruned) and entry.deletion is not None:
         objects.delete(key) if before is None else objects.put(key, before)
@@ -119,7 +121,10 @@ def tag(objects: ObjectStore, job_id: str, name: str, commit: int) -> None:
 
 
 def untag(objects: ObjectStore, job_id: str, name: str) -> int | None:
-    """Removes a tag, or the reference of a job (`used-by:JOB`). Returns the commit that it kept, None without such a tag."""
+    """Removes a tag, or the reference of a job (`used-by:JOB`). Returns the commit that it kept, None without such a tag. Raises HeldError
+    for the reference of a model's version, which stays."""
+    if name.startswith(OF_MODEL):
+        raise HeldError(f"{job_id}: {name[:100]} is a registered version of a model, which keeps its checkpoint for good")
     key = f"{tags_prefix(job_id)}{name}"
     content = get_or_none(objects, key)
     objects.delete(key)
@@ -129,7 +134,7 @@ def untag(objects: ObjectStore, job_id: str, name: str) -> int | None:
 def begin_from(objects: ObjectStore, job_id: str, commit: int, child: str) -> None:
     """Notes that job `child` begins from this commit, which was just seen; so it stays. What it began from before is forgotten."""
     if begun_from(objects, job_id, child) != commit:
-        objects.put(used_by_key(job_id, child), _record(commit))
+        objects.put(used_by_key(job_id, child), reference_record(commit))
 
 
 def begun_from(objects: ObjectStore, job_id: str, child: str) -> int | None:
@@ -165,7 +170,8 @@ def _entry(objects: ObjectStore, job_id: str, commit: int) -> AnyEntry | None:
         return None
 
 
-def _record(commit: int) -> bytes:
+def reference_record(commit: int) -> bytes:
+    """Content of a reference to a commit."""
     return orjson.dumps({"commit": commit})
 
 

@@ -3,7 +3,7 @@
 Holds: the newest checkpoint of a job is never given up, nor is one that `references` names. Giving one up replaces its manifest by a
 tombstone that holds it, so the chain stays dense and fenced, and one that was referred to at the same moment is put back. Bytes go later,
 by `sweep`: only chunks that neither a manifest names nor a tombstone younger than the grace, and that were older than the grace when the
-sweep began, by the store's clock. A save that relies on such a chunk has sent it again within half the grace (see chunks). A job with an
+sweep began, by the store's clock; never one that a version of a model names (see model_pins). A save that relies on such a chunk has sent it again within half the grace (see chunks). A job with an
 entry that cannot be read keeps all its bytes; those of other jobs go.
 """
 
@@ -25,9 +25,11 @@ from trainhouse.checkpointing.chain.commits import (
     tombstone,
 )
 from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Deletion, Manifest, Pruned, encode
+from trainhouse.checkpointing.chain.model_pins import pinned_chunks
 from trainhouse.checkpointing.chain.references import ReferenceReader, references
 from trainhouse.checkpointing.errors import DamagedError, HeldError, NoCheckpointError, UnknownFormatError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.events.model.model_content import OF_MODEL
 
 MAX_EARLIER = 1000
 """Pruned commits that an attempt reports for the one before, of those that it may not have reported."""
@@ -203,10 +205,11 @@ def _restarts(manifest: Manifest) -> HeldError:
 
 
 def _held(job_id: str, commit: int, names: tuple[str, ...]) -> HeldError:
-    return HeldError(
-        f"{job_id}@{commit}: kept by {', '.join(names)}; without any of them it can be deleted: "
-        + "; ".join(f"`trainhouse checkpoint untag {job_id} {name}`" for name in names)
-    )
+    kept = f"{job_id}@{commit}: kept by {', '.join(names)}"
+    if any(name.startswith(OF_MODEL) for name in names):
+        return HeldError(f"{kept}; a registered version of a model keeps its checkpoint for good")
+    untags = "; ".join(f"`trainhouse checkpoint untag {job_id} {name}`" for name in names)
+    return HeldError(f"{kept}; without any of them it can be deleted: {untags}")
 
 
 def _restart_points(objects: ObjectStore, deleted: Manifest) -> list[int]:
@@ -253,9 +256,10 @@ def _is_rewound(objects: ObjectStore, job_id: str, seen: int) -> bool:
 def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
     """Removes chunks that nobody needs. For an operator, or a timer; one at a time is enough, two do no harm. Blocks long."""
     began_s = _store_now(objects)
-    named: set[str] = set()
-    unreadable: dict[type[Exception], list[str]] = {DamagedError: [], UnknownFormatError: []}
-    unclear: set[str] = set()
+    # First, so that a tag which a version loses here is no reference below.
+    pinned = pinned_chunks(objects, began_s - grace_s)
+    named, unclear = pinned.keys, pinned.unclear
+    unreadable: dict[type[Exception], list[str]] = {DamagedError: pinned.damaged, UnknownFormatError: pinned.unknown}
     tombstones: list[tuple[Pruned, Manifest]] = []
     places = [place for found in objects.list("jobs/") if (place := place_of_key(found.key)) is not None]
     for (job_id, commit), entry in zip(places, in_threads(lambda place: _entry_or_error(objects, *place), places, THREADS), strict=True):
@@ -269,7 +273,7 @@ def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
     for manifest in _empty_tombstones(objects, tombstones, began_s - grace_s, unclear):
         named.update(_chunk_keys(manifest))
     count = freed = 0
-    for key, size_bytes in _old_chunks(objects, began_s - grace_s, named, unclear):
+    for key, size_bytes in () if pinned.keeps_all else _old_chunks(objects, began_s - grace_s, named, unclear, pinned.has_shared):
         objects.delete(key)
         count, freed = count + 1, freed + size_bytes
     return SweepResult(count, freed, tuple(unreadable[DamagedError]), tuple(unreadable[UnknownFormatError]))
@@ -301,10 +305,12 @@ def _chunk_keys(manifest: Manifest) -> Iterator[str]:
     return (chunk_key(c.sha256, prefix_of(manifest)) for c in manifest.chunks)
 
 
-def _old_chunks(objects: ObjectStore, older_than_s: float, named: set[str], unclear: set[str]) -> Iterator[tuple[str, int]]:
+def _old_chunks(
+    objects: ObjectStore, older_than_s: float, named: set[str], unclear: set[str], has_shared: bool
+) -> Iterator[tuple[str, int]]:
     paths = ((found, found.key.split("/")) for found in objects.list("jobs/"))
     of_jobs = (found for found, path in paths if path[2:3] == ["chunks"] and path[1] not in unclear)
-    for found in chain(objects.list(SHARED_PREFIX), of_jobs):
+    for found in chain(objects.list(SHARED_PREFIX) if has_shared else (), of_jobs):
         if found.modified_s < older_than_s and found.key not in named:
             # Looked at again: a save may have sent it anew since the page was listed.
             again = objects.stat(found.key)

@@ -34,6 +34,9 @@ BY_JOB: Final = "job."
 BY_USER: Final = "user"
 """What keeps a version under a name: a job that stored it, or a person."""
 OF_DATASET: Final = "dataset."
+OF_MODEL_CONTENT: Final = "model."
+ROOTS: Final = (OF_DATASET, OF_MODEL_CONTENT)
+"""Beginnings of references that count for as long as what they name is there."""
 _REFERENCE: Final = re.compile(rf"(?P<name>{NAME_PATTERN})(?:@(?:sha256:)?(?P<sha256>[0-9a-f]{{8,64}}))?")
 
 ArtifactName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAME_PATTERN}$")]
@@ -193,13 +196,13 @@ def storing_key(project: str, number: str) -> str:
     return f"{artifacts_prefix(project)}storing/{number}"
 
 
-def is_kept(named_by: Iterable[str], deleted_runs: Collection[str], datasets: Collection[str]) -> bool:
-    """Whether what these name stays. `deleted_runs`: jobs whose runs were deleted, and whose grace is over. `datasets`: hashes of the
-    manifests that are there. A name by anything else keeps it for as long as it stands."""
+def is_kept(named_by: Iterable[str], deleted_runs: Collection[str], roots: Collection[str]) -> bool:
+    """Whether what these name stays. `deleted_runs`: jobs whose runs were deleted, and whose grace is over. `roots`: hashes of the manifests
+    of datasets and of the contents of models' versions that are there. A name by anything else keeps it for as long as it stands."""
     for by in named_by:
         if by.startswith(BY_JOB) and by.removeprefix(BY_JOB) in deleted_runs:
             continue
-        if by.startswith(OF_DATASET) and by.removeprefix(OF_DATASET) not in datasets:
+        if by.startswith(ROOTS) and by.partition(".")[2] not in roots:
             continue
         return True
     return False

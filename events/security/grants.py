@@ -50,7 +50,7 @@ _HISTORY = (
     t.DATASETS,
     *(t.TRACKED_METRICS, t.ENVIRONMENTS, t.CHECKPOINTS),
     *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.NODE_AUDIT, t.TOKENS, t.SERVICES),
-    *(t.DEAD_LETTERS, t.NODE_KEYS, t.JOURNAL_REPAIRS),
+    *(t.DEAD_LETTERS, t.NODE_KEYS, t.JOURNAL_REPAIRS, t.MODEL_HISTORY),
 )
 # What follows from the scheduler's decisions and from nothing else.
 _DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.NODE_KEYS)
@@ -59,17 +59,24 @@ _UPDATES = (t.UPGRADES, t.UPGRADES_FINISHED)
 # What ended is deleted from these.
 _ENDING = (t.STATUS, f"{STATUS_PREFIX}{ANY}", t.EXPLANATIONS, t.RESERVATIONS, t.TRACES, t.POLICIES)
 TOMBSTONES = "trainhouse-tombstones"
-_FUTURE = (t.MODELS, t.STUDIES)
+_FUTURE = (t.STUDIES,)
 
 PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
-        reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
+        reads=(
+            *(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
+            # The registry of models, which it hosts: what it decided, and whether a version's job is known.
+            *(t.MODEL_REQUESTS, t.REGISTRY, t.STATUS),
+        ),
         writes=(
             *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.DATASETS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
             # The audit: jobs that are refused another project's dataset.
             *(t.VERDICTS, t.ALERTS, t.DEAD_LETTERS, t.AUDIT),
+            # The registry of models: what its process found in the store is a request to itself.
+            *(t.REGISTRY, t.MODELS, t.MODEL_HISTORY, t.MODEL_REQUESTS),
         ),
-        groups=("trainhouse-intake", "trainhouse-intake-projects"),
+        groups=("trainhouse-intake", "trainhouse-intake-projects", f"{t.REGISTRY}-{ANY}"),
+        transactions=(f"{t.REGISTRY}-{ANY}",),
     ),
     "scheduler": Needs(
         reads=(t.CONTROL, t.PROGRESS, t.DECISIONS, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.STATUS, *_UPDATES),
@@ -99,8 +106,8 @@ PRINCIPALS: dict[str, Needs] = {
     ),
     "gateway": Needs(
         # The journal has a job's spec as it was submitted, to run it again.
-        reads=(t.STATUS, t.TOKENS, t.PROJECTS, t.DECISIONS),
-        writes=(t.JOBS, t.TRACKING, t.TRACKED_METRICS, t.AUDIT, t.TOKENS, t.OPERATIONS),
+        reads=(t.STATUS, t.TOKENS, t.PROJECTS, t.DECISIONS, t.MODELS, t.MODEL_HISTORY),
+        writes=(t.JOBS, t.MODEL_REQUESTS, t.TRACKING, t.TRACKED_METRICS, t.AUDIT, t.TOKENS, t.OPERATIONS),
         describes=_HISTORY,
         groups=("trainhouse-reader",),
     ),

@@ -93,6 +93,8 @@ from trainhouse.events.model.job import (
 )
 from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
 from trainhouse.events.model.media import MediaRecorded
+from trainhouse.events.model.model_decisions import MODEL_DECISIONS, MODEL_HISTORY, ModelStatus
+from trainhouse.events.model.model_registry import MODEL_REQUESTS, ModelContentObserved, ModelStageStored
 from trainhouse.events.model.node import (
     NodeHeartbeat,
     NodeKeyed,
@@ -316,6 +318,10 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.POLICIES: (PolicyApplied, ChangeRefused),
     topics.PROJECTS: (ProjectApplied,),
     topics.DATASETS: _DATASETS,
+    topics.MODEL_REQUESTS: (*MODEL_REQUESTS, ModelContentObserved, ModelStageStored),
+    topics.REGISTRY: (ClockTicked, InputRefused, EventSeen, *MODEL_DECISIONS, ModelStageStored, LevelRaised),
+    topics.MODELS: (ModelStatus,),
+    topics.MODEL_HISTORY: MODEL_HISTORY,
     topics.HEARTBEATS: (NodeHeartbeat,),
     topics.PROGRESS: (ProgressReported,),
     topics.NODE_KEYS: (NodeKeyed, NodeForgotten),

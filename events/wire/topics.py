@@ -44,6 +44,9 @@ RESERVATIONS = "trainhouse.reservations"
 ALERTS = "trainhouse.alerts"
 DATASETS = "trainhouse.datasets"
 MODELS = "trainhouse.models"
+MODEL_REQUESTS = "trainhouse.model-requests"
+MODEL_HISTORY = "trainhouse.model-history"
+REGISTRY = "trainhouse.registry"
 STUDIES = "trainhouse.studies"
 OPERATIONS = "trainhouse.operations"
 OPERATION_REPLIES = "trainhouse.operation-replies"
@@ -221,7 +224,39 @@ TOPICS: tuple[Topic, ...] = (
         # In words, for stacks that made the topic when it expired: what is in `extra` they are given.
         extra={"retention.ms": "-1"} | LOG_TIME,
     ),
-    Topic(MODELS, "model", "model versions"),
+    Topic(
+        MODELS,
+        "project and model",
+        "ModelStatus: stages, gate and newest versions of a model",
+        compacted=True,
+        public=True,
+        # In words, for stacks that made the topic when it expired: what is in `extra` they are given.
+        extra={"cleanup.policy": "compact"} | LOG_TIME,
+    ),
+    Topic(
+        MODEL_REQUESTS,
+        "project and model",
+        "ModelRegistered, ModelEvaluated, ModelApproved, ModelPromotionRequested …: requests to the registry of models",
+        retention_days=7,
+        public=True,
+        single_partition=True,
+    ),
+    Topic(
+        REGISTRY,
+        "partition",
+        "the journal of the registry of models",
+        retention_days=None,
+        max_message_bytes=MAX_JOURNAL_RECORD_BYTES,
+        single_partition=True,
+    ),
+    Topic(
+        MODEL_HISTORY,
+        "project and model",
+        "ModelVersionRegistered, ModelPromoted, ModelRolledBack, ModelRequestRefused …: decisions of the registry of models",
+        retention_days=None,
+        public=True,
+        single_partition=True,
+    ),
     Topic(STUDIES, "study", "studies"),
     Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand, OpenTunnel, ProfileRanks", retention_days=1),
     Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),

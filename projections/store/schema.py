@@ -27,6 +27,8 @@ _SIMPLE: dict[str, pa.DataType] = {
     "DateTime64(3, 'UTC')": TIME,
     "Array(String)": pa.list_(pa.string()),
     "Array(DateTime64(3, 'UTC'))": pa.list_(TIME),
+    "Array(Float64)": pa.list_(pa.float64()),
+    "Array(Nullable(Float64))": pa.list_(pa.float64()),
     "Array(UInt32)": pa.list_(pa.uint32()),
     "Array(UInt64)": pa.list_(pa.uint64()),
     "Map(String, String)": pa.map_(pa.string(), pa.string()),

@@ -43,6 +43,7 @@ TABLES = (
     "artifacts_rows",
     "artifact_versions_rows",
     "documents_rows",
+    "model_facts",
     "audit_rows",
     "node_keys_rows",
     "node_key_history_rows",

@@ -20,6 +20,7 @@ from trainhouse.events.settings import TomlSection
 if TYPE_CHECKING:
     from trainhouse.events.archive.partition import ArchiveStore
     from trainhouse.scheduler.stream.interfaces import SnapshotStore
+    from trainhouse.scheduler.stream.model_interfaces import ModelStore
 
 
 class StreamSettings(TomlSection):
@@ -62,6 +63,17 @@ class StreamSettings(TomlSection):
         "trainhouse.client.kafka.snapshots:journal_stores",
         description="function that gives Faust's command line the stores of snapshots and of the archive, as MODULE:FUNCTION",
     )
+
+    model_store: str = Field(
+        "trainhouse.client.models.model_store:model_store",
+        description="function that gives intake the object store for the registry of models, as MODULE:FUNCTION",
+    )
+
+    def open_model_store(self) -> "ModelStore":
+        """Opens the store that `model_store` names."""
+        module, _, function = self.model_store.partition(":")
+        opened: ModelStore = getattr(import_module(module), function)()
+        return opened
 
     def open_stores(self) -> tuple["SnapshotStore", "ArchiveStore"]:
         """Opens the stores that `stores` names: the scheduler itself knows none."""

@@ -3,6 +3,7 @@
     app        agent       topic                  drives                                  its state
     intake     jobs        trainhouse.jobs        screening (core/intake)                none
                admission   trainhouse.admission   DirectoryMachine, by a JournalHost      journal trainhouse.directory
+               models      trainhouse.model-requests  RegistryMachine, by a JournalHost   journal trainhouse.registry
     scheduler  control     trainhouse.control     ScheduleMachine, by a JournalHost       journal trainhouse.decisions
     detector   heartbeats  trainhouse.heartbeats  DetectorMachine                         soft: read back from the topics
 
@@ -26,7 +27,7 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry
 
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS, MODEL_REQUESTS
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.kafka.batching import fetches
 from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp, batches, make_app, on_assignment
@@ -58,9 +59,14 @@ class Detects(Takes, Protocol):
 
 
 def intake_app(
-    kafka: KafkaSettings, settings: StreamSettings, registry: CollectorRegistry, screening: Takes, directory: Hosts
+    kafka: KafkaSettings,
+    settings: StreamSettings,
+    registry: CollectorRegistry,
+    screening: Takes,
+    directory: Hosts,
+    models: Hosts | None = None,
 ) -> ProcessorApp:
-    """Jobs come in, and the directory decides on those that were admitted."""
+    """Jobs come in, and the directory decides on those that were admitted; the registry decides on models."""
     app = make_app("intake", kafka, settings, registry, HANDLED_S)
 
     @app.agent(batches(app, JOBS), name="jobs")
@@ -77,7 +83,21 @@ def intake_app(
             directory.offer(batch.partition, batch.entries)
 
     on_assignment(app, ADMISSION, directory.on_assigned)
+    if models is not None:
+        _models(app, models)
     return app
+
+
+def _models(app: ProcessorApp, registry: Hosts) -> None:
+    """Requests to the registry of models."""
+
+    @app.agent(batches(app, MODEL_REQUESTS), name="models")
+    async def models(stream: Any) -> None:
+        """Registry of models; RegistryMachine."""
+        async for batch in stream:
+            registry.offer(batch.partition, batch.entries)
+
+    on_assignment(app, MODEL_REQUESTS, registry.on_assigned)
 
 
 def scheduler_app(kafka: KafkaSettings, settings: StreamSettings, registry: CollectorRegistry, schedule: Hosts) -> ProcessorApp:

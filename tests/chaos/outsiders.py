@@ -39,7 +39,7 @@ TRUSTED: Final = (
     *(topics.ADMISSION, topics.SNAPSHOTS, topics.JOURNAL_REPAIRS, topics.ALLOCATIONS, topics.STATUS, topics.POOLS, topics.POLICIES),
     *(topics.PROJECTS, topics.NODE_KEYS, topics.VERDICTS, topics.EXPLANATIONS, topics.RESERVATIONS, topics.ALERTS, topics.TOKENS),
     *(topics.OPERATIONS, topics.AUDIT, topics.SERVICES, topics.TRACES, topics.DEAD_LETTERS, topics.UPGRADES, topics.TOPOLOGY),
-    *(topics.UPGRADES_FINISHED, topics.DATASETS),
+    *(topics.UPGRADES_FINISHED, topics.DATASETS, topics.MODELS, topics.MODEL_REQUESTS, topics.MODEL_HISTORY),
 )
 ALL_TRUSTED = "all others"
 WAYS: Final = (*OPEN, ALL_TRUSTED)

@@ -14,6 +14,7 @@ TEXT = resources.files("trainhouse.projections").joinpath("CONTRACT.md").read_te
 VIEWS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 CALLS = {
     "job_status_at": "job_status_at(at = now())",
+    "model_stage_at": "model_stage_at(at = now())",
     "lineage_of": "lineage_of(id = 'x')",
     "lineage_to": "lineage_to(id = 'x')",
     "run_compare": "run_compare(a = 'x', b = 'y')",

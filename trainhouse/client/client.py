@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from trainhouse.client.kafka.backend import ByKafka
     from trainhouse.client.kafka.pool_requests import Fleet
+    from trainhouse.client.models.model_requests import ModelRequests
     from trainhouse.events.settings import KafkaSettings
 
 
@@ -73,6 +74,10 @@ class TrainhouseClient:
     def fleet(self) -> "Fleet":
         """Requests about pools, policies and nodes, and their outcome. Raises NeedsKafkaError over the gateway."""
         return self._brokers().fleet()
+
+    def models(self) -> "ModelRequests":
+        """Requests to the registry of models, and what it decided. Raises NeedsKafkaError over the gateway."""
+        return self._brokers().models()
 
     def upload(self, code: Path | PackedCode, limit_bytes: int = MAX_CODE_BYTES) -> CodeArchive:
         """Packs a folder, unless it is packed, and stores it unless the same content is there. Blocks on disk and servers."""

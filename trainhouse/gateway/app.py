@@ -28,6 +28,7 @@ from trainhouse.gateway.limits.rate_limits import RateHeaders
 from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
 from trainhouse.gateway.limits.request_limits import Bounds
 from trainhouse.gateway.mlflow import router as mlflow
+from trainhouse.gateway.models import model_routes
 from trainhouse.gateway.pages import router as pages
 from trainhouse.gateway.request_metrics import Figures, Measured
 from trainhouse.gateway.routes import (
@@ -86,6 +87,7 @@ ROUTES = (
     version_routes,
     drift_routes,
     grant_routes,
+    model_routes,
     artifact_version_routes,
     media_routes,
     document_routes,
@@ -139,6 +141,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         await following.close()
+        await asyncio.to_thread(gateway.models.close)
         await gateway.reader.close()
         await asyncio.to_thread(gateway.bus.close)
         if gateway.operations is not None:

@@ -24,6 +24,7 @@ from trainhouse.gateway.limits.queue_room import Queued
 from trainhouse.gateway.limits.rate_limits import Limits
 from trainhouse.gateway.limits.storage_room import Storage
 from trainhouse.gateway.live.hub import Hub
+from trainhouse.gateway.models.model_book import ModelBook
 from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.gateway.tunnels.tunnel_desk import TunnelDesk
@@ -57,6 +58,7 @@ class Gateway:
     operations: Bus | None = None
     revocations: Revocations = field(default_factory=Revocations)
     projects: ProjectBook = field(default_factory=ProjectBook)
+    models: ModelBook = field(init=False)
     recent: Recent = field(default_factory=Recent)
     tunnels: TunnelDesk = field(init=False)
     audit: Auditor = field(init=False)
@@ -65,6 +67,7 @@ class Gateway:
     queued: Queued = field(init=False)
 
     def __post_init__(self) -> None:
+        self.models = ModelBook(self.kafka)
         self.tunnels = TunnelDesk(self.settings.tunnels_at_once, self.settings.tunnels_per_user)
         self.audit = Auditor(self.settings, self.bus)
         self.limits = Limits(self.settings.requests_per_minute, self.projects)

@@ -15,6 +15,7 @@ ANSWER_S = 2.0
 MOST_BYTES = 4 * 1024 * 1024
 SUFFIX = "_partition_halted"
 _JOURNALS = {"scheduler": "trainhouse.decisions", "intake": "trainhouse.directory"}
+_OF_REGISTRY = "trainhouse_registry_"
 _WHAT = {"STOPPED": "decides nothing", "PLACEMENT_FROZEN": "places nothing new"}
 
 
@@ -37,8 +38,9 @@ def lines_of(text: str, part: str) -> Iterator[str]:
         for sample in family.samples:
             if sample.name.endswith(SUFFIX) and sample.value and sample.labels["partition"].isdecimal():
                 where, fault = sample.labels["partition"], sample.labels["fault"]
+                journal = "trainhouse.registry" if sample.name.startswith(_OF_REGISTRY) else _JOURNALS[part]
                 yield (
-                    f"partition {where} of {_JOURNALS[part]} {_WHAT.get(fault, 'stands still')}, all others go on: the log of {part} "
+                    f"partition {where} of {journal} {_WHAT.get(fault, 'stands still')}, all others go on: the log of {part} "
                     "says why"
                     f"{'; `trainhouse journal repair` shows a record that cannot be folded' if fault == 'STOPPED' else ''}"
                 )

@@ -21,7 +21,7 @@ from trainhouse.events.model.errors import RecordsGoneError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.journal import InvalidRecordError, SnapshotPointer, record_hash
 from trainhouse.events.wire.repairs import Repairs
-from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, SNAPSHOTS
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY, SNAPSHOTS
 from trainhouse.scheduler.core.protocol.journal import Folded
 from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.repairs import Search, search
@@ -38,12 +38,14 @@ FOR_EVER_MS = 2**62
 def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
     """The machine of each journal, by topic. Blocks. Raises BusUnavailableError."""
     from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+    from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
     from trainhouse.scheduler.core.schedule import ScheduleMachine
     from trainhouse.scheduler.stream.settled.settled_index import SettledIndex
 
     topology, found = read_topology(kafka)
     made_with = topology.adopting(found).made_with(kafka.partitions)
-    return {DIRECTORY: DirectoryMachine(control_partitions=made_with, index=SettledIndex()), DECISIONS: ScheduleMachine()}
+    directory = DirectoryMachine(control_partitions=made_with, index=SettledIndex())
+    return {DIRECTORY: directory, DECISIONS: ScheduleMachine(), REGISTRY: RegistryMachine()}
 
 
 def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S], archive: ArchiveStore | None = None) -> ReplayReport:

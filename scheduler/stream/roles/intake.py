@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.bus.topology_log import read_topology
@@ -16,8 +17,10 @@ from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.runtime.logs import configure_logs
 from trainhouse.events.runtime.metrics_server import new_registry
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import ADMISSION, DIRECTORY, JOBS
+from trainhouse.events.wire.topics import ADMISSION, DIRECTORY, JOBS, MODEL_REQUESTS, REGISTRY
 from trainhouse.scheduler.core.protocol.machine import Machine
+from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
+from trainhouse.scheduler.core.registry.registry_state import RegistryState
 from trainhouse.scheduler.stream.history.journal_archive import ArchivedJournals
 from trainhouse.scheduler.stream.interfaces import JournalArchive, SnapshotStore
 from trainhouse.scheduler.stream.journal.host import JournalHost
@@ -26,7 +29,9 @@ from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 from trainhouse.scheduler.stream.metrics import JournalMeters, ScreeningMeters, measure_lag
+from trainhouse.scheduler.stream.model_interfaces import ModelStore
 from trainhouse.scheduler.stream.process import serve
+from trainhouse.scheduler.stream.registry.store_lookups import StoreLookups
 from trainhouse.scheduler.stream.screening.project_intake import ProjectIntake
 from trainhouse.scheduler.stream.screening.screening_agent import ScreeningAgent
 from trainhouse.scheduler.stream.settings import StreamSettings
@@ -66,7 +71,7 @@ def _whole(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSetti
     async def recorded() -> None:
         directory.control_partitions = await _made_with(kafka)
 
-    return compose(kafka, snapshots, settings, directory, archived, recorded)
+    return compose(kafka, snapshots, settings, directory, archived, recorded, settings.open_model_store())
 
 
 async def _made_with(kafka: KafkaSettings) -> int:
@@ -88,8 +93,10 @@ def compose(
     directory: Machine[Any],
     archive: JournalArchive | None = None,
     before: Callable[[], Awaitable[None]] | None = None,
+    models: ModelStore | None = None,
 ) -> ProcessorApp:
-    """The app with a given machine. `before`: what ends before the first record is decided."""
+    """The app with a given machine. `before`: what ends before the first record is decided. `models`: the registry's store; without one
+    there is no registry of models here."""
     log, clock, registry = KafkaLog(kafka, settings.key()), SystemClock(), new_registry()
     meters = JournalMeters("intake", registry)
     keeper = Snapshots(log, snapshots, DIRECTORY, directory, every_records=settings.snapshot_every_records, archive=archive)
@@ -97,7 +104,8 @@ def compose(
     screening = ScreeningAgent(log, clock, meters=ScreeningMeters(registry))
     of_projects = ScreeningAgent(log, clock, meters=screening.meters)
     projects = ProjectIntake(kafka, of_projects, settings.batch_count, settings.group_session_s)
-    app = intake_app(kafka, settings, registry, screening, host)
+    registries = [] if models is None else [_registry(kafka, snapshots, settings, models, log, registry, archive)]
+    app = intake_app(kafka, settings, registry, screening, host, *registries)
 
     async def decide() -> None:
         if before is not None:
@@ -105,4 +113,24 @@ def compose(
         await host.run()
 
     app.beside += [decide, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
+    app.beside += [each.run for each in registries]
     return app
+
+
+def _registry(
+    kafka: KafkaSettings,
+    snapshots: SnapshotStore,
+    settings: StreamSettings,
+    models: ModelStore,
+    log: KafkaLog,
+    registry: CollectorRegistry,
+    archive: JournalArchive | None,
+) -> JournalHost[RegistryState]:
+    """Host of the registry of models: a machine and a journal of its own, in this process since an idle one costs a tenth of a stack's
+    memory, and a registry has little to do."""
+    machine, clock = RegistryMachine(), SystemClock()
+    keeper = Snapshots(log, snapshots, REGISTRY, machine, every_records=settings.snapshot_every_records, archive=archive)
+    lookups = StoreLookups(log, clock, models)
+    meters = JournalMeters("registry", registry)
+    hosted = host_settings(settings, REGISTRY, MODEL_REQUESTS, transactional=True)
+    return JournalHost(hosted, log, machine, keeper, clock, [lookups.after_record], meters=meters)

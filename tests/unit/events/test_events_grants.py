@@ -21,7 +21,7 @@ from trainhouse.events.wire import topics
 from trainhouse.events.wire.topics import TOPICS
 
 # Written by nobody yet, or by the operator's own commands alone.
-NOBODYS = {*(topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.UPGRADES_FINISHED, topics.MODELS, topics.STUDIES, topics.OPERATIONS)}
+NOBODYS = {*(topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.UPGRADES_FINISHED, topics.STUDIES, topics.OPERATIONS)}
 # Read by the operator's commands alone.
 OPERATORS = {topics.OPERATION_REPLIES}
 
@@ -51,6 +51,10 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
         (topics.TOKENS, {"gateway"}),
         (topics.PROJECTS, {"intake"}),
         (topics.DATASETS, {"intake"}),
+        (topics.REGISTRY, {"intake"}),
+        (topics.MODELS, {"intake"}),
+        (topics.MODEL_HISTORY, {"intake"}),
+        (topics.MODEL_REQUESTS, {"intake", "gateway"}),
         (topics.UPGRADES, {"scheduler", "intake"}),
         (topics.UPGRADES_FINISHED, set()),
         (f"{topics.STATUS}.vision", {"scheduler", "intake", "expire"}),

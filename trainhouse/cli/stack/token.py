@@ -124,7 +124,7 @@ def role_for(sub: str, projects: list[str], wanted: str | None, members: "Mappin
             Exit.USAGE,
         )
     reads = next((name for name, found in lists.items() if found[sub] == "viewer"), None)
-    if reads is not None and wanted == "submitter":
+    if reads is not None and wanted in ("submitter", "approver"):
         raise CliError(
             f"{sub} is a viewer of project {reads}: a token cannot be more. Use --role viewer, or "
             f"`trainhouse project members add {reads} {sub} --role submitter` first",

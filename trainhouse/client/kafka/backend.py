@@ -69,6 +69,7 @@ from trainhouse.events.wire.topics import JOBS, LOGS, POINT_TOPICS, STATUS, TRAC
 if TYPE_CHECKING:
     import pyarrow
 
+    from trainhouse.client.models.model_requests import ModelRequests
     from trainhouse.scheduler.core.state.records import Job as ScheduledJob
     from trainhouse.scheduler.core.state.state import ScheduleState
 
@@ -161,6 +162,12 @@ class ByKafka:
     def fleet(self) -> Fleet:
         """Requests about pools, policies and nodes, and their outcome."""
         return Fleet(self.kafka, self.send)
+
+    def models(self) -> "ModelRequests":
+        """Requests to the registry of models, and what it decided."""
+        from trainhouse.client.models.model_requests import ModelRequests
+
+        return ModelRequests(self.kafka, self.send)
 
     def status(self, job_id: str) -> JobStatus:
         """From the status topic; of a job that finished so long ago that the topic gave it up, from the tables."""

@@ -104,7 +104,7 @@ def needs(role: Role) -> Callable[..., Awaitable[Principal]]:
 
     async def check(request: Request, principal: Annotated[Principal, Depends(_declared)]) -> Principal:
         await gateway_of(request).audit.name(request)
-        if not principal.may(role):
+        if not (principal.approves if role is Role.APPROVER else principal.may(role)):
             held = ", ".join(r.name.lower() for r in principal.roles)
             raise ProblemError(403, "Forbidden", f"this needs the role {role.name.lower()}; your token has {held}")
         await gateway_of(request).audit.admit(request, principal, why(role, principal))
@@ -127,4 +127,5 @@ Anybody = Annotated[Principal, Depends(_declared)]
 Viewer = Annotated[Principal, Depends(needs(Role.VIEWER))]
 Submitter = Annotated[Principal, Depends(needs(Role.SUBMITTER))]
 Operator = Annotated[Principal, Depends(needs(Role.OPERATOR))]
+Approver = Annotated[Principal, Depends(needs(Role.APPROVER))]
 Admin = Annotated[Principal, Depends(needs(Role.ADMIN))]

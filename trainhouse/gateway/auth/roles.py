@@ -10,12 +10,14 @@ ALL_PROJECTS = "*"
 
 
 class Role(IntEnum):
-    """Roles of a principal. `viewer` reads; `submitter` writes jobs; `operator` changes the fleet; `admin` does all."""
+    """Roles of a principal. `viewer` reads; `approver` approves models; `submitter` writes jobs; `operator` changes the fleet; `admin` does
+    all. Approving is no part of a greater role but the admin's."""
 
     VIEWER = 1
-    SUBMITTER = 2
-    OPERATOR = 3
-    ADMIN = 4
+    APPROVER = 2
+    SUBMITTER = 3
+    OPERATOR = 4
+    ADMIN = 5
 
     @classmethod
     def named(cls, name: str) -> "Role":
@@ -64,6 +66,11 @@ class Principal:
     def ids(self) -> tuple[str, ...]:
         """Ids by which a revocation may name it."""
         return tuple(one for one in (self.token_id, self.session_id, self.made_by) if one)
+
+    @property
+    def approves(self) -> bool:
+        """True if it may approve and reject versions of models."""
+        return Role.APPROVER in self.roles or Role.ADMIN in self.roles
 
     def may(self, role: Role) -> bool:
         """Returns whether it has a role, or a greater one."""

@@ -8,11 +8,11 @@ from typing import Any
 from fastapi import APIRouter
 
 from trainhouse.gateway.auth.authentication import Viewer
-from trainhouse.gateway.mlflow import artifact_routes, experiment_routes, log_routes, run_routes
+from trainhouse.gateway.mlflow import artifact_routes, experiment_routes, log_routes, registry_routes, run_routes
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, unsupported
 
 router = APIRouter(tags=["mlflow"], include_in_schema=False)
-for _module in (run_routes, log_routes, experiment_routes):
+for _module in (run_routes, log_routes, experiment_routes, registry_routes):
     router.include_router(_module.router)
 
 rest = APIRouter(route_class=MlflowRoute)
@@ -49,8 +49,11 @@ async def models(_: Viewer, path: str = "") -> None:
 @rest.api_route("/api/2.0/mlflow/{path:path}", methods=_METHODS)
 @rest.api_route("/api/3.0/mlflow/{path:path}", methods=_METHODS)
 async def others(_: Viewer, path: str) -> None:
-    """Rejects all other routes of MLflow: traces, registry, prompts."""
-    raise MlflowError("ENDPOINT_NOT_FOUND", f"Trainhouse does not have MLflow's {path[:100]!r}; it has experiments, runs and artifacts")
+    """Rejects all other routes of MLflow: traces, prompts."""
+    raise MlflowError(
+        "ENDPOINT_NOT_FOUND",
+        f"Trainhouse does not have MLflow's {path[:100]!r}; it has experiments, runs, artifacts and the model registry",
+    )
 
 
 router.include_router(artifact_routes.router)

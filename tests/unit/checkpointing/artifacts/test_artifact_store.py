@@ -413,13 +413,13 @@ def test_a_dataset_keeps_an_artifact_for_as_long_as_it_is_there_or_comes(store: 
 
 
 @given(
-    st.lists(st.sampled_from(["user", "job.a", "job.b", f"dataset.{SHA}", "dataset.none", "model.m", "tag.t"])),
+    st.lists(st.sampled_from(["user", "job.a", "job.b", f"dataset.{SHA}", "dataset.none", f"model.{SHA}", "model.none", "tag.t"])),
     st.frozensets(st.sampled_from(["a", "b"])),
     st.frozensets(st.just(SHA)),
 )
 @settings(max_examples=examples(100))
-def test_one_rule_says_what_stays(named_by: list[str], deleted: frozenset[str], datasets: frozenset[str]) -> None:
-    live = [by for by in named_by if by in ("user", "model.m", "tag.t")]
+def test_one_rule_says_what_stays(named_by: list[str], deleted: frozenset[str], roots: frozenset[str]) -> None:
+    live = [by for by in named_by if by in ("user", "tag.t")]
     live += [by for by in named_by if by[:4] == "job." and by[4:] not in deleted]
-    live += [by for by in named_by if by[:8] == "dataset." and by[8:] in datasets]
-    assert is_kept(named_by, deleted, datasets) == bool(live)
+    live += [by for by in named_by if by.partition(".")[0] in ("dataset", "model") and by.partition(".")[2] in roots]
+    assert is_kept(named_by, deleted, roots) == bool(live)

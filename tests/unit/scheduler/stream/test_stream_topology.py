@@ -12,13 +12,17 @@ from prometheus_client import CollectorRegistry
 from trainhouse.events.runtime.metrics_server import exposition
 from trainhouse.events.security.grants import ANY, PRINCIPALS
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS, MODEL_REQUESTS
 from trainhouse.scheduler.stream import topology
 from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp, _datadir
 from trainhouse.scheduler.stream.kafka.faust_metrics import FaustFigures
 from trainhouse.scheduler.stream.settings import StreamSettings
 
-TOPICS = {"intake": {"jobs": JOBS, "admission": ADMISSION}, "scheduler": {"control": CONTROL}, "detector": {"heartbeats": HEARTBEATS}}
+TOPICS = {
+    "intake": {"jobs": JOBS, "admission": ADMISSION, "models": MODEL_REQUESTS},
+    "scheduler": {"control": CONTROL},
+    "detector": {"heartbeats": HEARTBEATS},
+}
 
 
 @pytest.fixture

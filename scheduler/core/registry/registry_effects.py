@@ -1,0 +1,29 @@
+"""Effects of a record of the registry: decisions to the history of models, statuses to the public topic.
+
+Holds: both are keyed by project and model. What waits for the store is no effect: the process looks after it.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from trainhouse.events import Event, ModelRequestRefused, ModelStatus
+from trainhouse.events.model.model_decisions import ModelDecision
+from trainhouse.events.wire.topics import MODEL_HISTORY, MODELS
+from trainhouse.scheduler.core.protocol.machine import Effect
+
+
+def registry_effects(decisions: Iterable[Event]) -> Iterator[Effect]:
+    """The effects of a record's decisions, in their order."""
+    for decision in decisions:
+        match decision:
+            case ModelRequestRefused():
+                yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{decision.request_id[:480]}:refused")
+            case ModelDecision():
+                yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}")
+            case ModelStatus():
+                yield Effect(MODELS, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}:status")
+
+
+def _in_id(key: str) -> str:
+    """A model's key as part of an event id, which is ASCII and short."""
+    return f"model:{hashlib.sha256(key.encode()).hexdigest()[:32]}"

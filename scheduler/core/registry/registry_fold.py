@@ -1,0 +1,151 @@
+"""Fold of the registry's decisions into its state: the only place that changes it.
+
+Holds: whatever changes a stage leaves one record for the model's chain in the store, which waits until it is there.
+"""
+
+from dataclasses import replace
+
+from trainhouse.events import (
+    Event,
+    ModelApprovalRecorded,
+    ModelArchived,
+    ModelComparisonRecorded,
+    ModelDescriptionChanged,
+    ModelEmergencyReviewed,
+    ModelEvaluationRecorded,
+    ModelGateChanged,
+    ModelPromoted,
+    ModelRegistrationHeld,
+    ModelRequestRefused,
+    ModelRolledBack,
+    ModelStage,
+    ModelStageStored,
+    ModelVersionRegistered,
+)
+from trainhouse.events.model.model_decisions import ModelDecision
+from trainhouse.events.model.routing import EventSeen
+from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.registry.registry_state import (
+    MAX_EVALUATIONS,
+    MAX_PAST,
+    Approval,
+    HeldRegistration,
+    ModelEntry,
+    RegistryState,
+    StageChange,
+    Version,
+    stage_id,
+)
+
+
+def fold_registry(state: RegistryState, now_ms: int, decision: Event) -> None:
+    """Applies one decision of a record in place."""
+    match decision:
+        case EventSeen():
+            made_at_ms = now_ms if decision.made_at_ms is None else decision.made_at_ms
+            state.asked.note(decision.project, made_at_ms, bytes.fromhex(decision.digest))
+        case ModelRegistrationHeld():
+            held = HeldRegistration(decision.request_id, decision.registered, decision.since_ms)
+            state.held[str(decision.request_id)] = held
+        case ModelRequestRefused():
+            state.held.pop(str(decision.request_id), None)
+        case ModelStageStored():
+            state.stages.pop(stage_id(decision.project, decision.name, decision.number), None)
+        case ModelDecision():
+            model = replace(_folded(state, decision), number=decision.number)
+            state.models[model.key] = model
+            _note_stages(state, model, decision)
+
+
+def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
+    model = state.entry(decision.project, decision.name)
+    match decision:
+        case ModelVersionRegistered():
+            state.held.pop(str(decision.request_id), None)
+            known = Version(decision.version, decision.semver, decision.facts, ModelStage.STAGING, decision.user, decision.at_ms)
+            return model.put(replace(known, notes=decision.notes, tags=tuple(sorted(decision.tags.items()))))
+        case ModelEvaluationRecorded():
+            known = _version(model, decision.version)
+            evaluations = (*known.evaluations, decision.evaluated)[-MAX_EVALUATIONS:]
+            return model.put(replace(known, evaluations=evaluations, approvals=()))
+        case ModelComparisonRecorded():
+            known = _version(model, decision.version)
+            comparisons = (*known.comparisons, decision.compared)[-MAX_EVALUATIONS:]
+            return model.put(replace(known, comparisons=comparisons, approvals=()))
+        case ModelApprovalRecorded():
+            known = _version(model, decision.version)
+            others = tuple(each for each in known.approvals if each.user != decision.user)
+            return model.put(replace(known, approvals=(*others, Approval(decision.user, decision.approved))))
+        case ModelPromoted():
+            known = _version(model, decision.version)
+            promoted = replace(known, stage=ModelStage.CHAMPION, was_champion=True, emergency=decision.emergency, promoted_by=decision.user)
+            past = model.past if model.champion is None else (*model.past, model.champion)[-MAX_PAST:]
+            return _without_champion(model).put(promoted, champion=decision.version, past=past)
+        case ModelRolledBack():
+            back = replace(_version(model, decision.version), stage=ModelStage.CHAMPION)
+            return _without_champion(model).put(back, champion=decision.version, past=_past_of(model, decision.version))
+        case ModelArchived():
+            archived = replace(_version(model, decision.version), stage=ModelStage.ARCHIVED)
+            return model.put(archived, champion=None if model.champion == decision.version else model.champion)
+        case ModelGateChanged():
+            return replace(model, gate=decision.gate, gate_version=decision.gate_version)
+        case ModelDescriptionChanged():
+            return _described(model, decision)
+        case ModelEmergencyReviewed():
+            return model.put(replace(_version(model, decision.version), emergency=False))
+    raise BrokenInvariant(f"{decision.event_type} is no decision of the registry")
+
+
+def _described(model: ModelEntry, decision: ModelDescriptionChanged) -> ModelEntry:
+    tags, aliases = tuple(sorted(decision.tags.items())), tuple(sorted(decision.aliases.items()))
+    if decision.version is None:
+        return replace(model, notes=decision.notes, tags=tags, aliases=aliases)
+    return model.put(replace(_version(model, decision.version), notes=decision.notes, tags=tags), aliases=aliases)
+
+
+def _version(model: ModelEntry, version: int) -> Version:
+    found = model.get(version)
+    if found is None:
+        raise BrokenInvariant(f"model {model.key} has no version {version}, and a decision names it")
+    return found
+
+
+def _without_champion(model: ModelEntry) -> ModelEntry:
+    """With its champion archived: a decision that names another one follows."""
+    champion = model.get(model.champion)
+    return model if champion is None else model.put(replace(champion, stage=ModelStage.ARCHIVED), champion=None)
+
+
+def _past_of(model: ModelEntry, version: int) -> tuple[int, ...]:
+    """Champions before the one that a rollback goes to; the one that was champion, where it goes to one that is not among them."""
+    if version in model.past:
+        last = len(model.past) - 1 - model.past[::-1].index(version)
+        return model.past[:last]
+    return model.past if model.champion is None else (*model.past, model.champion)[-MAX_PAST:]
+
+
+def _note_stages(state: RegistryState, model: ModelEntry, decision: ModelDecision) -> None:
+    match decision:
+        case ModelVersionRegistered():
+            kind = "registered"
+        case ModelPromoted():
+            kind = "promoted"
+        case ModelArchived() if decision.successor is None:
+            kind = "archived"
+        case ModelRolledBack():
+            kind = "rolled-back"
+        case _:
+            return
+    champion, staging = model.get(model.champion), model.staging()
+    change = StageChange(
+        model.project,
+        model.name,
+        decision.number,
+        kind,
+        _version(model, decision.version).staged,
+        champion.staged if champion is not None else None,
+        staging.staged if staging is not None else None,
+        str(decision.request_id),
+        decision.at_ms,
+    )
+    state.stages[change.id] = change

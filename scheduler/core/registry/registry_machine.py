@@ -1,0 +1,564 @@
+"""Registry of models as a pure machine: which versions there are, what speaks for each, and which one is champion.
+
+Holds: of a model at most one version is champion, and only one whose gate of that moment was met, an emergency's approvals aside, becomes
+it; a past champion comes back by a rollback alone. Who trained or registered a version does not approve it; a person counts once; new
+evidence voids approvals. A request of one id counts once. What is refused is answered under the request's id, with what to do, and changes
+nothing. A version's content is in the store before the version is there.
+Never: asks the store: what its process found there comes in as an input.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from trainhouse.events import (
+    AskedVia,
+    Event,
+    EventId,
+    GateCondition,
+    ModelApprovalRecorded,
+    ModelApproved,
+    ModelArchived,
+    ModelArchiveRequested,
+    ModelCompared,
+    ModelComparisonRecorded,
+    ModelContentObserved,
+    ModelDescribed,
+    ModelDescriptionChanged,
+    ModelEmergencyReview,
+    ModelEmergencyReviewed,
+    ModelEvaluated,
+    ModelEvaluationRecorded,
+    ModelGateApplied,
+    ModelGateChanged,
+    ModelPromoted,
+    ModelPromotionRequested,
+    ModelRegistered,
+    ModelRegistrationHeld,
+    ModelRejected,
+    ModelRequestRefused,
+    ModelRollbackRequested,
+    ModelRolledBack,
+    ModelStage,
+    ModelStageStored,
+    ModelVersionRegistered,
+)
+from trainhouse.events.model.model_decisions import EvidenceUsed
+from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
+from trainhouse.events.model.routing import EventSeen
+from trainhouse.events.wire.envelope import Envelope
+from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.scheduler.core.errors import UnexpectedInput
+from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
+from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
+from trainhouse.scheduler.core.registry.gate_conditions import conditions
+from trainhouse.scheduler.core.registry.registry_effects import registry_effects
+from trainhouse.scheduler.core.registry.registry_fold import fold_registry
+from trainhouse.scheduler.core.registry.registry_state import (
+    HELD_FOR_MS,
+    MAX_APPROVERS,
+    MAX_HELD,
+    MAX_MODELS,
+    MAX_STAGES_WAITING,
+    MAX_VERSIONS,
+    ModelEntry,
+    RegistryState,
+    Version,
+    capture_registry,
+    load_registry,
+    stage_id,
+    unmet,
+)
+from trainhouse.scheduler.core.registry.version_numbers import next_semver
+
+MOST_AHEAD_MS: Final = 2 * 86_400_000
+"""How far ahead of journal time a request, or a result, may say that it was made: beyond any clock that is a day off."""
+APPROVER_ROLES: Final = ("approver", "admin")
+UNNAMED: Final = ("", "unknown")
+
+
+class RegistryMachine(Leveled):
+    """The machine of `trainhouse.registry`."""
+
+    name = "registry"
+    decide_version = 1
+    fold_version = 1
+    lowest_level = 1
+    formats = REGISTRY_FORMATS
+    since: Mapping[str, int] = {}
+    passing: tuple[type[Event], ...] = ()
+
+    def initial(self, partition: int) -> RegistryState:
+        """No models."""
+        return RegistryState(partition)
+
+    def wakes_ms(self, state: RegistryState, after_ms: int) -> int | None:
+        """Returns the time at which the next registration that waits expires."""
+        oldest = next(iter(state.held.values()), None)
+        due_ms = oldest.since_ms + HELD_FOR_MS if oldest is not None else 0
+        return due_ms if due_ms > after_ms else None
+
+    def decide(self, state: RegistryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
+        """Decisions for a batch. Raises UnexpectedInput on an event that the topic of requests does not carry."""
+        turn = _Turn(state.fork(), now_ms)
+        for item in inputs:
+            turn.handle(item.envelope)
+        return turn.decisions
+
+    def after_refusal(self, state: RegistryState, event: Event, reason: str) -> Event | None:
+        """Nothing: the requester gets the answer."""
+        return None
+
+    def fold(self, state: RegistryState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> RegistryState:
+        """The state after a record, changed in place; the inputs are not looked at."""
+        for decision in decisions:
+            fold_registry(state, now_ms, decision)
+        return state
+
+    def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
+        """Returns the decisions for all who read, refusals among them, and statuses."""
+        return list(registry_effects(decisions))
+
+    def condition(self, state: RegistryState) -> Condition:
+        """Nothing of it is about a pool."""
+        return Condition()
+
+    def dump(self, state: RegistryState) -> bytes:
+        """Canonical JSON."""
+        return self.capture(state)()
+
+    def capture(self, state: RegistryState) -> Callable[[], bytes]:
+        """The same for later."""
+        written = capture_registry(state)
+        return lambda: self.formats.lowered(written(), self.level)
+
+    def load(self, data: bytes) -> RegistryState:
+        """The state back."""
+        return load_registry(data)
+
+
+class _RefusedError(Exception):
+    """A request does not count. `version`: the one that it is about; `found`: conditions of its gate."""
+
+    def __init__(self, reason: str, version: Version | None = None, found: tuple[GateCondition, ...] = ()) -> None:
+        super().__init__(reason)
+        self.version, self.found = version, found
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One `decide` at work, on a fork of the state."""
+
+    state: RegistryState
+    now_ms: int
+    decisions: list[Event] = field(default_factory=list)
+
+    def emit(self, decision: Event) -> None:
+        fold_registry(self.state, self.now_ms, decision)
+        self.decisions.append(decision)
+
+    def handle(self, envelope: Envelope) -> None:
+        event = envelope.event
+        match event:
+            case ClockTicked():
+                self.expire()
+            case ModelStageStored():
+                if stage_id(event.project, event.name, event.number) in self.state.stages:
+                    self.emit(event)
+            case ModelContentObserved():
+                self.observed(event)
+            case ModelRequest():
+                self.requested(envelope, event)
+            case _:
+                raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the registry takes; see the topic table")
+
+    def requested(self, envelope: Envelope, event: ModelRequest) -> None:
+        digest = hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).digest()
+        if self.state.asked.knows(None, digest):
+            return
+        made_at_ms = envelope.time_ms if envelope.time_ms is not None else self.now_ms
+        untimely = self.why_untimely(made_at_ms)
+        # What is far ahead is not noted under its time: it would keep others from theirs.
+        self.emit(EventSeen(digest=digest.hex(), made_at_ms=min(made_at_ms, self.now_ms)))
+        try:
+            if untimely:
+                raise _RefusedError(untimely)
+            self.decide(envelope.id, event)
+        except _RefusedError as refused:
+            self.refuse(envelope.id, event, refused)
+
+    def why_untimely(self, made_at_ms: int) -> str:
+        if made_at_ms > self.now_ms + MOST_AHEAD_MS:
+            return "the request says that it was made more than two days ahead of now; set the sender's clock, and send it under a new id"
+        if self.state.asked.too_old(None, made_at_ms):
+            return "so many requests were made since this one that it may have counted already; send it again under a new id"
+        return ""
+
+    def decide(self, request_id: EventId, event: ModelRequest) -> None:
+        if len(self.state.stages) >= MAX_STAGES_WAITING:
+            raise _RefusedError(f"{len(self.state.stages)} changes of stages wait for the object store; ask again once it answers")
+        match event:
+            case ModelRegistered():
+                self.register(request_id, event)
+            case ModelEvaluated():
+                self.evaluated(request_id, event)
+            case ModelCompared():
+                self.compared(request_id, event)
+            case ModelApproved() | ModelRejected():
+                self.approve(request_id, event)
+            case ModelPromotionRequested():
+                self.promote(request_id, event)
+            case ModelArchiveRequested():
+                self.archive(request_id, event)
+            case ModelRollbackRequested():
+                self.roll_back(request_id, event)
+            case ModelGateApplied():
+                self.apply_gate(request_id, event)
+            case ModelEmergencyReview():
+                self.review(request_id, event)
+            case ModelDescribed():
+                self.describe(request_id, event)
+
+    def refuse(self, request_id: EventId, event: ModelRequest, refused: _RefusedError) -> None:
+        self.emit(
+            ModelRequestRefused(
+                project=event.project,
+                name=event.name,
+                request_id=request_id,
+                request_type=event.event_type,
+                reason=str(refused),
+                user=asker(event),
+                version=refused.version.version if refused.version is not None else None,
+                conditions=refused.found,
+                at_ms=self.now_ms,
+            )
+        )
+
+    def head(self, request_id: EventId, event: ModelRequest) -> dict[str, Any]:
+        """The fields that each decision of a model has."""
+        model = self.state.entry(event.project, event.name)
+        return {
+            "project": event.project,
+            "name": event.name,
+            "request_id": request_id,
+            "number": model.number + 1,
+            "user": asker(event),
+            "at_ms": self.now_ms,
+        }
+
+    def publish(self, event: ModelRequest) -> None:
+        """Its status, as it is now."""
+        self.emit(self.state.entry(event.project, event.name).status(self.now_ms))
+
+    def model(self, event: ModelRequest) -> ModelEntry:
+        found = self.state.model(event.project, event.name)
+        if found is None:
+            raise _RefusedError(f"project {event.project} has no model {event.name}; `trainhouse models register` makes one")
+        return found
+
+    def version(self, event: ModelRequest, selector: str) -> tuple[ModelEntry, Version]:
+        model = self.model(event)
+        found = model.find(selector)
+        if found is None:
+            what = "no champion" if selector == "champion" else f"no version {selector}"
+            raise _RefusedError(f"model {model.key} has {what}; `trainhouse models show {model.name}` lists them")
+        return model, found
+
+    def of_content(self, event: ModelEvaluated | ModelCompared, content: str) -> tuple[ModelEntry, Version]:
+        model = self.model(event)
+        found = model.of_content(content)
+        if found is None:
+            raise _RefusedError(f"model {model.key} has no version with content {content[:12]}…; register it first")
+        return model, found
+
+    def register(self, request_id: EventId, event: ModelRegistered) -> None:
+        model = self.state.model(event.project, event.name)
+        if event.content is None and event.job_id is None:
+            raise _RefusedError("the registration names neither a content nor a job; name one of them")
+        if model is None and len(self.state.models) >= MAX_MODELS:
+            raise _RefusedError(f"there are {MAX_MODELS} models already; register it as a version of one of them")
+        if model is not None and len(model.versions) >= MAX_VERSIONS:
+            raise _RefusedError(f"model {model.key} has {MAX_VERSIONS} versions already; register it under another name")
+        if len(self.state.held) >= MAX_HELD:
+            raise _RefusedError(f"{MAX_HELD} registrations wait for the object store; ask again once it answers")
+        held = ModelRegistrationHeld(project=event.project, name=event.name, request_id=request_id, registered=event, since_ms=self.now_ms)
+        self.emit(held)
+
+    def observed(self, event: ModelContentObserved) -> None:
+        """An answer about the store, for a registration that waits."""
+        held = self.state.held.get(str(event.request_id))
+        if held is None:
+            return
+        asked, facts = held.registered, event.facts
+        try:
+            if facts is None:
+                raise _RefusedError(event.refusal or "its content is not in the object store")
+            self.registered(held.request_id, asked, event)
+        except _RefusedError as refused:
+            self.refuse(held.request_id, asked, refused)
+
+    def registered(self, request_id: EventId, asked: ModelRegistered, event: ModelContentObserved) -> None:
+        facts = event.facts
+        assert facts is not None  # nosec B101  # the caller has looked
+        if facts.project != asked.project:
+            raise _RefusedError(
+                f"job {facts.job_id} is of project {facts.project}, and the model of project {asked.project}: register it as "
+                f"{facts.project}/{asked.name}"
+            )
+        model = self.state.entry(asked.project, asked.name)
+        known = model.of_content(facts.content)
+        if known is not None:
+            raise _RefusedError(f"this content is version {known.version} ({known.semver}) of model {model.key} already", known)
+        newest = model.versions[-1] if model.versions else None
+        semver, why = next_semver(newest.semver if newest else None, newest.facts if newest else None, facts, asked.bump)
+        self.emit(
+            ModelVersionRegistered(
+                **self.head(request_id, asked),
+                version=len(model.versions) + 1,
+                semver=semver,
+                facts=facts,
+                semver_reason=why,
+                notes=asked.notes,
+                tags=asked.tags,
+            )
+        )
+        self.publish(asked)
+
+    def expire(self) -> None:
+        """Refuses registrations of which the store gave no answer."""
+        due = [held for held in self.state.held.values() if self.now_ms - held.since_ms >= HELD_FOR_MS]
+        for held in due:
+            why = f"the object store gave no answer about its content within {HELD_FOR_MS // 60_000} minutes; ask again once it answers"
+            self.refuse(held.request_id, held.registered, _RefusedError(why))
+
+    def evaluated(self, request_id: EventId, event: ModelEvaluated) -> None:
+        _, version = self.of_content(event, event.content)
+        figures = {f"{name}.{part}": value for name, each in event.metrics.items() for part, value in each if value is not None}
+        broken = sorted(name for name, value in figures.items() if not math.isfinite(value))
+        if broken:
+            raise _RefusedError(f"{broken[0]} is no finite number: that is no evidence; mend the evaluation, run it again", version)
+        if event.evaluated_at_ms > self.now_ms + MOST_AHEAD_MS:
+            raise _RefusedError("the result is of the future: it says that it ended more than two days from now; set that clock", version)
+        if any(each.evaluation_id == event.evaluation_id for each in version.evaluations):
+            raise _RefusedError(f"evaluation {event.evaluation_id} is recorded already; send another result under another name", version)
+        trained_on = why_trained_on(version, event)
+        if trained_on:
+            raise _RefusedError(trained_on, version)
+        voided = tuple(each.user for each in version.approvals)
+        self.emit(ModelEvaluationRecorded(**self.head(request_id, event), version=version.version, evaluated=event, voided=voided))
+
+    def compared(self, request_id: EventId, event: ModelCompared) -> None:
+        model, version = self.of_content(event, event.content)
+        _, other = self.of_content(event, event.against)
+        for owner, evaluation_id in ((version, event.evaluation_id), (other, event.against_evaluation_id)):
+            if not any(each.evaluation_id == evaluation_id and each.suite == event.suite for each in owner.evaluations):
+                raise _RefusedError(
+                    f"version {owner.version} of model {model.key} has no evaluation {evaluation_id} of suite {event.suite}; "
+                    "record it first, then compare",
+                    version,
+                )
+        if event.compared_at_ms > self.now_ms + MOST_AHEAD_MS:
+            raise _RefusedError("the comparison is of the future; set the clock of its machine", version)
+        voided = tuple(each.user for each in version.approvals)
+        self.emit(
+            ModelComparisonRecorded(
+                **self.head(request_id, event), version=version.version, against=other.version, compared=event, voided=voided
+            )
+        )
+
+    def approve(self, request_id: EventId, event: ModelApproved | ModelRejected) -> None:
+        model, version = self.version(event, event.version)
+        user, approved = asker(event), isinstance(event, ModelApproved)
+        word = "approve" if approved else "reject"
+        by = event.requested_by
+        if by is not None and by.via is AskedVia.GATEWAY and by.role not in APPROVER_ROLES:
+            raise _RefusedError(f"{user} has role {by.role or 'none'}, `models {word}` needs role approver; ask an admin for it", version)
+        if user in UNNAMED:
+            raise _RefusedError(f"the request does not name who would {word}; name the user", version)
+        ties = {version.registered_by: "registered", version.facts.trained_by: "trained"}
+        if user in ties and approved:
+            raise _RefusedError(
+                f"{user} {ties[user]} version {version.version} of model {model.key}, and nobody approves their own; ask another person",
+                version,
+            )
+        if isinstance(event, ModelApproved) and event.evidence not in (None, version.evidence):
+            raise _RefusedError(
+                f"there is other evidence for version {version.version} of model {model.key} than was looked at "
+                f"({str(event.evidence)[:12]}…, now {version.evidence[:12]}…): look at it (`trainhouse models why`), and approve again",
+                version,
+            )
+        if len(version.approvals) >= MAX_APPROVERS and user not in {each.user for each in version.approvals}:
+            raise _RefusedError(f"{MAX_APPROVERS} people gave their word on it already", version)
+        self.emit(
+            ModelApprovalRecorded(
+                **self.head(request_id, event), version=version.version, approved=approved, evidence=version.evidence, reason=event.reason
+            )
+        )
+
+    def promote(self, request_id: EventId, event: ModelPromotionRequested) -> None:
+        model, version = self.version(event, event.version)
+        champion = model.get(model.champion)
+        if version.version == model.champion:
+            raise _RefusedError(f"version {version.version} of model {model.key} is its champion already", version)
+        if event.champion is not None and event.champion != (model.champion or 0):
+            now = f"version {model.champion}" if model.champion else "none"
+            asked = f"version {event.champion}" if event.champion else "none"
+            raise _RefusedError(
+                f"the champion of model {model.key} is {now} by now, and this was asked when it was {asked}: look, and ask again",
+                version,
+            )
+        if event.emergency and not event.reason:
+            raise _RefusedError("an emergency needs a reason: give --reason", version)
+        found = conditions(model.gate, version, champion, self.now_ms, emergency=event.emergency)
+        lacking = unmet(found)
+        if lacking:
+            what = "; ".join(each.detail or each.name for each in lacking)
+            raise _RefusedError(f"the gate of model {model.key} refuses version {version.version}: {what}", version, found)
+        self.emit(
+            ModelPromoted(
+                **self.head(request_id, event),
+                version=version.version,
+                semver=version.semver,
+                content=version.facts.content,
+                previous=model.champion,
+                gate_version=model.gate_version,
+                gate=model.gate,
+                conditions=found,
+                evaluations=tuple(
+                    EvidenceUsed(evaluation_id=each.evaluation_id, suite=each.suite, document=each.document) for each in version.evaluations
+                ),
+                evidence=version.evidence,
+                approvers=version.approvers,
+                emergency=event.emergency,
+                reason=event.reason,
+            )
+        )
+        self.succeeded(request_id, event, champion, version)
+
+    def succeeded(self, request_id: EventId, event: ModelRequest, before: Version | None, version: Version) -> None:
+        """The champion before is archived; all who read get the status."""
+        if before is not None:
+            why = f"version {version.version} is champion"
+            head = self.head(request_id, event)
+            self.emit(ModelArchived(**head, version=before.version, successor=version.version, reason=why))
+        self.publish(event)
+
+    def archive(self, request_id: EventId, event: ModelArchiveRequested) -> None:
+        model, version = self.version(event, event.version)
+        if version.version == model.champion:
+            raise _RefusedError(
+                f"version {version.version} of model {model.key} is its champion: promote another one, or roll back",
+                version,
+            )
+        if version.stage is ModelStage.ARCHIVED:
+            raise _RefusedError(f"version {version.version} of model {model.key} is archived already", version)
+        self.emit(ModelArchived(**self.head(request_id, event), version=version.version, reason=event.reason))
+        self.publish(event)
+
+    def roll_back(self, request_id: EventId, event: ModelRollbackRequested) -> None:
+        model = self.model(event)
+        champion = model.get(model.champion)
+        if not event.reason:
+            raise _RefusedError("a rollback needs a reason: give --reason", champion)
+        if champion is None:
+            raise _RefusedError(f"model {model.key} has no champion to roll back from; promote a version")
+        if event.to is None:
+            target = model.get(model.past[-1]) if model.past else None
+            if target is None:
+                raise _RefusedError(f"model {model.key} had no champion before version {champion.version}; promote another", champion)
+        else:
+            _, target = self.version(event, event.to)
+        if target.version == champion.version:
+            raise _RefusedError(f"version {target.version} of model {model.key} is its champion already", target)
+        if not target.was_champion:
+            raise _RefusedError(
+                f"version {target.version} of model {model.key} was never champion, and a rollback needs one that was: promote it",
+                target,
+            )
+        self.emit(
+            ModelRolledBack(
+                **self.head(request_id, event),
+                version=target.version,
+                semver=target.semver,
+                content=target.facts.content,
+                previous=champion.version,
+                reason=event.reason,
+            )
+        )
+        self.succeeded(request_id, event, champion, target)
+
+    def apply_gate(self, request_id: EventId, event: ModelGateApplied) -> None:
+        model = self.model(event)
+        if event.replaces is not None and event.replaces != model.gate_version:
+            raise _RefusedError(
+                f"the gate of model {model.key} is at version {model.gate_version}, this was made from version {event.replaces}: look at "
+                f"it (`trainhouse models gate show {model.name}`), and change that"
+            )
+        if model.gate_version and event.gate == model.gate:
+            raise _RefusedError(f"the gate of model {model.key} is so already, since version {model.gate_version}")
+        self.emit(
+            ModelGateChanged(
+                **self.head(request_id, event),
+                gate_version=model.gate_version + 1,
+                gate=event.gate,
+                text=event.text,
+                reason=event.reason,
+            )
+        )
+        self.publish(event)
+
+    def review(self, request_id: EventId, event: ModelEmergencyReview) -> None:
+        model, version = self.version(event, event.version)
+        user = asker(event)
+        if not version.emergency:
+            raise _RefusedError(f"version {version.version} of model {model.key} has no emergency promotion to review", version)
+        if user in (*UNNAMED, version.promoted_by):
+            raise _RefusedError(f"the promotion was {version.promoted_by}'s own: another person reviews it", version)
+        self.emit(ModelEmergencyReviewed(**self.head(request_id, event), version=version.version, reason=event.reason))
+        self.publish(event)
+
+    def describe(self, request_id: EventId, event: ModelDescribed) -> None:
+        model = self.state.model(event.project, event.name)
+        if model is not None and event.create:
+            raise _RefusedError(f"model {model.key} exists already; register versions of it")
+        if model is None:
+            if event.version is not None:
+                raise _RefusedError(f"project {event.project} has no model {event.name}; register a version of it first")
+            if len(self.state.models) >= MAX_MODELS:
+                raise _RefusedError(f"there are {MAX_MODELS} models already; use one of them")
+            model = self.state.entry(event.project, event.name)
+        version = None if event.version is None else self.version(event, event.version)[1]
+        of: ModelEntry | Version = version if version is not None else model
+        tags = {key: value for key, value in (dict(of.tags) | event.tags).items() if key not in event.remove_tags}
+        aliases = dict(model.aliases)
+        if event.alias == ModelStage.CHAMPION:
+            raise _RefusedError("the alias champion is the model's stage: promote a version, and the gate decides", version)
+        if event.alias is not None:
+            aliases.pop(event.alias, None)
+            if version is not None:
+                aliases[event.alias] = version.version
+        if max(len(tags), len(aliases)) > MOST_TAGS:
+            raise _RefusedError(f"there would be more than {MOST_TAGS} tags or aliases; remove some", version)
+        notes = of.notes if event.notes is None else event.notes
+        ordinal = version.version if version is not None else None
+        self.emit(ModelDescriptionChanged(**self.head(request_id, event), version=ordinal, notes=notes, tags=tags, aliases=aliases))
+        if model.number == 0:
+            self.publish(event)
+
+
+def asker(event: ModelRequest) -> str:
+    """Name of the requester: by the evidence for it, else by the request."""
+    return event.requested_by.name if event.requested_by is not None else event.user
+
+
+def why_trained_on(version: Version, event: ModelEvaluated) -> str:
+    """Returns the reason that a result is no evidence: lineage shows that the version was trained on those samples; empty if not."""
+    if not event.dataset:
+        return ""
+    split = f"{event.dataset}/{event.split}" if event.split is not None else event.dataset
+    seen = {split} if event.split is not None else {each for each in version.facts.splits if each.startswith(f"{event.dataset}/")}
+    if not seen.intersection(version.facts.splits):
+        return ""
+    return f"job {version.facts.job_id} was trained on {sorted(seen)[0]}, so a result on it is no evidence: evaluate it on a held-out split"

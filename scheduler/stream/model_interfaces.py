@@ -1,0 +1,32 @@
+"""Port of the registry to the object store: facts of a version's content, and the chains of stages.
+
+Holds: `facts` and `append` may be called again for the same thing; what is there already stays.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainhouse.events import ModelRegistered, VersionFacts
+from trainhouse.scheduler.core.registry.registry_state import StageChange
+
+
+class ContentRefusedError(Exception):
+    """Refusal of a content; the message says why, and what to do. After any other error the store is asked again."""
+
+
+class ModelStore(Protocol):
+    """The store, as the registry's process needs it. Both methods block, and raise what the store raises."""
+
+    def facts(self, registered: ModelRegistered) -> VersionFacts:
+        """Facts of the content that a registration names, which is in the store afterwards. Raises ContentRefusedError."""
+
+    def append(self, change: StageChange) -> None:
+        """Appends a change to its model's chain, unless it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """Facts of a job by the status topic."""
+
+    project: str
+    user: str

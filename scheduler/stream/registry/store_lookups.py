@@ -1,0 +1,127 @@
+"""Looks after what waits for the object store in the registry's state, and gives the answers back as requests to the registry.
+
+Holds: only the process that decides looks; a look goes on in the background, one at a time, in the order in which things wait; what was
+answered and still waits is answered again later, since the answer may be lost. Whatever is done twice counts once.
+Never: decides; raises into the owner (what is away is asked again).
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from trainhouse.events import Event, JobStatus, ModelContentObserved, ModelStageStored, decode, envelope_of
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.model.model_names import model_key
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
+from trainhouse.scheduler.core.registry.registry_state import HeldRegistration, RegistryState, StageChange
+from trainhouse.scheduler.stream.interfaces import Clock, Log
+from trainhouse.scheduler.stream.journal.follower import Follower
+from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError, KnownJob, ModelStore
+
+SOURCE: Final = "trainhouse/registry"
+MOST_AT_ONCE: Final = 100
+AGAIN_S: Final = 30.0
+RETRY_S: Final = 1.0
+MOST_JOBS: Final = 4096
+TAKE_S: Final = 5.0
+log_ = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class StoreLookups:
+    """Lookups of one process. `jobs` keeps submitters of jobs, which never change."""
+
+    log: Log
+    clock: Clock
+    store: ModelStore
+    _answered_s: dict[str, float] = field(default_factory=dict)
+    _jobs: OrderedDict[str, KnownJob] = field(default_factory=OrderedDict)
+    _looking: "asyncio.Task[None] | None" = None
+    _next_s: float = float("-inf")
+
+    async def after_record(self, follower: Follower[RegistryState]) -> None:
+        """Begins a look, if anything waits that was not answered a moment ago."""
+        now_s, state = self.clock.steady_s(), follower.folded.state
+        if (self._looking is not None and not self._looking.done()) or now_s < self._next_s:
+            return
+        self._answered_s = {key: at_s for key, at_s in self._answered_s.items() if key in state.held or key in state.stages}
+        held = [each for each in state.held.values() if self._is_due(str(each.request_id), now_s)][:MOST_AT_ONCE]
+        stages = [each for each in state.stages.values() if self._is_due(each.id, now_s)][:MOST_AT_ONCE]
+        if held or stages:
+            self._looking = asyncio.create_task(self._look(held, stages))
+
+    def _is_due(self, key: str, now_s: float) -> bool:
+        return now_s - self._answered_s.get(key, float("-inf")) >= AGAIN_S
+
+    async def _look(self, held: Sequence[HeldRegistration], stages: Sequence[StageChange]) -> None:
+        try:
+            for change in stages:
+                await asyncio.to_thread(self.store.append, change)
+                stored = ModelStageStored(project=change.project, name=change.name, number=change.decision)
+                await self._answer(change.id, stored, f"{hashlib.sha256(change.id.encode()).hexdigest()}:stored")
+            for each in held:
+                await self._answer(str(each.request_id), await self._observed(each), f"{str(each.request_id)[:480]}:observed")
+        except Exception as error:  # of the store or the brokers: whatever it is, nothing was decided by it
+            self._next_s = self.clock.steady_s() + RETRY_S
+            log_.warning("lookup in the store failed, trying again", error=f"{type(error).__name__}: {error}")
+
+    async def _observed(self, held: HeldRegistration) -> ModelContentObserved:
+        asked = held.registered
+        about = {"project": asked.project, "name": asked.name, "request_id": held.request_id}
+        try:
+            facts = await asyncio.to_thread(self.store.facts, asked)
+        except ContentRefusedError as refused:
+            return ModelContentObserved.model_validate(about | {"refusal": str(refused)})
+        job = await self._job(str(facts.job_id))
+        if job is None:
+            facts = facts.model_copy(update={"missing": (*facts.missing, "job")})
+        else:
+            facts = facts.model_copy(update={"trained_by": job.user, "project": job.project or facts.project})
+        return ModelContentObserved.model_validate(about | {"facts": facts})
+
+    async def _answer(self, key: str, event: Event, event_id: str) -> None:
+        envelope = envelope_of(event, id=event_id, source=SOURCE, now_ms=self.clock.now_ms())
+        await self.log.send(MODEL_REQUESTS, model_key(event.project, event.name).encode(), encode(envelope))  # type: ignore[attr-defined]
+        self._answered_s[key] = self.clock.steady_s()
+
+    async def _job(self, job_id: str) -> KnownJob | None:
+        """A job's submitter and project by the status topic; None for one that it does not have."""
+        if job_id not in self._jobs:
+            found = await self._read_job(job_id)
+            if found is None:
+                return None
+            self._jobs[job_id] = found
+            if len(self._jobs) > MOST_JOBS:
+                self._jobs.popitem(last=False)
+        return self._jobs[job_id]
+
+    async def _read_job(self, job_id: str) -> KnownJob | None:
+        """Reads the topic from its beginning to its end; keeps nothing but this job's newest status."""
+        key, found = job_id.encode(), None
+        for partition in await self.log.partitions(STATUS):
+            start, end = await self.log.bounds(STATUS, partition)
+            if start >= end:
+                continue
+            tail = await self.log.open_tail(STATUS, {partition: start})
+            try:
+                while await tail.position(partition) < end:
+                    for entry in await tail.take(TAKE_S):
+                        if entry.key == key and entry.value is not None:
+                            found = _known(entry.value, entry.headers) or found
+            finally:
+                await tail.close()
+        return found
+
+
+def _known(value: bytes, headers: tuple[tuple[str, bytes], ...]) -> KnownJob | None:
+    try:
+        status = decode(value, headers).event
+    except InvalidEvent:
+        return None
+    return KnownJob(status.project, status.user) if isinstance(status, JobStatus) else None

@@ -1,0 +1,162 @@
+"""The registry of models on the shared stack: by the command line, over HTTP and by MLflow's own client; what it decided, replayed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
+from trainhouse.checkpointing.models import stage_chain
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+from trainhouse.gateway.auth import tokens
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+PROGRAM = ("python", "-m", "trainhouse.workers.examples.gpt", "--width", "64", "--checkpoint-every", "5", "--steps", "10")
+OURS = secrets.token_hex(3)
+
+
+@pytest.fixture(scope="module")
+def job(stack: LiveStack) -> str:
+    """A job with two checkpoints."""
+    name = f"trained-{OURS}"
+    stack.ok("submit", "--no-code", "--wait", "--id", name, "--", *PROGRAM, timeout_s=240)
+    return name
+
+
+@pytest.fixture(scope="module")
+def settings(stack: LiveStack) -> dict[str, Any]:
+    """The stack's settings."""
+    return tomllib.loads((stack.data_dir / "trainhouse.toml").read_text())
+
+
+@pytest.fixture
+def gateway(settings: dict[str, Any]) -> Iterator[Any]:
+    """Opens clients of the stack's gateway, each with a token of its own."""
+    key, opened = Path(settings["gateway"]["key_file"]).read_bytes().strip(), []
+
+    def client(sub: str, role: str) -> httpx.Client:
+        token = tokens.issue(key, sub, [role], ["*"], now_s=int(time.time()), expires_s=int(time.time()) + 3600)
+        opened.append(httpx.Client(base_url=settings["gateway"]["url"], headers={"Authorization": f"Bearer {token}"}, timeout=60))
+        return opened[-1]
+
+    yield client
+    for each in opened:
+        each.close()
+
+
+def test_a_version_is_registered_approved_promoted_and_rolled_back(
+    stack: LiveStack, job: str, gateway: Any, settings: dict[str, Any]
+) -> None:
+    model = f"digits-{OURS}"
+    [registered] = stack.run("models", "register", model, f"{job}@1", "--notes", "first", "--json").objects()
+    assert (registered["version"], registered["semver"], registered["facts"]["job_id"]) == (1, "1.0.0", job)
+    assert registered["facts"]["trained_by"], "the registry asks the status topic who trained it"
+    refused = stack.run("models", "promote", model, "1")
+    assert refused.code == 3 and "0 of 1 approvals" in refused.err
+    own = stack.run("models", "approve", model, "1")
+    assert own.code == 3 and "nobody approves their own" in own.err
+    submitter, approver = gateway("ada", "submitter"), gateway("bob", "approver")
+    assert submitter.post(f"/v1/models/{model}/approve", json={"version": "1"}).status_code == 403
+    before = approver.get(f"/v1/models/{model}/versions/1/why").json()
+    assert not before["met"] and before["conditions"][0]["name"] == "approvals"
+    approved = approver.post(f"/v1/models/{model}/approve", json={"version": "1", "evidence": before["evidence"]})
+    assert approved.status_code == 200, approved.text
+    stack.ok("models", "promote", model, "1")
+    stack.ok("models", "register", model, f"{job}@2")
+    at_once = submitter.post(f"/v1/models/{model}/promote", json={"version": "2", "champion": 0})
+    assert at_once.status_code == 409 and "is version 1 by now" in at_once.json()["detail"]
+    emergency = submitter.post(f"/v1/models/{model}/promote", json={"version": "2", "emergency": True, "reason": "down"})
+    assert emergency.status_code == 200, emergency.text
+    back = stack.ok("models", "rollback", model, "--reason", "complaints")
+    assert f"default/{model}@1 (1.0.0) is champion again" in back
+    assert submitter.get(f"/v1/models/{model}").json()["champion"]["version"] == 1
+    words = [row["type"].split(".")[2] for row in stack.run("models", "history", model, "--json").objects()]
+    assert words.count("request-refused") == 3 and words[-2:] == ["rolled-back", "archived"]
+    sql = f"SELECT version, stage, emergency FROM model_versions WHERE model = '{model}' ORDER BY version"
+    until(lambda: stack.rows(sql) == [_row(1, "champion", 0), _row(2, "archived", 1)], "the tables to have it")
+    objects = S3ObjectStore(StoreSettings.model_validate(settings["s3"]))
+
+    def chained() -> bool:
+        newest = stage_chain.newest(objects, "default", model)
+        return newest is not None and newest.kind == "rolled-back" and newest.champion is not None and newest.champion.version == 1
+
+    until(chained, "the chain in the store")
+    kinds = [record.kind for record in stage_chain.history(objects, "default", model)]
+    assert kinds == ["rolled-back", "promoted", "registered", "promoted", "registered"]
+
+
+def _row(version: int, stage: str, emergency: int) -> dict[str, Any]:
+    return {"version": version, "stage": stage, "emergency": emergency}
+
+
+def test_a_gate_from_a_file_and_what_it_lacks(stack: LiveStack, job: str, tmp_path: Path) -> None:
+    model = f"gated-{OURS}"
+    stack.ok("models", "register", model, job)
+    file = tmp_path / "gate.yaml"
+    file.write_text("approvals: 0\nsuites:\n- suite: accuracy\n  metrics:\n    top1: {at_least: 0.7}\n")
+    assert stack.run("models", "gate", "diff", model, str(file)).code == 1
+    stack.ok("models", "gate", "apply", model, str(file), "--reason", "to begin with")
+    assert stack.run("models", "gate", "diff", model, str(file)).code == 0
+    refused = stack.run("models", "promote", model, "1")
+    assert refused.code == 3 and "no result of suite accuracy" in refused.err
+    why = stack.run("models", "why", model, "1")
+    assert why.code == 1 and "accuracy result" in why.out
+    file.write_text("approvals: 3\n")
+    assert stack.run("models", "gate", "apply", model, str(file)).code == 2
+
+
+def test_what_cannot_be_registered_is_refused_with_what_to_do(stack: LiveStack, job: str, gateway: Any) -> None:
+    assert stack.run("models", "register", f"none-{OURS}", "no-such-job").code != 0
+    refused = gateway("ada", "submitter").post("/v1/models/other/versions?project=vision", json={"job_id": job})
+    assert refused.status_code == 409 and "project" in refused.json()["detail"]
+    nothing = gateway("ada", "submitter").post("/v1/models/other/versions", json={})
+    assert nothing.status_code == 409 and "neither" in nothing.json()["detail"]
+
+
+def test_mlflows_own_client_registers_searches_and_asks_the_gate(
+    stack: LiveStack, job: str, gateway: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    key = Path(settings["gateway"]["key_file"]).read_bytes().strip()
+    token = tokens.issue(key, "ada", ["submitter"], ["*"], now_s=int(time.time()), expires_s=int(time.time()) + 3600)
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", token)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    client, model = mlflow.MlflowClient(settings["gateway"]["url"], settings["gateway"]["url"]), f"mlflow-{OURS}"
+    client.create_registered_model(model, tags={"team": "a"}, description="digits")
+    with pytest.raises(mlflow.MlflowException, match="exists already"):
+        client.create_registered_model(model)
+    first = client.create_model_version(model, f"runs:/{job}/checkpoints/1", job, tags={"kind": "first"})
+    second = client.create_model_version(model, f"runs:/{job}/checkpoints/2", job)
+    assert (first.version, second.version, first.run_id) == ("1", "2", job)
+    with pytest.raises(mlflow.MlflowException, match="0 of 1 approvals"):
+        client.set_registered_model_alias(model, "champion", "1")
+    client.set_registered_model_alias(model, "candidate", "2")
+    assert gateway("bob", "approver").post(f"/v1/models/{model}/approve", json={"version": "1"}).status_code == 200
+    client.set_registered_model_alias(model, "champion", "1")
+    assert client.get_model_version_by_alias(model, "champion").version == "1"
+    found = {each.version: list(each.aliases) for each in client.search_model_versions(f"name='{model}'")}
+    assert found == {"1": ["champion"], "2": ["candidate"]}, "aliases are in results of searches"
+    [listed] = client.search_registered_models(f"name = '{model}'")
+    assert dict(listed.aliases) == {"candidate": "2", "champion": "1"} and listed.tags["team"] == "a"
+    assert [each.version for each in client.search_model_versions("tag.kind = 'first' and name LIKE 'mlflow-%'") if each.name == model] == [
+        "1"
+    ]
+    client.set_model_version_tag(model, "2", "seen", "yes")
+    client.update_model_version(model, "2", "text")
+    described = client.get_model_version(model, "2")
+    assert described.tags["seen"] == "yes" and described.description == "text" and described.tags["trainhouse.semver"] == "1.0.1"
+    with pytest.raises(mlflow.MlflowException, match="archive the version instead"):
+        client.delete_registered_model(model)
+
+
+def test_the_registrys_decisions_are_the_same_when_they_are_computed_again(stack: LiveStack, job: str) -> None:
+    assert "the same, byte for byte" in stack.ok("replay", "--verify", "--topic", "trainhouse.registry")

@@ -1,0 +1,112 @@
+"""The registry's port to the object store: contents of versions, and chains of stages; the scheduler knows nothing of checkpointing."""
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import orjson
+
+from trainhouse.events import ModelRegistered, VersionFacts
+from trainhouse.scheduler.core.registry.registry_state import StageChange
+from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
+
+if TYPE_CHECKING:
+    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+    from trainhouse.events.model.model_content import ModelContent
+
+
+class ObjectModelStore:
+    """Opens the store at the first question: intake needs none before."""
+
+    def __init__(self, objects: "S3ObjectStore | None" = None) -> None:
+        self._objects = objects
+        self._known: dict[tuple[str, str], int] = {}
+
+    @property
+    def objects(self) -> "S3ObjectStore":
+        """The store that settings name."""
+        if self._objects is None:
+            from trainhouse.checkpointing.settings import StoreSettings
+            from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+
+            self._objects = S3ObjectStore(StoreSettings())
+        return self._objects
+
+    def facts(self, registered: ModelRegistered) -> VersionFacts:
+        """Facts of a content, which is made of the job's checkpoint where the registration names none."""
+        from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError
+        from trainhouse.checkpointing.models.version_content import VersionParts, prepare_version, read_content
+        from trainhouse.events.model.artifact import ArtifactError
+        from trainhouse.events.model.model_content import ModelContentError
+        from trainhouse.events.model.resume_ref import parse_resume_from
+
+        project = registered.project
+        try:
+            if registered.content is not None:
+                content = read_content(self.objects, project, registered.content)
+                _check_named(registered, content)
+                return facts_of(content, registered.content, registered.splits)
+            commit = "" if registered.commit is None else f"@{registered.commit}"
+            which = parse_resume_from(f"{registered.job_id}{commit}")
+            prepared = prepare_version(self.objects, project, which, VersionParts(), checks_bytes=False)
+            return facts_of(prepared.content, prepared.sha256, registered.splits)
+        except (DamagedError, InvalidStateError, NoCheckpointError, ModelContentError, ArtifactError, ValueError) as error:
+            raise ContentRefusedError(str(error)) from error
+
+    def append(self, change: StageChange) -> None:
+        """Appends a change of stages."""
+        from trainhouse.checkpointing.models import stage_chain
+
+        record = stage_chain.StageRecord.model_validate(
+            {
+                "project": change.project,
+                "name": change.name,
+                "decision": change.decision,
+                "kind": change.kind,
+                "subject": _staged(change.subject),
+                "champion": _staged(change.champion),
+                "staging": _staged(change.staging),
+                "cause": change.cause[:128],
+                "at_ms": change.at_ms,
+            }
+        )
+        place = change.project, change.name
+        self._known[place] = stage_chain.append(self.objects, record, self._known.get(place, -1))
+
+
+def model_store() -> ObjectModelStore:
+    """The store that settings name."""
+    return ObjectModelStore()
+
+
+def facts_of(content: "ModelContent", sha256: str, splits: tuple[str, ...] = ()) -> VersionFacts:
+    """Facts of a content; who trained it is not in it."""
+    schemas = {"input": content.input_schema, "output": content.output_schema}
+    has_schema = content.input_schema is not None or content.output_schema is not None
+    schema = hashlib.sha256(orjson.dumps(schemas, option=orjson.OPT_SORT_KEYS)).hexdigest() if has_schema else None
+    known = {"code": content.code is not None, "data": bool(content.datasets)}
+    return VersionFacts(
+        content=sha256,
+        job_id=content.job_id,
+        commit=content.commit,
+        project=content.project,
+        schema_sha256=schema,
+        code_sha256=content.code,
+        data=content.datasets,
+        splits=splits,
+        framework=content.framework or "",
+        size_bytes=content.bytes + sum(file.bytes for file in content.files),
+        missing=tuple(name for name, is_known in known.items() if not is_known),
+    )
+
+
+def _check_named(registered: ModelRegistered, content: "ModelContent") -> None:
+    """Raises ContentRefusedError where the registration names another job or commit than its content."""
+    for what, named, found in (("job", registered.job_id, content.job_id), ("commit", registered.commit, content.commit)):
+        if named is not None and named != found:
+            raise ContentRefusedError(f"the registration names {what} {named}, and its content is of {what} {found}: leave one of them out")
+
+
+def _staged(version: object) -> dict[str, object] | None:
+    if version is None:
+        return None
+    return {name: getattr(version, name) for name in ("version", "semver", "content")}

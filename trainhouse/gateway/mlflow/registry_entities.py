@@ -1,0 +1,117 @@
+"""Models and versions as MLflow's client reads them, and its filters over them. Pure.
+
+Holds: MLflow's version is the ordinal, the semver is a tag; `champion` is among the aliases wherever aliases are shown, in searches too.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from trainhouse.events import ModelStage
+from trainhouse.gateway.mlflow.filter_language import Condition, Entity, Language, Ordering
+from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
+
+CHAMPION: Final = ModelStage.CHAMPION.value
+OF_MODELS: Final = Language(
+    {
+        "name": ("name", False),
+        "timestamp": ("last_updated_timestamp", True),
+        "last_updated_timestamp": ("last_updated_timestamp", True),
+        "creation_timestamp": ("creation_timestamp", True),
+    },
+    frozenset({Entity.ATTRIBUTE, Entity.TAG}),
+)
+OF_VERSIONS: Final = Language(
+    {
+        **OF_MODELS.attributes,
+        "version_number": ("version_number", True),
+        "run_id": ("run_id", False),
+        "source_path": ("source", False),
+    },
+    frozenset({Entity.ATTRIBUTE, Entity.TAG}),
+)
+_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+STAGES: Final = {ModelStage.STAGING: "Staging", ModelStage.CHAMPION: "Production", ModelStage.ARCHIVED: "Archived"}
+
+
+def model_json(model: ModelEntry) -> dict[str, Any]:
+    """One registered model, with the newest version of each stage."""
+    newest = {version.stage: version for version in model.versions}
+    times = [version.registered_at_ms for version in model.versions]
+    return {
+        "name": model.name,
+        "creation_timestamp": min(times, default=0),
+        "last_updated_timestamp": max(times, default=0),
+        "description": model.notes,
+        "latest_versions": [version_json(model, version) for version in newest.values()],
+        "tags": [{"key": key, "value": value} for key, value in (("trainhouse.project", model.project), *model.tags)],
+        "aliases": [{"alias": alias, "version": str(version)} for alias, version in aliases_of(model)],
+    }
+
+
+def version_json(model: ModelEntry, version: Version) -> dict[str, Any]:
+    """One version."""
+    tags = (("trainhouse.semver", version.semver), ("trainhouse.content", version.facts.content), *version.tags)
+    return {
+        "name": model.name,
+        "version": str(version.version),
+        "creation_timestamp": version.registered_at_ms,
+        "last_updated_timestamp": version.registered_at_ms,
+        "user_id": version.registered_by,
+        "current_stage": STAGES[version.stage],
+        "description": version.notes,
+        "source": source_of(version),
+        "run_id": str(version.facts.job_id),
+        "status": "READY",
+        "tags": [{"key": key, "value": value} for key, value in tags],
+        "aliases": [alias for alias, ordinal in aliases_of(model) if ordinal == version.version],
+    }
+
+
+def aliases_of(model: ModelEntry) -> list[tuple[str, int]]:
+    """All aliases of a model, the champion's among them."""
+    return sorted([*model.aliases, *([(CHAMPION, model.champion)] if model.champion is not None else [])])
+
+
+def source_of(version: Version) -> str:
+    """Address of a version's checkpoint, as a run's."""
+    return f"runs:/{version.facts.job_id}/checkpoints/{version.facts.commit}"
+
+
+def keeps(conditions: Iterable[Condition], attributes: dict[str, Any], tags: dict[str, str]) -> bool:
+    """Whether a model or version meets all conditions."""
+    return all(_meets(each, tags.get(each.key) if each.entity is Entity.TAG else attributes.get(each.key)) for each in conditions)
+
+
+def ordered(found: list[tuple[dict[str, Any], Any]], orders: Sequence[Ordering]) -> list[tuple[dict[str, Any], Any]]:
+    """Pairs of attributes and things, in an order; the least important order is applied first."""
+    for order in reversed(orders):
+        found = sorted(found, key=lambda pair: pair[0].get(order.key) or 0, reverse=order.descending)
+    return found
+
+
+def _meets(condition: Condition, value: Any) -> bool:
+    wanted = condition.value
+    match condition.comparator:
+        case "IS NULL":
+            return value is None
+        case "IS NOT NULL":
+            return value is not None
+    if value is None:
+        return condition.comparator == "!="
+    compare = _COMPARE.get(condition.comparator)
+    if compare is not None:
+        return bool(compare(value, wanted))
+    if isinstance(wanted, tuple):
+        return (value in wanted) == (condition.comparator == "IN")
+    flags = re.IGNORECASE | re.DOTALL if condition.comparator == "ILIKE" else re.DOTALL
+    pattern = "".join(".*" if char == "%" else "." if char == "_" else re.escape(char) for char in str(wanted))
+    return re.fullmatch(pattern, str(value), flags) is not None

@@ -1,0 +1,1 @@
+"""Models over HTTP: a follower of the registry, and its routes."""

@@ -1,0 +1,236 @@
+"""Models: versions, stages, gates and approvals, as the registry has them; requests, and what it decided.
+
+Holds: a model of a project that its asker may not see does not exist for it; the asker's name and role go with each request, and nobody
+names another. An answer to a request is the registry's decision, or 409 with its words and the conditions of the gate.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query, Request
+from pydantic import ValidationError
+
+from trainhouse.events import (
+    AskedVia,
+    ModelApproved,
+    ModelArchiveRequested,
+    ModelCompared,
+    ModelDescribed,
+    ModelEmergencyReview,
+    ModelEvaluated,
+    ModelGateApplied,
+    ModelPromotionRequested,
+    ModelRegistered,
+    ModelRejected,
+    ModelRollbackRequested,
+    RequestedBy,
+)
+from trainhouse.events.model.model_decisions import ModelDecision
+from trainhouse.events.model.model_names import DEFAULT_PROJECT
+from trainhouse.events.model.model_registry import ModelRequest
+from trainhouse.events.wire.topics import MODEL_REQUESTS
+from trainhouse.events.wire.validation_messages import explain_validation
+from trainhouse.gateway.answers import Json
+from trainhouse.gateway.auth.authentication import Approver, Submitter, Viewer
+from trainhouse.gateway.auth.roles import Principal
+from trainhouse.gateway.bus import Sent
+from trainhouse.gateway.context import Gateway, Here, now_ms
+from trainhouse.gateway.errors import ProblemError
+from trainhouse.gateway.models.model_book import ModelRefusedError
+from trainhouse.gateway.problems import not_found
+from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
+from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+NamePath = Annotated[str, Path(description="The model's name.", min_length=1, max_length=128)]
+VersionPath = Annotated[str, Path(description="Its ordinal, as 3, its semver, as 1.2.0, or champion.", min_length=1, max_length=64)]
+ProjectQuery = Annotated[str, Query(description="Project that the model belongs to.", min_length=1, max_length=128)]
+Fields = Annotated[dict[str, Any], Body(description="Fields of the event of this request; user and requester are the token's.")]
+
+
+@router.get("")
+async def models(
+    here: Here,
+    principal: Viewer,
+    project: Annotated[str | None, Query(description="Only of this project.", max_length=128)] = None,
+) -> Json:
+    """Models with their stages and gates, by project and name."""
+    await here.models.ready()
+    seen = [each for each in here.models.view.models() if principal.sees(each.project) and project in (None, each.project)]
+    return Json({"items": [_status(each) for each in seen], "next_cursor": None})
+
+
+@router.get("/{name}")
+async def model(name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
+    """One model with all its versions."""
+    found = await _model(here, principal, project, name)
+    return Json(_status(found) | {"versions": [_version(each) for each in found.versions]})
+
+
+@router.get("/{name}/history")
+async def history(name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
+    """The newest decisions about a model, oldest first, refusals among them; 200 at most."""
+    await _model(here, principal, project, name)
+    found = here.models.history(project, name)
+    return Json({"items": [each.model_dump(mode="json") | {"type": each.event_type} for each in found], "next_cursor": None})
+
+
+@router.get("/{name}/versions/{version}/why")
+async def why(name: NamePath, version: VersionPath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
+    """Each condition of the gate for a version, with its numbers, and the evidence that an approval would rest on."""
+    found = await _model(here, principal, project, name)
+    chosen = found.find(version)
+    if chosen is None:
+        raise not_found(f"version {version} of model {name}")
+    conditions = conditions_of(found, chosen, now_ms())
+    met = all(each.met for each in conditions)
+    return Json({"met": met, "evidence": chosen.evidence, "conditions": [each.model_dump(mode="json") for each in conditions]})
+
+
+@router.post("/{name}/versions", status_code=201)
+async def register(
+    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Registers a version: `job_id` and `commit`, or the `content` of a model manifest; `bump`, `notes` and `tags`."""
+    return await _asked(here, principal, request, ModelRegistered, project, name, fields)
+
+
+@router.post("/{name}/promote")
+async def promote(
+    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Promotes `version` to champion, if the gate lets it; `emergency` skips approvals alone."""
+    return await _asked(here, principal, request, ModelPromotionRequested, project, name, fields)
+
+
+@router.post("/{name}/archive")
+async def archive(
+    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Archives `version`."""
+    return await _asked(here, principal, request, ModelArchiveRequested, project, name, fields)
+
+
+@router.post("/{name}/rollback")
+async def rollback(
+    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Makes a past champion champion again: the last one, or `to`; `reason` is required."""
+    return await _asked(here, principal, request, ModelRollbackRequested, project, name, fields)
+
+
+@router.post("/{name}/approve")
+async def approve(
+    name: NamePath, fields: Fields, here: Here, principal: Approver, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Approves `version`, on the `evidence` that was looked at."""
+    return await _asked(here, principal, request, ModelApproved, project, name, fields)
+
+
+@router.post("/{name}/reject")
+async def reject(
+    name: NamePath, fields: Fields, here: Here, principal: Approver, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Rejects `version`."""
+    return await _asked(here, principal, request, ModelRejected, project, name, fields)
+
+
+@router.post("/{name}/review")
+async def review(
+    name: NamePath, fields: Fields, here: Here, principal: Approver, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Reviews the emergency promotion of `version`."""
+    return await _asked(here, principal, request, ModelEmergencyReview, project, name, fields)
+
+
+@router.post("/{name}/gate")
+async def gate(
+    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Applies `gate`, which `replaces` the version that it was made from; who looks after the project may."""
+    if not here.projects.maintains(principal, project) and here.projects.get(project) is not None:
+        raise ProblemError(403, "Forbidden", f"the gate of a model is changed by maintainers of project {project}, and by operators")
+    return await _asked(here, principal, request, ModelGateApplied, project, name, fields)
+
+
+@router.post("/{name}/evaluations", status_code=201)
+async def evaluate(
+    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Records the result of a suite for a version."""
+    return await _asked(here, principal, request, ModelEvaluated, project, name, fields)
+
+
+@router.post("/{name}/comparisons", status_code=201)
+async def compare(
+    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Records the comparison of two versions on the same samples."""
+    return await _asked(here, principal, request, ModelCompared, project, name, fields)
+
+
+@router.post("/{name}/describe")
+async def describe(
+    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Changes notes, tags and aliases of a model, or of a `version` of it."""
+    return await _asked(here, principal, request, ModelDescribed, project, name, fields)
+
+
+async def ask(here: Gateway, principal: Principal, request: Request, event: ModelRequest) -> ModelDecision:
+    """Sends a request in the name of a principal; returns the first decision. Raises ProblemError where the principal may not write in the
+    project, ModelRefusedError, BusUnavailableError."""
+    if not principal.sees(event.project):
+        raise not_found(f"project {event.project}")
+    if principal.only_reads(event.project):
+        raise ProblemError(403, "Forbidden", f"your membership lets you read project {event.project}, and no more")
+    event_id = secrets.token_hex(16)
+    decided = await here.models.ask(here.bus, event, event_id)
+    sent = Sent(event_id, MODEL_REQUESTS, 0, 0)
+    here.accepted(request, principal, sent, target=event.subject()[:256], project=event.project)
+    return decided
+
+
+def by_token(principal: Principal) -> dict[str, Any]:
+    """The requester, as the gateway vouches for it. The role is the one that lets people approve, where the token has it."""
+    role = "approver" if principal.approves else principal.role.name.lower()
+    return {"user": principal.sub[:128], "requested_by": RequestedBy(name=principal.sub[:256], via=AskedVia.GATEWAY, role=role)}
+
+
+async def _asked(
+    here: Gateway, principal: Principal, request: Request, kind: type[ModelRequest], project: str, name: str, fields: dict[str, Any]
+) -> Json:
+    try:
+        event = kind.model_validate(fields | {"project": project, "name": name} | by_token(principal))
+    except ValidationError as error:
+        raise ProblemError(422, "Invalid request", explain_validation(error, kind)) from error
+    try:
+        decided = await ask(here, principal, request, event)
+    except ModelRefusedError as refused:
+        conditions = [each.model_dump(mode="json") for each in refused.refused.conditions]
+        raise ProblemError(409, "Refused", str(refused), conditions=conditions) from refused
+    return Json(decided.model_dump(mode="json") | {"type": decided.event_type}, 201 if kind is ModelRegistered else 200)
+
+
+async def _model(here: Gateway, principal: Principal, project: str, name: str) -> ModelEntry:
+    await here.models.ready()
+    found = here.models.view.find(project, name)
+    if found is None or not principal.sees(project):
+        raise not_found(f"model {name}")
+    return found
+
+
+def _status(model: ModelEntry) -> dict[str, Any]:
+    more = {"notes": model.notes, "tags": dict(model.tags), "aliases": dict(model.aliases)}
+    return model.status(0).model_dump(mode="json", exclude={"updated_at_ms"}) | more
+
+
+def _version(version: Version) -> dict[str, Any]:
+    facts = version.facts.model_dump(mode="json", exclude={"project"})
+    evaluations = [each.model_dump(mode="json", exclude={"project", "name"}) for each in version.evaluations]
+    about = {"registered_by": version.registered_by, "approvers": list(version.approvers), "rejecters": list(version.rejecters)}
+    texts = {"notes": version.notes, "tags": dict(version.tags), "evidence": version.evidence}
+    return version.status().model_dump(mode="json") | facts | about | texts | {"emergency": version.emergency, "evaluations": evaluations}
