@@ -60,7 +60,11 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         "artifact": _of(
             "Store tokenizers, preprocessing, models and files in versions; list, get and verify them.", "artifacts.artifact_commands"
         ),
-        "models": _of("Register versions of models; promote, approve, archive and roll back by their gate.", "models.registry_commands"),
+        "models": _of(
+            "Register versions of models; promote, approve, archive and roll back by their gate.",
+            "models.registry_commands",
+            "models.report_command",
+        ),
         "import": _of("Import runs that were logged elsewhere.", "jobs.import_runs"),
     },
     "Ranks of a job": {
