@@ -61,10 +61,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def described(folder: Path, **more: Any) -> None:
+def described(at: Path, /, **more: Any) -> None:
     fields = {"suite": "signs", "kind": "classification", "model": "model", "program": "classifier", "folder": "shards"}
     fields |= {"batch_size": 64, "seed": 3, "groups": ["lang"], "resamples": 999}
-    (folder / "evaluation.yaml").write_text(yaml.safe_dump({k: v for k, v in (fields | more).items() if v is not None}))
+    (at / "evaluation.yaml").write_text(yaml.safe_dump({k: v for k, v in (fields | more).items() if v is not None}))
 
 
 def ran(folder: Path, out: str = "out") -> tuple[int, str, str]:
