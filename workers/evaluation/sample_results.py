@@ -39,12 +39,10 @@ class SampleResults:
             if key in seen:
                 raise InvalidEvaluationError(f"sample {key!r} is there twice: give each sample of the split once")
             seen.add(key)
-        sizes = {name: len(each) for name, each in self.numbers.items()} | {name: len(each) for name, each in self.groups.items()}
-        for name, size in sizes.items():
+        sizes = [(name, len(each)) for name, each in self.numbers.items()] + [(name, len(each)) for name, each in self.groups.items()]
+        for name, size in sizes:
             if size != len(self.keys):
-                raise InvalidEvaluationError(
-                    f"column {name} has {size} values of {len(self.keys)} samples: give one for each sample"
-                )
+                raise InvalidEvaluationError(f"column {name} has {size} values of {len(self.keys)} samples: give one for each sample")
         for name, column in self.numbers.items():
             bad = np.flatnonzero(~np.isfinite(column))
             if len(bad):
