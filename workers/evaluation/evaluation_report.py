@@ -110,9 +110,9 @@ def _comparison_parts(found: Comparison) -> Iterator[_Part]:
     share = f"{100 * found.alpha:g} %"
     yield (
         "p",
-        f"A version that equals the other is called better or worse in any row with a probability of {share} at most (McNemar's exact "
-        f"test, or {found.resamples} paired resamples, seed {found.seed}; Holm over all rows). Fewer than {found.least_samples} samples have no "
-        "verdict.",
+        f"A version that equals the other is called better or worse in any row with a probability of {share} at most "
+        f"(McNemar's exact test, or {found.resamples} paired resamples, seed {found.seed}; Holm over all rows). "
+        f"Fewer than {found.least_samples} samples have no verdict.",
     )
 
 
