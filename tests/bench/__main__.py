@@ -52,6 +52,7 @@ BENCHES = (
     "loader_store",
     "loader_scale",
     "preparing",
+    "model_statistics",
 )
 LONG = ("policies", "directory_growth")
 """Many minutes: run when they are named."""

@@ -20,6 +20,7 @@ from trainhouse.reference import setting_pages
 from trainhouse.reference.pages import render
 from trainhouse.scheduler.core.state.transitions import render_markdown
 from trainhouse.workers.data.prepare.preparation import Preparation
+from trainhouse.workers.evaluation.evaluation_spec import EvaluationSpec
 
 # Blocks that no test runs, by page: each has its reason beside it. Whoever adds one changes the number here.
 NOT_RUN = {
@@ -78,6 +79,8 @@ def _validate(block: Block) -> None:
         Preparation.parse(found)
     elif "suites" in found:
         ModelGate.model_validate(found)
+    elif "suite" in found:
+        EvaluationSpec.model_validate({k: tuple(v) if isinstance(v, list) else v for k, v in found.items()})
     elif "members" not in found:
         SchedulingPolicy.model_validate(found)
 

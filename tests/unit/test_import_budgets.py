@@ -21,7 +21,7 @@ from trainhouse.client.quick.quick_gateway import AROUND
 # What takes a tenth of a second of CPU or ten megabytes.
 LARGE = frozenset(
     {
-        *("torch", "numpy", "pandas", "pyarrow", "scipy", "matplotlib", "mlflow"),
+        *("torch", "numpy", "pandas", "pyarrow", "scipy", "statsmodels", "sklearn", "matplotlib", "mlflow"),
         *("faust", "aiokafka", "aiohttp", "fastapi", "uvicorn", "httpx", "rich", "opentelemetry"),
         *("chdb", "clickhouse_connect", "boto3", "cryptography", "confluent_kafka", "pydantic"),
     }
@@ -60,6 +60,8 @@ MODULES = {
     "trainhouse.checkpointing.uploading.upload_process": Budget(680, frozenset({"boto3", "pydantic"})),
     "trainhouse.checkpointing.peer_memory.holder_server": Budget(130),
     "trainhouse.workers.data.order": Budget(221, frozenset({"numpy"})),
+    "trainhouse.workers.evaluation.__main__": Budget(95),
+    "trainhouse.workers.evaluation.result": Budget(312, frozenset({"pydantic"})),
     "trainhouse.deploy.local.stack": Budget(750, EVENTS | {"cryptography", "rich"}),
 }
 

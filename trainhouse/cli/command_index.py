@@ -64,6 +64,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
             "Register versions of models; promote, approve, archive and roll back by their gate.",
             "models.registry_commands",
             "models.version_files",
+            "models.report_command",
         ),
         "import": _of("Import runs that were logged elsewhere.", "jobs.import_runs"),
     },

@@ -12,6 +12,7 @@ PEERS = "peers"
 PREPARING = "preparing"
 TRACKING = "tracking"
 CONSOLES = "consoles"
+DRIFT = "drift"
 MDS = "mds"  # its transformers is older than the other peers' hub
 PACKAGES = {
     PEERS: (
@@ -21,6 +22,7 @@ PACKAGES = {
     PREPARING: ("torch", "numpy", "datasets>=4,<5", "litdata>=0.2,<1", "tokenizers"),
     TRACKING: ("mlflow>=3.10,<4",),
     CONSOLES: ("dstack>=0.20,<1", "skypilot>=0.10,<1"),
+    DRIFT: ("evidently>=0.7,<1", "pandas>=2,<3"),  # its releases do not read newer ones yet
     MDS: ("torch", "numpy", "mosaicml-streaming>=0.13,<1"),
 }
 
