@@ -19,9 +19,9 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_non
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import Count, TimestampMs
 from trainhouse.events.model.dataset_names import Semver
+from trainhouse.events.model.labels import Label, Sha256
 from trainhouse.events.model.model_content import chain_prefix
 from trainhouse.events.model.model_names import ModelName
-from trainhouse.events.model.spec import Label, Sha256
 
 FORMAT: Final = 1
 MOST_TRIES: Final = 64

@@ -20,7 +20,7 @@ from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import ByteCount, Count
 from trainhouse.events.model.dataset_names import VersionReference, project_word
 from trainhouse.events.model.ids import JobId
-from trainhouse.events.model.spec import Label, Sha256
+from trainhouse.events.model.labels import Label, Sha256
 
 FORMAT: Final = 1
 MOST_FILES: Final = 1000

@@ -13,6 +13,7 @@ from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_SMALL, Count, CutText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.dataset_names import Semver
 from trainhouse.events.model.ids import EventId, JobId
+from trainhouse.events.model.labels import Label, Sha256
 from trainhouse.events.model.model_gate import MOST_CONDITIONS, GateCondition, ModelGate
 from trainhouse.events.model.model_names import ModelStage, VersionOrdinal
 from trainhouse.events.model.model_registry import (
@@ -26,7 +27,6 @@ from trainhouse.events.model.model_registry import (
     TagText,
     VersionFacts,
 )
-from trainhouse.events.model.spec import Label, Sha256
 
 MOST_EVIDENCE: Final = 1024
 MOST_STATUS_VERSIONS: Final = 256

@@ -12,7 +12,7 @@ from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_RATIO, CutText, ShortText
 from trainhouse.events.model.dataset_names import SplitName, VersionReference
-from trainhouse.events.model.spec import Label
+from trainhouse.events.model.labels import Label
 
 MOST_SUITES: Final = 32
 MOST_METRICS: Final = 256

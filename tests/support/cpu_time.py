@@ -1,8 +1,9 @@
 """CPU seconds of each test and of its fixtures, with all processes that it started and with the servers that it shares.
 
-Off unless `TRAINHOUSE_TEST_CPU` names a file: then each process of tests writes one JSON line a phase (`setup`, `call`, `teardown`) of a test
-there, and `python -m tests.support.cpu_time FILE...` sums them up. A process that was reaped counts for whoever reaped it, so no sampling
-is needed; one that outlives its parent and goes to init is left out once it ends. Waiting costs nothing here: figures hold on a busy machine.
+Off unless `TRAINHOUSE_TEST_CPU` names a file: then each process of tests writes one JSON line a phase (`setup`, `call`, `teardown`) of a
+test there, and `python -m tests.support.cpu_time FILE...` sums them up. A process that was reaped counts for its reaper, so no sampling is
+needed; one that outlives its parent and goes to init is left out once it ends. Waiting costs nothing here, so figures hold on a busy
+machine; leave PYTHONDONTWRITEBYTECODE out of the environment as `make` does, or what is compiled anew is most of what is seen.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class CpuTime:
             return (yield)
         finally:
             now = self._look()
-            parts = {name: round(s, 3) for name, s in _since(self._before, now).items() if s > 0.002}
+            parts = {name: round(s, 3) for name, s in since(self._before, now).items() if s > 0.002}
             self._before = now
             if parts:
                 self._out.write(json.dumps({"test": item.nodeid, "phase": phase, "cpu_s": parts}) + "\n")
@@ -103,7 +104,7 @@ def label_of(command: list[str]) -> str:
     return re.sub(r"[^\w.-].*", "", name) or "?"
 
 
-def _since(before: dict[tuple[str, int, int], float], now: dict[tuple[str, int, int], float]) -> dict[str, float]:
+def since(before: dict[tuple[str, int, int], float], now: dict[tuple[str, int, int], float]) -> dict[str, float]:
     """What was added by label. What is in the times of a process that ended in between appears in those of the one that reaped it, with
     what it had taken before: that part is taken off."""
     spent: Counter[str] = Counter()
@@ -155,7 +156,8 @@ def register(config: pytest.Config) -> None:
     """Turns it on where the environment asks for it; each process of xdist has a file of its own."""
     if name := os.environ.get(VARIABLE):
         worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-        out = open(f"{name}.{worker}" if worker else name, "w", buffering=1, encoding="utf-8")  # noqa: SIM115: as long as the run
+        # Open as long as the run.
+        out = open(f"{name}.{worker}" if worker else name, "w", buffering=1, encoding="utf-8")  # noqa: SIM115
         config.pluginmanager.register(CpuTime(out), "trainhouse-cpu-time")
 
 
