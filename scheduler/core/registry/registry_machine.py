@@ -53,7 +53,7 @@ from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
-from trainhouse.scheduler.core.registry.gate_conditions import conditions
+from trainhouse.scheduler.core.registry.gate_conditions import conditions, recorded
 from trainhouse.scheduler.core.registry.registry_effects import registry_effects
 from trainhouse.scheduler.core.registry.registry_fold import fold_registry
 from trainhouse.scheduler.core.registry.registry_state import (
@@ -352,13 +352,22 @@ class _Turn:
     def compared(self, request_id: EventId, event: ModelCompared) -> None:
         model, version = self.of_content(event, event.content)
         _, other = self.of_content(event, event.against)
+        results = list[ModelEvaluated]()
         for owner, evaluation_id in ((version, event.evaluation_id), (other, event.against_evaluation_id)):
-            if not any(each.evaluation_id == evaluation_id and each.suite == event.suite for each in owner.evaluations):
+            result = next((each for each in owner.evaluations if each.evaluation_id == evaluation_id and each.suite == event.suite), None)
+            if result is None:
                 raise _RefusedError(
                     f"version {owner.version} of model {model.key} has no evaluation {evaluation_id} of suite {event.suite}; "
                     "record it first, then compare",
                     version,
                 )
+            results.append(result)
+        first, second = (f"{each.dataset or 'no dataset'} split {each.split or 'none'}" for each in results)
+        if first != second:
+            raise _RefusedError(
+                f"evaluation {event.evaluation_id} is on {first}, and {event.against_evaluation_id} on {second}: compare results on the same data",
+                version,
+            )
         if event.compared_at_ms > self.now_ms + MOST_AHEAD_MS:
             raise _RefusedError("the comparison is of the future; set the clock of its machine", version)
         voided = tuple(each.user for each in version.approvals)
@@ -415,7 +424,7 @@ class _Turn:
         lacking = unmet(found)
         if lacking:
             what = "; ".join(each.detail or each.name for each in lacking)
-            raise _RefusedError(f"the gate of model {model.key} refuses version {version.version}: {what}", version, found)
+            raise _RefusedError(f"the gate of model {model.key} refuses version {version.version}: {what}", version, recorded(found))
         self.emit(
             ModelPromoted(
                 **self.head(request_id, event),
@@ -425,7 +434,7 @@ class _Turn:
                 previous=model.champion,
                 gate_version=model.gate_version,
                 gate=model.gate,
-                conditions=found,
+                conditions=recorded(found),
                 evaluations=tuple(
                     EvidenceUsed(evaluation_id=each.evaluation_id, suite=each.suite, document=each.document) for each in version.evaluations
                 ),
