@@ -67,7 +67,7 @@ LEFT JOIN (
     SELECT project, name, version, argMaxIf(fact, number, fact IN ('registered', 'promoted', 'archived', 'rolled-back')) AS last,
         countIf(fact = 'described') > 0 AS described, argMaxIf(f.notes, f.number, fact = 'described') AS new_notes,
         argMaxIf(f.tags, f.number, fact = 'described') AS new_tags, countIf(fact = 'evaluated') AS evaluated, maxIf(number, fact = 'promoted' AND emergency = 1) AS emergency_number,
-        maxIf(number, fact = 'reviewed' OR (fact = 'promoted' AND emergency = 0)) AS reviewed_number
+        maxIf(number, fact = 'reviewed') AS reviewed_number
     FROM model_facts AS f FINAL WHERE number > 0 GROUP BY project, name, version
 ) AS s ON s.project = r.project AND s.name = r.name AND s.version = r.version;
 
