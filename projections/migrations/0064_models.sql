@@ -109,13 +109,14 @@ FROM model_facts FINAL
 ARRAY JOIN metrics AS metric, groups AS group, verdicts AS verdict, figures AS difference, lows AS low, highs AS high, p_values AS p_value
 WHERE fact = 'compared';
 
--- A word counts until that person gives another one, or evidence is new.
+-- A word counts until that person gives another one, or evidence is new, or the version is archived by a person.
 CREATE OR REPLACE VIEW model_approvals AS
 SELECT a.project AS project, a.name AS model, a.version AS version, a.user AS user, toUInt8(a.fact = 'approved') AS approved, a.reason AS reason,
     a.evidence AS evidence, a.at AS at, toUInt8(a.number > n.evidence AND a.number = l.last) AS counts
 FROM (SELECT * FROM model_facts FINAL WHERE fact IN ('approved', 'rejected')) AS a
 LEFT JOIN (
-    SELECT project, name, version, max(number) AS evidence FROM model_facts FINAL WHERE fact IN ('evaluated', 'compared')
+    SELECT project, name, version, max(number) AS evidence FROM model_facts FINAL
+    WHERE fact IN ('evaluated', 'compared') OR (fact = 'archived' AND other = 0)
     GROUP BY project, name, version
 ) AS n ON n.project = a.project AND n.name = a.name AND n.version = a.version
 LEFT JOIN (

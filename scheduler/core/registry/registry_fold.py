@@ -88,6 +88,8 @@ def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
             return _without_champion(model).put(back, champion=decision.version, past=_past_of(model, decision.version))
         case ModelArchived():
             archived = replace(_version(model, decision.version), stage=ModelStage.ARCHIVED)
+            if decision.successor is None:
+                archived = replace(archived, withdrawn=True, approvals=())
             return model.put(archived, champion=None if model.champion == decision.version else model.champion)
         case ModelGateChanged():
             return replace(model, gate=decision.gate, gate_version=decision.gate_version)

@@ -309,7 +309,7 @@ class _Turn:
             )
         model = self.state.entry(asked.project, asked.name)
         known = model.of_content(facts.content)
-        if known is not None:
+        if known is not None and known.stage is not ModelStage.ARCHIVED:
             raise _RefusedError(f"this content is version {known.version} ({known.semver}) of model {model.key} already", known)
         newest = model.versions[-1] if model.versions else None
         semver, why = next_semver(newest.semver if newest else None, newest.facts if newest else None, facts, asked.bump)
@@ -411,6 +411,13 @@ class _Turn:
         champion = model.get(model.champion)
         if version.version == model.champion:
             raise _RefusedError(f"version {version.version} of model {model.key} is its champion already", version)
+        if version.stage is ModelStage.ARCHIVED:
+            back = version.was_champion and not version.withdrawn
+            how = f"`trainhouse models rollback {model.name} --to {version.version}` goes back to it, or " if back else ""
+            raise _RefusedError(
+                f"version {version.version} of model {model.key} is archived: {how}register it again, and have that version approved",
+                version,
+            )
         if event.champion is not None and event.champion != (model.champion or 0):
             now = f"version {model.champion}" if model.champion else "none"
             asked = f"version {event.champion}" if event.champion else "none"
@@ -461,7 +468,7 @@ class _Turn:
                 f"version {version.version} of model {model.key} is its champion: promote another one, or roll back",
                 version,
             )
-        if version.stage is ModelStage.ARCHIVED:
+        if version.withdrawn:
             raise _RefusedError(f"version {version.version} of model {model.key} is archived already", version)
         self.emit(ModelArchived(**self.head(request_id, event), version=version.version, reason=event.reason))
         self.publish(event)
@@ -474,7 +481,8 @@ class _Turn:
         if champion is None:
             raise _RefusedError(f"model {model.key} has no champion to roll back from; promote a version")
         if event.to is None:
-            target = model.get(model.past[-1]) if model.past else None
+            past = (model.get(each) for each in reversed(model.past))
+            target = next((each for each in past if each is not None and not each.withdrawn), None)
             if target is None:
                 raise _RefusedError(f"model {model.key} had no champion before version {champion.version}; promote another", champion)
         else:
@@ -484,6 +492,12 @@ class _Turn:
         if not target.was_champion:
             raise _RefusedError(
                 f"version {target.version} of model {model.key} was never champion, and a rollback needs one that was: promote it",
+                target,
+            )
+        if target.withdrawn:
+            raise _RefusedError(
+                f"a person archived version {target.version} of model {model.key}, so no rollback goes to it: name another one, or register "
+                "it again",
                 target,
             )
         self.emit(
