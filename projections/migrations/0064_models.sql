@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS model_facts (
     lows Array(Nullable(Float64)),
     highs Array(Nullable(Float64)),
     p_values Array(Nullable(Float64)),
+    margins Array(Nullable(Float64)),
     source_topic LowCardinality(String),
     source_partition UInt32,
     source_offset UInt64
@@ -103,10 +104,10 @@ ARRAY JOIN metrics AS metric, figures AS value, lows AS low, highs AS high
 WHERE fact = 'evaluated';
 
 CREATE OR REPLACE VIEW model_comparisons AS
-SELECT project, name AS model, version, other AS against, evaluation_id, suite, samples, metric, group, verdict, difference, low, high, p_value,
+SELECT project, name AS model, version, other AS against, evaluation_id, suite, samples, metric, group, verdict, difference, low, high, p_value, margin,
     user AS recorded_by, at AS recorded_at
 FROM model_facts FINAL
-ARRAY JOIN metrics AS metric, groups AS group, verdicts AS verdict, figures AS difference, lows AS low, highs AS high, p_values AS p_value
+ARRAY JOIN metrics AS metric, groups AS group, verdicts AS verdict, figures AS difference, lows AS low, highs AS high, p_values AS p_value, margins AS margin
 WHERE fact = 'compared';
 
 -- A word counts until that person gives another one, or evidence is new, or the version is archived by a person.

@@ -51,7 +51,7 @@ def test_views_say_what_the_registry_decided(tmp_path: Path) -> None:
         champions = [tables.ask(at % ms, {}) for ms in (first_ms - 1, first_ms, second_ms, registry.now_ms)]
         approvals = tables.ask("SELECT version, user, approved, counts FROM model_approvals ORDER BY version", {})
         evaluations = tables.ask("SELECT version, metric, value FROM model_evaluations ORDER BY version", {})
-        comparisons = tables.ask("SELECT version, against, metric, verdict FROM model_comparisons", {})
+        comparisons = tables.ask("SELECT version, against, metric, verdict, margin FROM model_comparisons", {})
         edges = tables.ask("SELECT from_id, to_id FROM lineage_edges WHERE kind = 'registered' ORDER BY to_id", {})
     assert [(row["version"], row["semver"], row["stage"], row["emergency"]) for row in versions] == [
         (1, "1.0.0", "champion", 0),
@@ -68,5 +68,5 @@ def test_views_say_what_the_registry_decided(tmp_path: Path) -> None:
     assert [(row["version"], row["decided_by"]) for row in champions[3]] == [(1, "eve")]
     assert [(row["version"], row["user"], row["counts"]) for row in approvals] == [(1, "bob", 1), (2, "bob", 0), (3, "bob", 0)]
     assert [(row["version"], row["value"]) for row in evaluations] == [(1, 0.8), (2, 0.81)]
-    assert comparisons == [{"version": 2, "against": 1, "metric": "top1", "verdict": "better"}]
+    assert comparisons == [{"version": 2, "against": 1, "metric": "top1", "verdict": "better", "margin": 0.0}]
     assert edges[0] == {"from_id": "checkpoint:train-1@1", "to_id": "model:vision/resnet@1"}

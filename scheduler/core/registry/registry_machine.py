@@ -365,7 +365,8 @@ class _Turn:
         first, second = (f"{each.dataset or 'no dataset'} split {each.split or 'none'}" for each in results)
         if first != second:
             raise _RefusedError(
-                f"evaluation {event.evaluation_id} is on {first}, and {event.against_evaluation_id} on {second}: compare results on the same data",
+                f"evaluation {event.evaluation_id} is on {first}, and {event.against_evaluation_id} on {second}: compare results on the same "
+                "data",
                 version,
             )
         if event.compared_at_ms > self.now_ms + MOST_AHEAD_MS:
@@ -484,7 +485,9 @@ class _Turn:
             past = (model.get(each) for each in reversed(model.past))
             target = next((each for each in past if each is not None and not each.withdrawn), None)
             if target is None:
-                raise _RefusedError(f"model {model.key} had no champion before version {champion.version}; promote another", champion)
+                raise _RefusedError(
+                    f"model {model.key} had no champion before version {champion.version} that is left; promote another", champion
+                )
         else:
             _, target = self.version(event, event.to)
         if target.version == champion.version:
@@ -496,8 +499,8 @@ class _Turn:
             )
         if target.withdrawn:
             raise _RefusedError(
-                f"a person archived version {target.version} of model {model.key}, so no rollback goes to it: name another one, or register "
-                "it again",
+                f"a person archived version {target.version} of model {model.key}, so no rollback goes to it: name another one, or "
+                "register it again",
                 target,
             )
         self.emit(
