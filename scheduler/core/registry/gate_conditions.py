@@ -35,7 +35,7 @@ def conditions(
 
 
 def recorded(found: tuple[GateCondition, ...]) -> tuple[GateCondition, ...]:
-    """Those that an event holds: all of them, or of too many the unmet ones first. What is decided is decided on all of them."""
+    """Returns what an event holds of them: all, or of too many the unmet ones first. The decision itself is on all of them."""
     return found if len(found) <= MOST_CONDITIONS else tuple(sorted(found, key=lambda each: each.met))[:MOST_CONDITIONS]
 
 

@@ -365,8 +365,8 @@ class _Turn:
         first, second = (f"{each.dataset or 'no dataset'} split {each.split or 'none'}" for each in results)
         if first != second:
             raise _RefusedError(
-                f"evaluation {event.evaluation_id} is on {first}, and {event.against_evaluation_id} on {second}: compare results on the same "
-                "data",
+                f"evaluation {event.evaluation_id} is on {first}, and {event.against_evaluation_id} on {second}: compare results on the "
+                "same data",
                 version,
             )
         if event.compared_at_ms > self.now_ms + MOST_AHEAD_MS:
