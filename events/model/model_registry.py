@@ -153,6 +153,9 @@ class MetricComparison(Model):
     low: Reading | None = Field(None, exclude_if=is_absent, description="lower end of the difference's interval")
     high: Reading | None = Field(None, exclude_if=is_absent, description="upper end of the difference's interval")
     p_value: Reading | None = Field(None, exclude_if=is_absent, description="p value, corrected for the number of comparisons")
+    margin: Reading | None = Field(
+        None, ge=0, exclude_if=is_absent, description="loss up to which the verdict is not worse; absent: not known, and no gate takes it"
+    )
 
 
 class ModelCompared(ModelRequest, type="trainhouse.model.compared.v1", public_input=True):

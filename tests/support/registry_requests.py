@@ -123,9 +123,11 @@ def evaluated(number: int, top1: float, **changes: Any) -> ModelEvaluated:
     return ModelEvaluated.model_validate(OF_MODEL | fields | changes)
 
 
-def compared(number: int, against: int, verdict: str, evaluation_id: str, against_id: str, at_ms: int) -> ModelCompared:
+def compared(
+    number: int, against: int, verdict: str, evaluation_id: str, against_id: str, at_ms: int, margin: float | None = 0.0
+) -> ModelCompared:
     """A comparison of two versions."""
-    metrics = ({"metric": "top1", "verdict": verdict, "difference": 0.01},)
+    metrics = ({"metric": "top1", "verdict": verdict, "difference": 0.01, "margin": margin},)
     fields = {"content": content_of(number), "against": content_of(against), "suite": "accuracy", "samples": 1000, "metrics": metrics}
     more = {"evaluation_id": evaluation_id, "against_evaluation_id": against_id, "compared_at_ms": at_ms}
     return ModelCompared.model_validate(OF_MODEL | fields | more)

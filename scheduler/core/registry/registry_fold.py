@@ -78,7 +78,9 @@ def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
             return model.put(replace(known, approvals=(*others, Approval(decision.user, decision.approved))))
         case ModelPromoted():
             known = _version(model, decision.version)
-            promoted = replace(known, stage=ModelStage.CHAMPION, was_champion=True, emergency=decision.emergency, promoted_by=decision.user)
+            # A review that is due stays due, of the promotion that it is about.
+            by, emergency = known.promoted_by if known.emergency else decision.user, known.emergency or decision.emergency
+            promoted = replace(known, stage=ModelStage.CHAMPION, was_champion=True, emergency=emergency, promoted_by=by)
             past = model.past if model.champion is None else (*model.past, model.champion)[-MAX_PAST:]
             return _without_champion(model).put(promoted, champion=decision.version, past=past)
         case ModelRolledBack():
@@ -86,6 +88,8 @@ def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
             return _without_champion(model).put(back, champion=decision.version, past=_past_of(model, decision.version))
         case ModelArchived():
             archived = replace(_version(model, decision.version), stage=ModelStage.ARCHIVED)
+            if decision.successor is None:
+                archived = replace(archived, withdrawn=True, approvals=())
             return model.put(archived, champion=None if model.champion == decision.version else model.champion)
         case ModelGateChanged():
             return replace(model, gate=decision.gate, gate_version=decision.gate_version)

@@ -53,7 +53,7 @@ from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
-from trainhouse.scheduler.core.registry.gate_conditions import conditions
+from trainhouse.scheduler.core.registry.gate_conditions import conditions, recorded
 from trainhouse.scheduler.core.registry.registry_effects import registry_effects
 from trainhouse.scheduler.core.registry.registry_fold import fold_registry
 from trainhouse.scheduler.core.registry.registry_state import (
@@ -309,7 +309,7 @@ class _Turn:
             )
         model = self.state.entry(asked.project, asked.name)
         known = model.of_content(facts.content)
-        if known is not None:
+        if known is not None and known.stage is not ModelStage.ARCHIVED:
             raise _RefusedError(f"this content is version {known.version} ({known.semver}) of model {model.key} already", known)
         newest = model.versions[-1] if model.versions else None
         semver, why = next_semver(newest.semver if newest else None, newest.facts if newest else None, facts, asked.bump)
@@ -352,13 +352,23 @@ class _Turn:
     def compared(self, request_id: EventId, event: ModelCompared) -> None:
         model, version = self.of_content(event, event.content)
         _, other = self.of_content(event, event.against)
+        results = list[ModelEvaluated]()
         for owner, evaluation_id in ((version, event.evaluation_id), (other, event.against_evaluation_id)):
-            if not any(each.evaluation_id == evaluation_id and each.suite == event.suite for each in owner.evaluations):
+            result = next((each for each in owner.evaluations if each.evaluation_id == evaluation_id and each.suite == event.suite), None)
+            if result is None:
                 raise _RefusedError(
                     f"version {owner.version} of model {model.key} has no evaluation {evaluation_id} of suite {event.suite}; "
                     "record it first, then compare",
                     version,
                 )
+            results.append(result)
+        first, second = (f"{each.dataset or 'no dataset'} split {each.split or 'none'}" for each in results)
+        if first != second:
+            raise _RefusedError(
+                f"evaluation {event.evaluation_id} is on {first}, and {event.against_evaluation_id} on {second}: compare results on the "
+                "same data",
+                version,
+            )
         if event.compared_at_ms > self.now_ms + MOST_AHEAD_MS:
             raise _RefusedError("the comparison is of the future; set the clock of its machine", version)
         voided = tuple(each.user for each in version.approvals)
@@ -402,6 +412,13 @@ class _Turn:
         champion = model.get(model.champion)
         if version.version == model.champion:
             raise _RefusedError(f"version {version.version} of model {model.key} is its champion already", version)
+        if version.stage is ModelStage.ARCHIVED:
+            back = version.was_champion and not version.withdrawn
+            how = f"`trainhouse models rollback {model.name} --to {version.version}` goes back to it, or " if back else ""
+            raise _RefusedError(
+                f"version {version.version} of model {model.key} is archived: {how}register it again, and have that version approved",
+                version,
+            )
         if event.champion is not None and event.champion != (model.champion or 0):
             now = f"version {model.champion}" if model.champion else "none"
             asked = f"version {event.champion}" if event.champion else "none"
@@ -415,7 +432,7 @@ class _Turn:
         lacking = unmet(found)
         if lacking:
             what = "; ".join(each.detail or each.name for each in lacking)
-            raise _RefusedError(f"the gate of model {model.key} refuses version {version.version}: {what}", version, found)
+            raise _RefusedError(f"the gate of model {model.key} refuses version {version.version}: {what}", version, recorded(found))
         self.emit(
             ModelPromoted(
                 **self.head(request_id, event),
@@ -425,7 +442,7 @@ class _Turn:
                 previous=model.champion,
                 gate_version=model.gate_version,
                 gate=model.gate,
-                conditions=found,
+                conditions=recorded(found),
                 evaluations=tuple(
                     EvidenceUsed(evaluation_id=each.evaluation_id, suite=each.suite, document=each.document) for each in version.evaluations
                 ),
@@ -452,7 +469,7 @@ class _Turn:
                 f"version {version.version} of model {model.key} is its champion: promote another one, or roll back",
                 version,
             )
-        if version.stage is ModelStage.ARCHIVED:
+        if version.withdrawn:
             raise _RefusedError(f"version {version.version} of model {model.key} is archived already", version)
         self.emit(ModelArchived(**self.head(request_id, event), version=version.version, reason=event.reason))
         self.publish(event)
@@ -465,9 +482,12 @@ class _Turn:
         if champion is None:
             raise _RefusedError(f"model {model.key} has no champion to roll back from; promote a version")
         if event.to is None:
-            target = model.get(model.past[-1]) if model.past else None
+            past = (model.get(each) for each in reversed(model.past))
+            target = next((each for each in past if each is not None and not each.withdrawn), None)
             if target is None:
-                raise _RefusedError(f"model {model.key} had no champion before version {champion.version}; promote another", champion)
+                raise _RefusedError(
+                    f"model {model.key} had no champion before version {champion.version} that is left; promote another", champion
+                )
         else:
             _, target = self.version(event, event.to)
         if target.version == champion.version:
@@ -475,6 +495,12 @@ class _Turn:
         if not target.was_champion:
             raise _RefusedError(
                 f"version {target.version} of model {model.key} was never champion, and a rollback needs one that was: promote it",
+                target,
+            )
+        if target.withdrawn:
+            raise _RefusedError(
+                f"a person archived version {target.version} of model {model.key}, so no rollback goes to it: name another one, or "
+                "register it again",
                 target,
             )
         self.emit(

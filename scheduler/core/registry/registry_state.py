@@ -61,7 +61,8 @@ class Approval:
 
 @dataclass(frozen=True)
 class Version:
-    """One version. `was_champion`: at any time. `promoted_by`: last; `emergency`: that one skipped approvals, and awaits review."""
+    """One version. `was_champion`: at any time. `promoted_by`: last; `emergency`: that one skipped approvals, and awaits review.
+    `withdrawn`: a person archived it, so that no rollback goes to it."""
 
     version: int
     semver: str
@@ -77,6 +78,7 @@ class Version:
     promoted_by: str = ""
     notes: str = ""
     tags: tuple[tuple[str, str], ...] = ()
+    withdrawn: bool = False
 
     @cached_property
     def evidence(self) -> str:
@@ -151,8 +153,8 @@ class ModelEntry:
         return next((version for version in self.versions if version.semver == selector), None)
 
     def of_content(self, content: str) -> Version | None:
-        """The version with a content."""
-        return next((version for version in self.versions if version.facts.content == content), None)
+        """The newest version with a content: one that was archived may have been registered again."""
+        return next((version for version in reversed(self.versions) if version.facts.content == content), None)
 
     def put(self, version: Version, **changes: Any) -> "ModelEntry":
         """With a version added or replaced, and other changes."""
@@ -314,6 +316,7 @@ def _version_json(version: Version) -> dict[str, Any]:
         "promoted_by": version.promoted_by,
         "notes": version.notes,
         "tags": version.tags,
+        "withdrawn": version.withdrawn,
     }
 
 
@@ -360,6 +363,7 @@ def _version(raw: dict[str, Any]) -> Version:
         raw["promoted_by"],
         raw["notes"],
         _tags(raw["tags"]),
+        raw["withdrawn"],
     )
 
 

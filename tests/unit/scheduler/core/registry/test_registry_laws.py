@@ -73,7 +73,7 @@ class AnyHistory(RuleBasedStateMachine):
             match decision:
                 case ModelPromoted():
                     version, champion = before.get(decision.version), before.get(before.champion)
-                    assert version is not None
+                    assert version is not None and version.stage is ModelStage.STAGING
                     found = conditions(before.gate, version, champion, registry.now_ms, emergency=decision.emergency)
                     assert all(each.met for each in found) and found == decision.conditions
                     assert len(set(decision.approvers)) >= (0 if decision.emergency else before.gate.approvals)
@@ -81,6 +81,7 @@ class AnyHistory(RuleBasedStateMachine):
                     self.champions.add(decision.version)
                 case ModelRolledBack():
                     assert decision.version in self.champions and decision.previous == before.champion
+                    assert not before.versions[decision.version - 1].withdrawn
                 case ModelApprovalRecorded():
                     assert decision.evidence == registry.model.versions[decision.version - 1].evidence
                 case ModelEvaluationRecorded():
