@@ -46,6 +46,7 @@ from trainhouse.events import (
     ModelVersionRegistered,
 )
 from trainhouse.events.model.model_decisions import EvidenceUsed
+from trainhouse.events.model.model_names import model_key
 from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
 from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.wire.envelope import Envelope
@@ -61,6 +62,7 @@ from trainhouse.scheduler.core.registry.registry_state import (
     MAX_APPROVERS,
     MAX_HELD,
     MAX_MODELS,
+    MAX_STAGES_OF_MODEL,
     MAX_STAGES_WAITING,
     MAX_VERSIONS,
     ModelEntry,
@@ -199,6 +201,13 @@ class _Turn:
     def decide(self, request_id: EventId, event: ModelRequest) -> None:
         if len(self.state.stages) >= MAX_STAGES_WAITING:
             raise _RefusedError(f"{len(self.state.stages)} changes of stages wait for the object store; ask again once it answers")
+        if len(self.state.stages) >= MAX_STAGES_OF_MODEL:
+            waiting = sum((each.project, each.name) == (event.project, event.name) for each in self.state.stages.values())
+            if waiting >= MAX_STAGES_OF_MODEL:
+                key = model_key(event.project, event.name)
+                raise _RefusedError(
+                    f"{waiting} changes of stages of model {key} wait for the object store; see intake's log for what fails"
+                )
         match event:
             case ModelRegistered():
                 self.register(request_id, event)

@@ -38,6 +38,8 @@ MAX_EVALUATIONS: Final = 256
 MAX_APPROVERS: Final = 64
 MAX_HELD: Final = 1_000
 MAX_STAGES_WAITING: Final = 10_000
+MAX_STAGES_OF_MODEL: Final = 500
+"""Of those that wait: one model whose chain is broken leaves the others theirs."""
 MAX_PAST: Final = 256
 HELD_FOR_MS: Final = 600_000
 
