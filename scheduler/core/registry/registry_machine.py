@@ -106,12 +106,26 @@ class RegistryMachine(Leveled):
         """Decisions for a batch. Raises UnexpectedInput on an event that the topic of requests does not carry."""
         turn = _Turn(state.fork(), now_ms)
         for item in inputs:
-            turn.handle(item.envelope)
+            if item.offset is None and isinstance(item.event, ModelRequestRefused):
+                turn.emit(item.event.model_copy(update={"at_ms": now_ms}))
+            else:
+                turn.handle(item.envelope)
         return turn.decisions
 
-    def after_refusal(self, state: RegistryState, event: Event, reason: str) -> Event | None:
-        """Nothing: the requester gets the answer."""
-        return None
+    def after_refusal(self, state: RegistryState, refused: Envelope, reason: str) -> Event | None:
+        """A request that cannot be handled is refused under its id, for its requester."""
+        event = refused.event
+        if not isinstance(event, ModelRequest):
+            return None
+        return ModelRequestRefused(
+            project=event.project,
+            name=event.name,
+            request_id=refused.id,
+            request_type=event.event_type,
+            reason=f"{reason}; nothing changed: report it to who runs the platform",
+            user=asker(event),
+            at_ms=0,  # the time comes with the record
+        )
 
     def fold(self, state: RegistryState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> RegistryState:
         """The state after a record, changed in place; the inputs are not looked at."""
