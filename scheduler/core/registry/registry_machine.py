@@ -69,6 +69,7 @@ from trainhouse.scheduler.core.registry.registry_state import (
     RegistryState,
     Version,
     capture_registry,
+    held_key,
     load_registry,
     stage_id,
     unmet,
@@ -107,6 +108,7 @@ class RegistryMachine(Leveled):
         turn = _Turn(state.fork(), now_ms)
         for item in inputs:
             if item.offset is None and isinstance(item.event, ModelRequestRefused):
+                turn.emit(EventSeen(digest=item.event.digest, made_at_ms=now_ms))
                 turn.emit(item.event.model_copy(update={"at_ms": now_ms}))
             else:
                 turn.handle(item.envelope)
@@ -121,6 +123,7 @@ class RegistryMachine(Leveled):
             project=event.project,
             name=event.name,
             request_id=refused.id,
+            digest=request_digest(refused).hex(),
             request_type=event.event_type,
             reason=f"{reason}; nothing changed: report it to who runs the platform",
             user=asker(event),
@@ -170,6 +173,7 @@ class _Turn:
     state: RegistryState
     now_ms: int
     decisions: list[Event] = field(default_factory=list)
+    digest: str = ""  # of the request at hand
 
     def emit(self, decision: Event) -> None:
         fold_registry(self.state, self.now_ms, decision)
@@ -191,13 +195,14 @@ class _Turn:
                 raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the registry takes; see the topic table")
 
     def requested(self, envelope: Envelope, event: ModelRequest) -> None:
-        digest = hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).digest()
+        digest = request_digest(envelope)
+        self.digest = digest.hex()
         if self.state.asked.knows(None, digest):
             return
         made_at_ms = envelope.time_ms if envelope.time_ms is not None else self.now_ms
         untimely = self.why_untimely(made_at_ms)
         # What is far ahead is not noted under its time: it would keep others from theirs.
-        self.emit(EventSeen(digest=digest.hex(), made_at_ms=min(made_at_ms, self.now_ms)))
+        self.emit(EventSeen(digest=self.digest, made_at_ms=min(made_at_ms, self.now_ms)))
         try:
             if untimely:
                 raise _RefusedError(untimely)
@@ -250,6 +255,7 @@ class _Turn:
                 project=event.project,
                 name=event.name,
                 request_id=request_id,
+                digest=self.digest,
                 request_type=event.event_type,
                 reason=str(refused),
                 user=asker(event),
@@ -306,14 +312,15 @@ class _Turn:
             raise _RefusedError(f"model {model.key} has {MAX_VERSIONS} versions already; register it under another name")
         if len(self.state.held) >= MAX_HELD:
             raise _RefusedError(f"{MAX_HELD} registrations wait for the object store; ask again once it answers")
-        held = ModelRegistrationHeld(project=event.project, name=event.name, request_id=request_id, registered=event, since_ms=self.now_ms)
-        self.emit(held)
+        head = {"project": event.project, "name": event.name, "request_id": request_id, "digest": self.digest}
+        self.emit(ModelRegistrationHeld(**head, registered=event, since_ms=self.now_ms))
 
     def observed(self, event: ModelContentObserved) -> None:
         """An answer about the store, for a registration that waits."""
-        held = self.state.held.get(str(event.request_id))
+        held = self.state.held.get(held_key(event.digest, event.request_id))
         if held is None:
             return
+        self.digest = held.digest
         asked, facts = held.registered, event.facts
         try:
             if facts is None:
@@ -342,6 +349,7 @@ class _Turn:
                 version=len(model.versions) + 1,
                 semver=semver,
                 facts=facts,
+                digest=self.digest,
                 semver_reason=why,
                 notes=asked.notes,
                 tags=asked.tags,
@@ -354,6 +362,7 @@ class _Turn:
         due = [held for held in self.state.held.values() if self.now_ms - held.since_ms >= HELD_FOR_MS]
         for held in due:
             why = f"the object store gave no answer about its content within {HELD_FOR_MS // 60_000} minutes; ask again once it answers"
+            self.digest = held.digest
             self.refuse(held.request_id, held.registered, _RefusedError(why))
 
     def evaluated(self, request_id: EventId, event: ModelEvaluated) -> None:
@@ -569,6 +578,11 @@ class _Turn:
         self.emit(ModelDescriptionChanged(**self.head(request_id, event), version=ordinal, notes=notes, tags=tags, aliases=aliases))
         if model.number == 0:
             self.publish(event)
+
+
+def request_digest(envelope: Envelope) -> bytes:
+    """Hash of a request's source and id, by which it counts once."""
+    return hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).digest()
 
 
 def asker(event: ModelRequest) -> str:

@@ -57,7 +57,7 @@ class StoreLookups:
         waiting = {*state.held, *state.stages, *(_model_of(each) for each in state.stages.values())}
         self._due_s = {key: at_s for key, at_s in self._due_s.items() if key in waiting}
         # Those that failed come last, so that they leave the others their places; stages of one model stay in their order.
-        held = sorted((each for each in state.held.values() if self._is_due(str(each.request_id), now_s)), key=self._held_since)
+        held = sorted((each for each in state.held.values() if self._is_due(each.key, now_s)), key=self._held_since)
         stages = sorted((each for each in state.stages.values() if self._is_stage_due(each, now_s)), key=self._stage_since)
         if held or stages:
             self._looking = asyncio.create_task(self._look(held[:MOST_AT_ONCE], stages[:MOST_AT_ONCE]))
@@ -69,7 +69,7 @@ class StoreLookups:
         return self._is_due(change.id, now_s) and self._is_due(_model_of(change), now_s)
 
     def _held_since(self, held: HeldRegistration) -> float:
-        return self._due_s.get(str(held.request_id), float("-inf"))
+        return self._due_s.get(held.key, float("-inf"))
 
     def _stage_since(self, change: StageChange) -> float:
         return self._due_s.get(_model_of(change), float("-inf"))
@@ -86,9 +86,9 @@ class StoreLookups:
                 self._failed(model, f"stages of model {model}", error)
         for each in held:
             try:
-                await self._answer(str(each.request_id), await self._observed(each), f"{str(each.request_id)[:480]}:observed")
+                await self._answer(each.key, await self._observed(each), f"{each.key[:480]}:observed")
             except Exception as error:  # as above
-                self._failed(str(each.request_id), f"registration {each.request_id} of model {each.registered.subject()}", error)
+                self._failed(each.key, f"registration {each.request_id} of model {each.registered.subject()}", error)
 
     def _failed(self, key: str, what: str, error: Exception) -> None:
         self._due_s[key] = self.clock.steady_s() + RETRY_S
@@ -101,7 +101,7 @@ class StoreLookups:
 
     async def _observed(self, held: HeldRegistration) -> ModelContentObserved:
         asked = held.registered
-        about = {"project": asked.project, "name": asked.name, "request_id": held.request_id}
+        about = {"project": asked.project, "name": asked.name, "request_id": held.request_id, "digest": held.digest}
         try:
             facts = await asyncio.to_thread(self.store.facts, asked)
         except ContentRefusedError as refused:

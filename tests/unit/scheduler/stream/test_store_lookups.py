@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.registry_requests import PROJECT, Registry, content_of, facts_of
+from tests.support.registry_requests import PROJECT, Registry, content_of, facts_of, observed
 from trainhouse.checkpointing.errors import ChainConflictError, ObjectStoreUnavailableError, UnknownFormatError
 from trainhouse.client.models.model_store import ObjectModelStore
 from trainhouse.events import Event, ModelContentObserved, ModelRegistered, ModelRequestRefused, ModelStageStored, VersionFacts, decode
@@ -81,7 +81,7 @@ def register(registry: Registry, name: str, number: int, is_found: bool) -> None
     request_id = f"{name}-{number}"
     registry.ask(ModelRegistered(project=PROJECT, name=name, content=content_of(number), user="ada"), request_id)
     if is_found:
-        registry.ask(ModelContentObserved(project=PROJECT, name=name, request_id=request_id, facts=facts_of(number)))
+        registry.ask(observed(request_id, facts_of(number), name=name))
 
 
 def test_a_broken_chain_keeps_up_only_its_own_model() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, compared, content_of, facts_of
+from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, compared, content_of, facts_of, observed
 from trainhouse.events import (
     ModelArchived,
     ModelArchiveRequested,
-    ModelContentObserved,
     ModelDescribed,
     ModelEmergencyReview,
     ModelEvaluationRecorded,
@@ -55,10 +54,10 @@ def test_a_version_is_there_once_its_content_was_found_in_the_store() -> None:
     registry = Registry()
     (held,) = registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1), user="ada"), "r1")
     assert held.event_type.endswith("registration-held.v1") and not registry.model.versions
-    registered, status = registry.ask(ModelContentObserved(**OF_MODEL, request_id="r1", facts=facts_of(1)))
+    registered, status = registry.ask(observed("r1", facts_of(1)))
     assert isinstance(registered, ModelVersionRegistered) and (registered.version, registered.semver) == (1, "1.0.0")
     assert isinstance(status, ModelStatus) and status.champion is None and status.versions[0].stage is ModelStage.STAGING
-    assert registry.ask(ModelContentObserved(**OF_MODEL, request_id="r1", facts=facts_of(1))) == [], "what was found twice counts once"
+    assert registry.ask(observed("r1", facts_of(1))) == [], "what was found twice counts once"
 
 
 def test_a_repeat_of_a_request_does_nothing() -> None:
@@ -71,7 +70,7 @@ def test_a_repeat_of_a_request_does_nothing() -> None:
 def test_content_that_is_not_in_the_store_is_refused_and_so_is_no_answer_in_time() -> None:
     registry = Registry()
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r1")
-    missing = ModelContentObserved(**OF_MODEL, request_id="r1", facts=None, refusal="commit 3 of job x is damaged: choose another")
+    missing = observed("r1", None, refusal="commit 3 of job x is damaged: choose another")
     assert refusal(registry.ask(missing)) == missing.refusal
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(2)), "r2")
     due_ms = registry.machine.wakes_ms(registry.state, registry.now_ms)
@@ -84,14 +83,14 @@ def test_content_that_is_not_in_the_store_is_refused_and_so_is_no_answer_in_time
 def test_another_projects_job_is_refused() -> None:
     registry = Registry()
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r1")
-    found = ModelContentObserved(**OF_MODEL, request_id="r1", facts=facts_of(1, project="speech"))
+    found = observed("r1", facts_of(1, project="speech"))
     assert "register it as speech/resnet" in refusal(registry.ask(found))
 
 
 def test_the_same_content_is_one_version() -> None:
     registry = with_versions(1)
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "again")
-    assert "is version 1 (1.0.0)" in refusal(registry.ask(ModelContentObserved(**OF_MODEL, request_id="again", facts=facts_of(1))))
+    assert "is version 1 (1.0.0)" in refusal(registry.ask(observed("again", facts_of(1))))
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,23 @@ from __future__ import annotations
 import pytest
 
 from tests.support.counting_machine import proposed
-from tests.support.registry_requests import OF_MODEL, Registry
-from trainhouse.events import ModelApproved, ModelGate, ModelGateApplied, ModelRequestRefused, envelope_of
+from tests.support.registry_requests import OF_MODEL, Registry, content_of, facts_of
+from trainhouse.events import (
+    ModelApproved,
+    ModelContentObserved,
+    ModelGate,
+    ModelGateApplied,
+    ModelPromotionRequested,
+    ModelRegistered,
+    ModelRequestRefused,
+    envelope_of,
+)
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.journal import InputRefused
 from trainhouse.events.wire.topics import MODEL_HISTORY, MODEL_REQUESTS, REGISTRY
 from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
+from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.core.registry import registry_machine
 from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
@@ -44,3 +54,27 @@ def test_a_request_that_cannot_be_handled_is_refused_under_its_id(monkeypatch: p
     assert any(isinstance(each, InputRefused) for each in record.decisions)
     assert [each.topic for each in outgoing(machine, REGISTRY, 0, record)].count(MODEL_HISTORY) == 1
     assert fold_bytes(machine, begin(machine, 0), record.encode())[1] == record
+
+
+def of(source: str, project: str, event: type[ModelRegistered | ModelPromotionRequested], **fields: object) -> Input:
+    """A request with id 1 of a source."""
+    asked = event.model_validate({"project": project, "name": "resnet", "user": "ada"} | fields)
+    return Input(1, envelope_of(asked, id="1", source=source, now_ms=5))
+
+
+def test_requests_of_one_id_from_two_senders_are_two() -> None:
+    registry = Registry(now_ms=5)
+    for source, project in (("a", "vision"), ("b", "speech")):
+        registry.record([of(source, project, ModelRegistered, content=content_of(1))])
+    inputs = [of("c", "text", ModelPromotionRequested, version="1")]
+    [refused] = registry.record(inputs)
+    assert [each.registered.project for each in registry.state.held.values()] == ["vision", "speech"], "another's refusal ends none"
+    first, second = registry.state.held.values()
+    for held in (first, second):
+        facts = facts_of(1, project=held.registered.project)
+        about = {"project": held.registered.project, "name": "resnet", "request_id": "1", "digest": held.digest, "facts": facts}
+        registry.ask(ModelContentObserved.model_validate(about))
+    assert sorted(registry.state.models) == ["speech/resnet", "vision/resnet"] and not registry.state.held
+    other = refused.model_copy(update={"digest": "0" * 16})
+    ids = {each.event_id for each in registry.machine.effects(1, 5, inputs, [refused, other])}
+    assert len(ids) == 2
