@@ -409,6 +409,13 @@ class _Turn:
             raise _RefusedError(f"{user} has role {by.role or 'none'}, `models {word}` needs role approver; ask an admin for it", version)
         if user in UNNAMED:
             raise _RefusedError(f"the request does not name who would {word}; name the user", version)
+        if version.facts.trained_by in UNNAMED and approved:
+            raise _RefusedError(
+                f"who trained version {version.version} of model {model.key} is not known: the platform has no submitter of job "
+                f"{version.facts.job_id}, and {user} may be the one; nobody can approve it. Promote it as an emergency, which another "
+                "person reviews (`models promote --emergency --reason …`), or register a version of a job that it knows",
+                version,
+            )
         ties = {version.registered_by: "registered", version.facts.trained_by: "trained"}
         if user in ties and approved:
             raise _RefusedError(

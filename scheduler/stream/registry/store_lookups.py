@@ -121,8 +121,15 @@ class StoreLookups:
     async def _job(self, job_id: str) -> KnownJob | None:
         """A job's submitter and project by the status topic; None for one that it does not have."""
         if job_id not in self._jobs:
+            now_s = self.clock.steady_s()
+            if now_s < self._unknown_s.get(job_id, float("-inf")):
+                return None
+            self._unknown_s.pop(job_id, None)
             found = await self._read_job(job_id)
             if found is None:
+                self._unknown_s[job_id] = now_s + UNKNOWN_S
+                if len(self._unknown_s) > MOST_JOBS:
+                    self._unknown_s.popitem(last=False)
                 return None
             self._jobs[job_id] = found
             if len(self._jobs) > MOST_JOBS:

@@ -16,7 +16,7 @@ from trainhouse.client.models.model_store import ObjectModelStore
 from trainhouse.events import Event, ModelContentObserved, ModelRegistered, ModelRequestRefused, ModelStageStored, VersionFacts, decode
 from trainhouse.scheduler.core.registry.registry_state import MAX_STAGES_OF_MODEL, StageChange
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
-from trainhouse.scheduler.stream.registry.store_lookups import MOST_AT_ONCE, StoreLookups
+from trainhouse.scheduler.stream.registry.store_lookups import MOST_AT_ONCE, UNKNOWN_S, StoreLookups
 
 
 @dataclass
@@ -116,6 +116,20 @@ def test_a_registration_that_fails_keeps_up_no_other() -> None:
     register(registry, "fine", 2, is_found=False)
     looks = Looks(registry, "broken")
     assert [each.name for _ in range(2) for each in looks.look()] == ["fine"]
+
+
+def test_a_job_that_is_not_known_is_not_looked_for_again_at_once() -> None:
+    registry = Registry()
+    for number in (2, 3):
+        register(registry, "fine", number, is_found=False)
+    looks = Looks(registry)
+    assert len(looks.look()) == 2 and looks.topics.scans == 1
+    looks.now_s += UNKNOWN_S / 2
+    assert len(looks.look()) == 2 and looks.topics.scans == 1
+    looks.now_s += UNKNOWN_S / 2
+    assert len(looks.look()) == 2 and looks.topics.scans == 2
+    for answer in looks.topics.sent:
+        assert isinstance(answer, ModelContentObserved) and answer.facts is not None and "job" in answer.facts.missing
 
 
 def test_a_content_of_a_newer_format_is_refused_and_a_store_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,15 @@ def test_nobody_approves_what_they_trained_or_registered() -> None:
     assert "name the user" in refusal(registry.approve(1, "unknown"))
 
 
+@pytest.mark.parametrize("trained_by", ["", "unknown"])
+def test_nobody_approves_a_version_of_which_the_trainer_is_not_known(trained_by: str) -> None:
+    registry = Registry()
+    registry.register(1, user="svc", trained_by=trained_by)
+    assert "who trained version 1" in refusal(registry.approve(1, "bob"))
+    assert not isinstance(registry.ask(ModelRejected(**OF_MODEL, version="1", user="bob"))[0], ModelRequestRefused)
+    assert isinstance(registry.promote(1, emergency=True, reason="down")[0], ModelPromoted), "an emergency needs no approval"
+
+
 def test_two_approvals_are_two_people() -> None:
     registry = with_versions(1)
     gate(registry, approvals=2)
