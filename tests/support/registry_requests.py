@@ -19,7 +19,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.protocol.machine import Input
-from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
+from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine, request_digest
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, RegistryState
 
 PROJECT, NAME = "vision", "resnet"
@@ -87,7 +87,7 @@ class Registry:
         """Registers a version whose content is in the store."""
         request_id = f"register-{number}-{self.asked}"
         self.ask(ModelRegistered(**OF_MODEL, content=content_of(number), user=user, bump=changes.pop("bump", None)), request_id)
-        return self.ask(ModelContentObserved(**OF_MODEL, request_id=request_id, facts=facts_of(number, **changes)))
+        return self.ask(observed(request_id, facts_of(number, **changes)))
 
     def evaluate(self, number: int, top1: float = 0.8, **changes: Any) -> list[Event]:
         """Records a result of suite accuracy for a version."""
@@ -105,6 +105,13 @@ class Registry:
     def model(self) -> ModelEntry:
         """The model."""
         return self.state.entry(PROJECT, NAME)
+
+
+def observed(request_id: str, facts: VersionFacts | None, **changes: Any) -> ModelContentObserved:
+    """What the store says of a registration that was asked for under this id."""
+    digest = request_digest(envelope_of(ClockTicked(), id=request_id, source="tests", now_ms=0)).hex()
+    fields = OF_MODEL | {"request_id": request_id, "digest": digest, "facts": facts}
+    return ModelContentObserved.model_validate(fields | changes)
 
 
 def evaluated(number: int, top1: float, **changes: Any) -> ModelEvaluated:

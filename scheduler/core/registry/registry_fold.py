@@ -34,6 +34,7 @@ from trainhouse.scheduler.core.registry.registry_state import (
     RegistryState,
     StageChange,
     Version,
+    held_key,
     stage_id,
 )
 
@@ -45,10 +46,10 @@ def fold_registry(state: RegistryState, now_ms: int, decision: Event) -> None:
             made_at_ms = now_ms if decision.made_at_ms is None else decision.made_at_ms
             state.asked.note(decision.project, made_at_ms, bytes.fromhex(decision.digest))
         case ModelRegistrationHeld():
-            held = HeldRegistration(decision.request_id, decision.registered, decision.since_ms)
-            state.held[str(decision.request_id)] = held
+            held = HeldRegistration(decision.request_id, decision.registered, decision.since_ms, decision.digest)
+            state.held[held.key] = held
         case ModelRequestRefused():
-            state.held.pop(str(decision.request_id), None)
+            state.held.pop(held_key(decision.digest, decision.request_id), None)
         case ModelStageStored():
             state.stages.pop(stage_id(decision.project, decision.name, decision.number), None)
         case ModelDecision():
@@ -61,7 +62,7 @@ def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
     model = state.entry(decision.project, decision.name)
     match decision:
         case ModelVersionRegistered():
-            state.held.pop(str(decision.request_id), None)
+            state.held.pop(held_key(decision.digest, decision.request_id), None)
             known = Version(decision.version, decision.semver, decision.facts, ModelStage.STAGING, decision.user, decision.at_ms)
             return model.put(replace(known, notes=decision.notes, tags=tuple(sorted(decision.tags.items()))))
         case ModelEvaluationRecorded():

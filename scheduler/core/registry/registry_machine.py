@@ -46,6 +46,7 @@ from trainhouse.events import (
     ModelVersionRegistered,
 )
 from trainhouse.events.model.model_decisions import EvidenceUsed
+from trainhouse.events.model.model_names import model_key
 from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
 from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.wire.envelope import Envelope
@@ -61,12 +62,14 @@ from trainhouse.scheduler.core.registry.registry_state import (
     MAX_APPROVERS,
     MAX_HELD,
     MAX_MODELS,
+    MAX_STAGES_OF_MODEL,
     MAX_STAGES_WAITING,
     MAX_VERSIONS,
     ModelEntry,
     RegistryState,
     Version,
     capture_registry,
+    held_key,
     load_registry,
     stage_id,
     unmet,
@@ -104,12 +107,28 @@ class RegistryMachine(Leveled):
         """Decisions for a batch. Raises UnexpectedInput on an event that the topic of requests does not carry."""
         turn = _Turn(state.fork(), now_ms)
         for item in inputs:
-            turn.handle(item.envelope)
+            if item.offset is None and isinstance(item.event, ModelRequestRefused):
+                turn.emit(EventSeen(digest=item.event.digest, made_at_ms=now_ms))
+                turn.emit(item.event.model_copy(update={"at_ms": now_ms}))
+            else:
+                turn.handle(item.envelope)
         return turn.decisions
 
-    def after_refusal(self, state: RegistryState, event: Event, reason: str) -> Event | None:
-        """Nothing: the requester gets the answer."""
-        return None
+    def after_refusal(self, state: RegistryState, refused: Envelope, reason: str) -> Event | None:
+        """A request that cannot be handled is refused under its id, for its requester."""
+        event = refused.event
+        if not isinstance(event, ModelRequest):
+            return None
+        return ModelRequestRefused(
+            project=event.project,
+            name=event.name,
+            request_id=refused.id,
+            digest=request_digest(refused).hex(),
+            request_type=event.event_type,
+            reason=f"{reason}; nothing changed: report it to who runs the platform",
+            user=asker(event),
+            at_ms=0,  # the time comes with the record
+        )
 
     def fold(self, state: RegistryState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> RegistryState:
         """The state after a record, changed in place; the inputs are not looked at."""
@@ -154,6 +173,7 @@ class _Turn:
     state: RegistryState
     now_ms: int
     decisions: list[Event] = field(default_factory=list)
+    digest: str = ""  # of the request at hand
 
     def emit(self, decision: Event) -> None:
         fold_registry(self.state, self.now_ms, decision)
@@ -175,13 +195,14 @@ class _Turn:
                 raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the registry takes; see the topic table")
 
     def requested(self, envelope: Envelope, event: ModelRequest) -> None:
-        digest = hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).digest()
+        digest = request_digest(envelope)
+        self.digest = digest.hex()
         if self.state.asked.knows(None, digest):
             return
         made_at_ms = envelope.time_ms if envelope.time_ms is not None else self.now_ms
         untimely = self.why_untimely(made_at_ms)
         # What is far ahead is not noted under its time: it would keep others from theirs.
-        self.emit(EventSeen(digest=digest.hex(), made_at_ms=min(made_at_ms, self.now_ms)))
+        self.emit(EventSeen(digest=self.digest, made_at_ms=min(made_at_ms, self.now_ms)))
         try:
             if untimely:
                 raise _RefusedError(untimely)
@@ -199,6 +220,13 @@ class _Turn:
     def decide(self, request_id: EventId, event: ModelRequest) -> None:
         if len(self.state.stages) >= MAX_STAGES_WAITING:
             raise _RefusedError(f"{len(self.state.stages)} changes of stages wait for the object store; ask again once it answers")
+        if len(self.state.stages) >= MAX_STAGES_OF_MODEL:
+            waiting = sum((each.project, each.name) == (event.project, event.name) for each in self.state.stages.values())
+            if waiting >= MAX_STAGES_OF_MODEL:
+                key = model_key(event.project, event.name)
+                raise _RefusedError(
+                    f"{waiting} changes of stages of model {key} wait for the object store; see intake's log for what fails"
+                )
         match event:
             case ModelRegistered():
                 self.register(request_id, event)
@@ -227,6 +255,7 @@ class _Turn:
                 project=event.project,
                 name=event.name,
                 request_id=request_id,
+                digest=self.digest,
                 request_type=event.event_type,
                 reason=str(refused),
                 user=asker(event),
@@ -283,14 +312,15 @@ class _Turn:
             raise _RefusedError(f"model {model.key} has {MAX_VERSIONS} versions already; register it under another name")
         if len(self.state.held) >= MAX_HELD:
             raise _RefusedError(f"{MAX_HELD} registrations wait for the object store; ask again once it answers")
-        held = ModelRegistrationHeld(project=event.project, name=event.name, request_id=request_id, registered=event, since_ms=self.now_ms)
-        self.emit(held)
+        head = {"project": event.project, "name": event.name, "request_id": request_id, "digest": self.digest}
+        self.emit(ModelRegistrationHeld(**head, registered=event, since_ms=self.now_ms))
 
     def observed(self, event: ModelContentObserved) -> None:
         """An answer about the store, for a registration that waits."""
-        held = self.state.held.get(str(event.request_id))
+        held = self.state.held.get(held_key(event.digest, event.request_id))
         if held is None:
             return
+        self.digest = held.digest
         asked, facts = held.registered, event.facts
         try:
             if facts is None:
@@ -319,6 +349,7 @@ class _Turn:
                 version=len(model.versions) + 1,
                 semver=semver,
                 facts=facts,
+                digest=self.digest,
                 semver_reason=why,
                 notes=asked.notes,
                 tags=asked.tags,
@@ -331,6 +362,7 @@ class _Turn:
         due = [held for held in self.state.held.values() if self.now_ms - held.since_ms >= HELD_FOR_MS]
         for held in due:
             why = f"the object store gave no answer about its content within {HELD_FOR_MS // 60_000} minutes; ask again once it answers"
+            self.digest = held.digest
             self.refuse(held.request_id, held.registered, _RefusedError(why))
 
     def evaluated(self, request_id: EventId, event: ModelEvaluated) -> None:
@@ -387,6 +419,13 @@ class _Turn:
             raise _RefusedError(f"{user} has role {by.role or 'none'}, `models {word}` needs role approver; ask an admin for it", version)
         if user in UNNAMED:
             raise _RefusedError(f"the request does not name who would {word}; name the user", version)
+        if version.facts.trained_by in UNNAMED and approved:
+            raise _RefusedError(
+                f"who trained version {version.version} of model {model.key} is not known: the platform has no submitter of job "
+                f"{version.facts.job_id}, and {user} may be the one; nobody can approve it. Promote it as an emergency, which another "
+                "person reviews (`models promote --emergency --reason …`), or register a version of a job that it knows",
+                version,
+            )
         ties = {version.registered_by: "registered", version.facts.trained_by: "trained"}
         if user in ties and approved:
             raise _RefusedError(
@@ -572,6 +611,11 @@ class _Turn:
         self.emit(ModelDescriptionChanged(**self.head(request_id, event), version=ordinal, notes=notes, tags=tags, aliases=aliases))
         if model.number == 0:
             self.publish(event)
+
+
+def request_digest(envelope: Envelope) -> bytes:
+    """Hash of a request's source and id, by which it counts once."""
+    return hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).digest()
 
 
 def asker(event: ModelRequest) -> str:

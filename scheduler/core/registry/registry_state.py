@@ -38,6 +38,8 @@ MAX_EVALUATIONS: Final = 256
 MAX_APPROVERS: Final = 64
 MAX_HELD: Final = 1_000
 MAX_STAGES_WAITING: Final = 10_000
+MAX_STAGES_OF_MODEL: Final = 500
+"""Of those that wait: one model whose chain is broken leaves the others theirs."""
 MAX_PAST: Final = 256
 HELD_FOR_MS: Final = 600_000
 
@@ -191,6 +193,12 @@ class HeldRegistration:
     request_id: EventId
     registered: ModelRegistered
     since_ms: int
+    digest: str = ""
+
+    @property
+    def key(self) -> str:
+        """Key while it waits."""
+        return held_key(self.digest, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +248,11 @@ class RegistryState:
         return self.model(project, name) or ModelEntry(project, name)
 
 
+def held_key(digest: str, request_id: EventId) -> str:
+    """Key of a registration that waits: two senders may use one id."""
+    return digest or str(request_id)
+
+
 def stage_id(project: str, name: str, number: int) -> str:
     """Key of a stage record that waits."""
     return f"{model_key(project, name)}@{number}"
@@ -255,12 +268,14 @@ def load_registry(data: bytes) -> RegistryState:
     """Reads it back. Raises BrokenInvariant on a format that no step leads from."""
     raw = REGISTRY_FORMATS.lifted(parse(data))
     models = [_model(each) for each in raw["models"]]
-    held = [HeldRegistration(EventId(i), read_stored(ModelRegistered, each, "ignore"), since) for i, each, since in raw["held"]]
+    held = [
+        HeldRegistration(EventId(i), read_stored(ModelRegistered, each, "ignore"), since, digest) for i, each, since, digest in raw["held"]
+    ]
     stages = [_stage(each) for each in raw["stages"]]
     return RegistryState(
         raw["partition"],
         {model.key: model for model in models},
-        {str(each.request_id): each for each in held},
+        {each.key: each for each in held},
         {each.id: each for each in stages},
         AskedIds.load(raw["asked"]),
     )
@@ -272,7 +287,7 @@ def _written(state: RegistryState) -> bytes:
             "format": FORMAT,
             "partition": state.partition,
             "models": [_model_json(state.models[key]) for key in sorted(state.models)],
-            "held": [[str(each.request_id), _json(each.registered), each.since_ms] for each in state.held.values()],
+            "held": [[str(each.request_id), _json(each.registered), each.since_ms, each.digest] for each in state.held.values()],
             "stages": [_stage_json(each) for each in state.stages.values()],
             "asked": state.asked.dump(),
         },

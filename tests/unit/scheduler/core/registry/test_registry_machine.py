@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, compared, content_of, facts_of
+from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, compared, content_of, facts_of, observed
 from trainhouse.events import (
     ModelArchived,
     ModelArchiveRequested,
-    ModelContentObserved,
     ModelDescribed,
     ModelEmergencyReview,
     ModelEvaluationRecorded,
@@ -57,10 +56,10 @@ def test_a_version_is_there_once_its_content_was_found_in_the_store() -> None:
     registry = Registry()
     (held,) = registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1), user="ada"), "r1")
     assert held.event_type.endswith("registration-held.v1") and not registry.model.versions
-    registered, status = registry.ask(ModelContentObserved(**OF_MODEL, request_id="r1", facts=facts_of(1)))
+    registered, status = registry.ask(observed("r1", facts_of(1)))
     assert isinstance(registered, ModelVersionRegistered) and (registered.version, registered.semver) == (1, "1.0.0")
     assert isinstance(status, ModelStatus) and status.champion is None and status.versions[0].stage is ModelStage.STAGING
-    assert registry.ask(ModelContentObserved(**OF_MODEL, request_id="r1", facts=facts_of(1))) == [], "what was found twice counts once"
+    assert registry.ask(observed("r1", facts_of(1))) == [], "what was found twice counts once"
 
 
 def test_a_repeat_of_a_request_does_nothing() -> None:
@@ -73,7 +72,7 @@ def test_a_repeat_of_a_request_does_nothing() -> None:
 def test_content_that_is_not_in_the_store_is_refused_and_so_is_no_answer_in_time() -> None:
     registry = Registry()
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r1")
-    missing = ModelContentObserved(**OF_MODEL, request_id="r1", facts=None, refusal="commit 3 of job x is damaged: choose another")
+    missing = observed("r1", None, refusal="commit 3 of job x is damaged: choose another")
     assert refusal(registry.ask(missing)) == missing.refusal
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(2)), "r2")
     due_ms = registry.machine.wakes_ms(registry.state, registry.now_ms)
@@ -86,14 +85,14 @@ def test_content_that_is_not_in_the_store_is_refused_and_so_is_no_answer_in_time
 def test_another_projects_job_is_refused() -> None:
     registry = Registry()
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r1")
-    found = ModelContentObserved(**OF_MODEL, request_id="r1", facts=facts_of(1, project="speech"))
+    found = observed("r1", facts_of(1, project="speech"))
     assert "register it as speech/resnet" in refusal(registry.ask(found))
 
 
 def test_the_same_content_is_one_version() -> None:
     registry = with_versions(1)
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "again")
-    assert "is version 1 (1.0.0)" in refusal(registry.ask(ModelContentObserved(**OF_MODEL, request_id="again", facts=facts_of(1))))
+    assert "is version 1 (1.0.0)" in refusal(registry.ask(observed("again", facts_of(1))))
 
 
 @pytest.mark.parametrize(
@@ -128,6 +127,15 @@ def test_nobody_approves_what_they_trained_or_registered() -> None:
     assert "ada trained version 1" in refusal(registry.approve(1, "ada"))
     assert "eve registered version 1" in refusal(registry.approve(1, "eve"))
     assert "name the user" in refusal(registry.approve(1, "unknown"))
+
+
+@pytest.mark.parametrize("trained_by", ["", "unknown"])
+def test_nobody_approves_a_version_of_which_the_trainer_is_not_known(trained_by: str) -> None:
+    registry = Registry()
+    registry.register(1, user="svc", trained_by=trained_by)
+    assert "who trained version 1" in refusal(registry.approve(1, "bob"))
+    assert not isinstance(registry.ask(ModelRejected(**OF_MODEL, version="1", user="bob"))[0], ModelRequestRefused)
+    assert isinstance(registry.promote(1, emergency=True, reason="down")[0], ModelPromoted), "an emergency needs no approval"
 
 
 def test_two_approvals_are_two_people() -> None:
