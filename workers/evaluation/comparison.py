@@ -246,7 +246,8 @@ def _p_of(drawn: Values, difference: float) -> float:
     error."""
     least = 2 / (len(drawn) + 1)
     p = least * (1 + min(int((drawn <= 0).sum()), int((drawn >= 0).sum())))
-    spread = float(drawn.std())
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = float(drawn.std())
     if p <= least and spread > 0:
         return min(p, float(2 * stats.norm.sf(abs(difference) / spread)))
     return min(1.0, p)
