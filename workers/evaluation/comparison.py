@@ -2,8 +2,9 @@
 
 Holds: equal arrays, limits and seed give equal results; a resample takes each sample with both of its values, and the samples of one group
 alone, so that no group is ever lost. `too few samples` is the verdict wherever the samples show neither a difference nor that there is none
-beyond the margin; a bootstrap cannot draw a loss that is not there, so it is also that where hardly any samples differ. A claim of `better` or `worse` is tested over all metrics and groups together (Holm); `not worse` is asked of each, so
-that it needs no correction as long as all have to pass.
+beyond the margin; a bootstrap cannot draw a loss that is not there, so it is also that where hardly any samples differ. A claim of
+`better` or `worse` is tested over all metrics and groups together (Holm); `not worse` is asked of each, so that it needs no correction as
+long as all have to pass.
 
 Sources. Percentile bootstrap: B. Efron, R. Tibshirani, An Introduction to the Bootstrap, 1993. McNemar's exact test: Q. McNemar,
 Psychometrika 12, 1947. Interval of a difference of paired proportions, which is wide where few pairs differ: D. G. Bonett, R. M. Price,
@@ -22,7 +23,6 @@ from statsmodels.stats.multitest import multipletests
 
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError
 from trainhouse.workers.evaluation.resampling import LEAST_RESAMPLES, TRANSFORMS, Transform, Values, generator, resampled, value_of
-
 
 _LEAST_DIFFERENT: Final = 10
 """Samples with another value in each version, of which a bootstrap shows something. Of 1 % of samples that lose much, 100 have none at all
@@ -117,8 +117,9 @@ class PairedMetric:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """`samples`: those that count, which have a weight in both versions. `difference`: first less second; `low`, `high`: its interval of 1 - alpha; `p`: of no difference, by `test`; `p_adjusted`: over all
-    metrics and groups that were compared together. Of too few samples there are none of these."""
+    """`samples`: those that count, which have a weight in both versions. `difference`: first less second; `low`, `high`: its interval of
+    1 - alpha; `p`: of no difference, by `test`; `p_adjusted`: over all metrics and groups that were compared together. Of too few samples
+    there are none of these."""
 
     metric: str
     group: str

@@ -159,8 +159,8 @@ def test_samples_that_have_no_weight_count_for_nothing() -> None:
 
 @pytest.mark.parametrize(("of_first", "of_second"), [(1, 1), (12, 12), (200, 1), (3, 200)])
 def test_few_samples_with_weight_are_too_few(of_first: int, of_second: int) -> None:
-    weights = [np.where(np.arange(200) < n, 5.0, 0.0) for n in (of_first, of_second)]
-    found = compare_metrics([PairedMetric("token_accuracy", 0.8 * weights[0], 0.6 * weights[1], *weights)], LIMITS)[0]
+    first, second = (np.where(np.arange(200) < n, 5.0, 0.0) for n in (of_first, of_second))
+    found = compare_metrics([PairedMetric("token_accuracy", 0.8 * first, 0.6 * second, first, second)], LIMITS)[0]
     assert (found.verdict, found.samples) == (Verdict.TOO_FEW, min(of_first, of_second))
     assert found.p is None and found.low is None and found.difference == pytest.approx(0.2)
 
