@@ -38,7 +38,7 @@ MOST_KEPT = 200
 """Decisions of each model that are kept to be listed, the newest."""
 MOST_EARLY_MODELS = 1_000
 MOST_EARLY = 8
-"""Refusals about models that do not exist: of so many names the newest, of each so many. They are part of a model's history once it does."""
+"""Refusals about models that do not exist: of so many names the newest, of each so many. They are in the history of a model that comes."""
 QUIET: dict[str, Any] = {"log_level": 0, "enable.partition.eof": True}
 
 

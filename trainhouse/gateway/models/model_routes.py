@@ -1,7 +1,8 @@
 """Models: versions, stages, gates and approvals, as the registry has them; requests, and what it decided.
 
 Holds: a model of a project that its asker may not see does not exist for it; the asker's name and role go with each request, and nobody
-names another. Gates, and promotions without approvals, are for who looks after the project, whichever route asks. An answer to a request is the registry's decision, or 409 with its words and the conditions of the gate.
+names another. Gates, and promotions without approvals, are for who looks after the project, whichever route asks; the latter for approvers
+too. An answer to a request is the registry's decision, or 409 with its words and the conditions of the gate.
 """
 
 from __future__ import annotations
