@@ -223,12 +223,14 @@ def forbidden(projects: ProjectBook, principal: Principal, event: ModelRequest) 
     maintainers."""
     maintains = projects.maintains(principal, event.project)
     declared = projects.get(event.project) is not None
-    who = f"maintainers of project {event.project}, and operators" if declared else f"operators, as nobody declared project {event.project}"
+    keepers = (
+        f"maintainers of project {event.project}, and operators" if declared else f"operators, as nobody declared project {event.project}"
+    )
     if isinstance(event, ModelGateApplied) and not maintains:
-        return f"the gate of a model is changed by {who}"
+        return f"the gate of a model is changed by {keepers}"
     if isinstance(event, ModelPromotionRequested):
         if event.emergency and not (maintains or principal.approves):
-            return f"an emergency promotion is asked for by approvers, {who}"
+            return f"an emergency promotion is asked for by approvers, {keepers}"
         if not event.emergency and not principal.may(Role.SUBMITTER):
             return "this needs the role submitter; an approver may promote in an emergency only"
     return ""
