@@ -21,7 +21,7 @@ from trainhouse.gateway.models.model_book import ModelBook, ModelRefusedError
 
 def record(event: Event) -> Message:
     """A decision, as the history's topic has it."""
-    return Message(value=encode(envelope_of(event, id="d", source="tests", now_ms=NOW_MS)), headers=HEADERS)
+    return Message(value=encode(envelope_of(event, id="d", source="tests", now_ms=NOW_MS)), headers=list(HEADERS))
 
 
 class Book(ModelBook):
@@ -35,7 +35,7 @@ class Book(ModelBook):
         pass
 
     async def ask(self, bus: Bus, event: Any, event_id: str) -> ModelDecision:
-        decided = self.take(event)[0]
+        decided: ModelDecision | ModelRequestRefused = self.take(event)[0]
         if isinstance(decided, ModelRequestRefused):
             raise ModelRefusedError(decided)
         return decided
@@ -120,7 +120,9 @@ def test_versions_history_and_models_come_in_pages(gateway_world: World, book: B
     def pages(path: str, part: str) -> list[list[Any]]:
         found, cursor = [], None
         while True:
-            query = {"project": "free", "limit": 2} | ({"cursor": cursor} if cursor else {})
+            query: dict[str, str | int] = {"project": "free", "limit": 2}
+            if cursor:
+                query["cursor"] = cursor
             answer = gateway_world.client.get(f"/v1/models{path}", params=query, headers=gateway_world.admin())
             assert answer.status_code == 200, answer.text
             found.append(answer.json()[part])
