@@ -74,7 +74,9 @@ def test_a_version_is_registered_approved_promoted_and_rolled_back(
     stack.ok("models", "register", model, f"{job}@2")
     at_once = submitter.post(f"/v1/models/{model}/promote", json={"version": "2", "champion": 0})
     assert at_once.status_code == 409 and "is version 1 by now" in at_once.json()["detail"]
-    emergency = submitter.post(f"/v1/models/{model}/promote", json={"version": "2", "emergency": True, "reason": "down"})
+    in_need = {"version": "2", "emergency": True, "reason": "down"}
+    assert submitter.post(f"/v1/models/{model}/promote", json=in_need).status_code == 403
+    emergency = approver.post(f"/v1/models/{model}/promote", json=in_need)
     assert emergency.status_code == 200, emergency.text
     back = stack.ok("models", "rollback", model, "--reason", "complaints")
     assert f"default/{model}@1 (1.0.0) is champion again" in back

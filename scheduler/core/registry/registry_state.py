@@ -150,7 +150,7 @@ class ModelEntry:
         """A version by its ordinal, its semver or `champion`."""
         if selector == "champion":
             return self.get(self.champion)
-        if selector.isdigit():
+        if selector.isascii() and selector.isdecimal():
             return self.get(int(selector))
         return next((version for version in self.versions if version.semver == selector), None)
 

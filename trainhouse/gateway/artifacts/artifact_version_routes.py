@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -120,13 +119,15 @@ async def put_file(sha256: Sha256, request: Request, here: Here, principal: Subm
     counts towards the project's storage here, and goes with a sweep of the store a day later."""
     _may_write(principal, project)
     artifacts = ArtifactStore(store_of(request), project)
-    needs_room = partial(here.storage.needs_room_for_file, project, unnamed_bytes=lambda: asked(artifacts.unnamed_bytes))
-    await needs_room(more_bytes=declared_bytes(request.scope))
     way_out = "split it, or raise artifact_bytes of the gateway's settings"
-    async with spooled(request, here.settings.artifact_bytes, here.settings.body_time_s, way_out) as body:
+    declared = declared_bytes(request.scope)
+    async with (
+        here.storage.room_for_file(project, declared, lambda: asked(artifacts.unnamed_bytes)) as holds,
+        spooled(request, here.settings.artifact_bytes, here.settings.body_time_s, way_out) as body,
+    ):
         if body.sha256 != sha256:
             raise ProblemError(422, "Another content", f"the body's SHA-256 is {body.sha256}, not {sha256}: nothing was stored")
-        await needs_room(more_bytes=body.size_bytes)
+        await holds(body.size_bytes)
         await asked(artifacts.put_file, body.file, sha256, body.size_bytes)
         here.storage.stored_unnamed(project, body.size_bytes)
     return StoredFile(sha256=sha256, size_bytes=body.size_bytes)

@@ -98,13 +98,14 @@ async def _declared(request: Request, _b: Annotated[object, Security(_bearer)], 
     return principal_of(request)
 
 
-def needs(role: Role) -> Callable[..., Awaitable[Principal]]:
-    """A dependency: the principal, if it has this role at least; ProblemError 403 otherwise. The audit is told, or told of, what it lets
-    in."""
+def needs(role: Role, or_approves: bool = False) -> Callable[..., Awaitable[Principal]]:
+    """A dependency: the principal, if it has this role at least, or approves models where that is enough; ProblemError 403 otherwise. The
+    audit is told, or told of, what it lets in."""
 
     async def check(request: Request, principal: Annotated[Principal, Depends(_declared)]) -> Principal:
         await gateway_of(request).audit.name(request)
-        if not (principal.approves if role is Role.APPROVER else principal.may(role)):
+        may = principal.approves if role is Role.APPROVER else principal.may(role) or (or_approves and principal.approves)
+        if not may:
             held = ", ".join(r.name.lower() for r in principal.roles)
             raise ProblemError(403, "Forbidden", f"this needs the role {role.name.lower()}; your token has {held}")
         await gateway_of(request).audit.admit(request, principal, why(role, principal))
@@ -129,3 +130,5 @@ Submitter = Annotated[Principal, Depends(needs(Role.SUBMITTER))]
 Operator = Annotated[Principal, Depends(needs(Role.OPERATOR))]
 Approver = Annotated[Principal, Depends(needs(Role.APPROVER))]
 Admin = Annotated[Principal, Depends(needs(Role.ADMIN))]
+# Of an approver the route itself says what is let in.
+SubmitterOrApprover = Annotated[Principal, Depends(needs(Role.SUBMITTER, or_approves=True))]

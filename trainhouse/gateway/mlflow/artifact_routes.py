@@ -43,11 +43,13 @@ async def upload(place: str, request: Request, desk: Writing) -> Json:
     row = await desk.active_run(run_id)
     project, job_id = row["project"], row["job_id"]
     artifacts = ArtifactStore(desk.ports.objects, project)
-    needs_room = partial(desk.storage.needs_room_for_file, project, unnamed_bytes=partial(asyncio.to_thread, artifacts.unnamed_bytes))
-    await needs_room(more_bytes=declared_bytes(request.scope))
     way_out = "log it in parts, or raise artifact_bytes of the gateway's settings"
-    async with spooled(request, desk.settings.artifact_bytes, desk.settings.body_time_s, way_out) as body:
-        await needs_room(more_bytes=body.size_bytes)
+    declared = declared_bytes(request.scope)
+    async with (
+        desk.storage.room_for_file(project, declared, partial(asyncio.to_thread, artifacts.unnamed_bytes)) as holds,
+        spooled(request, desk.settings.artifact_bytes, desk.settings.body_time_s, way_out) as body,
+    ):
+        await holds(body.size_bytes)
         key = await asyncio.to_thread(artifacts.put_run_file, job_id, path, body.file, body.sha256, body.size_bytes)
     found = {"uri": desk.ports.objects.uri(key), "sha256": body.sha256, "size_bytes": body.size_bytes}
     await desk.send(ArtifactLogged(job_id=JobId(job_id), path=path, **found, at_ms=now_ms()))

@@ -1,7 +1,8 @@
 """Models as the registry's history has them, and the answers to requests of this gateway.
 
 Holds: nothing is read before the first question, so that an idle gateway pays nothing; from then on a thread follows the history. What this
-gateway asked for is in the models once it is answered. A refusal is an exception with the registry's own words.
+gateway asked for is in the models once it is answered. A refusal is an exception with the registry's own words. Requests about models that
+do not exist take a bounded memory. A record that cannot be folded is logged, and those after it are taken.
 Never: commits offsets, or joins a group.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import OrderedDict, deque
 from typing import Any
 
 import structlog
@@ -34,6 +36,9 @@ READY_S = 30.0
 ANSWER_S = 30.0
 MOST_KEPT = 200
 """Decisions of each model that are kept to be listed, the newest."""
+MOST_EARLY_MODELS = 1_000
+MOST_EARLY = 8
+"""Refusals about models that do not exist: of so many names the newest, of each so many. They are in the history of a model that comes."""
 QUIET: dict[str, Any] = {"log_level": 0, "enable.partition.eof": True}
 
 
@@ -51,7 +56,10 @@ class ModelBook:
     def __init__(self, kafka: KafkaSettings | None) -> None:
         self.view = RegistryView()
         self._kafka = kafka
-        self._history: dict[str, list[Event]] = {}
+        self._history: dict[str, deque[Event]] = {}
+        self._dropped: dict[str, int] = {}
+        """By model: decisions that were kept once."""
+        self._early: OrderedDict[str, deque[Event]] = OrderedDict()
         self._waiting: dict[str, asyncio.Future[ModelDecision]] = {}
         self._ready = asyncio.Event()
         self._closing = threading.Event()
@@ -88,9 +96,13 @@ class ModelBook:
         finally:
             self._waiting.pop(event_id, None)
 
-    def history(self, project: str, name: str) -> list[Event]:
-        """The newest decisions about a model, in their order, refusals among them."""
-        return list(self._history.get(model_key(project, name), ()))
+    def history(self, project: str, name: str, begin: int = 0) -> list[tuple[int, Event]]:
+        """The newest decisions about a model from the one with this number on, in their order, refusals among them, each with its number:
+        the first one that this gateway read has 0."""
+        key = model_key(project, name)
+        kept = self._history.get(key, ())
+        first = self._dropped.get(key, 0)
+        return [(number, each) for number, each in enumerate(kept, first) if number >= begin]
 
     def close(self) -> None:
         """Stops reading. Blocks for a moment."""
@@ -130,14 +142,34 @@ class ModelBook:
                 event = decode(message.value(), headers_of(message)).event
             except InvalidEvent:
                 continue  # a newer writer's
-            if isinstance(event, ModelDecision | ModelRequestRefused):
+            if not isinstance(event, ModelDecision | ModelRequestRefused):
+                continue
+            # Also where the fold fails: the registry has decided.
+            answers.append(event)
+            try:
                 self.view.take(event)
-                kept = self._history.setdefault(event.subject(), [])
-                kept.append(event)
-                del kept[:-MOST_KEPT]
-                answers.append(event)
+            except Exception as failed:
+                log.exception(
+                    "a decision about a model cannot be folded; the model is shown as it was", model=event.subject(), error=str(failed)
+                )
+            self._keep(event)
         for answer in answers:
             self._answer(answer)
+
+    def _keep(self, event: ModelDecision | ModelRequestRefused) -> None:
+        key = event.subject()
+        if self.view.find(event.project, event.name) is not None:
+            kept = self._history.get(key)
+            if kept is None:
+                kept = self._history[key] = deque(self._early.pop(key, ()), MOST_KEPT)
+        else:
+            kept = self._early.setdefault(key, deque(maxlen=MOST_EARLY))
+            self._early.move_to_end(key)
+            if len(self._early) > MOST_EARLY_MODELS:
+                self._early.popitem(last=False)
+        if key in self._history and len(kept) == MOST_KEPT:
+            self._dropped[key] = self._dropped.get(key, 0) + 1
+        kept.append(event)
 
     def _answer(self, event: ModelDecision | ModelRequestRefused) -> None:
         waiting = self._waiting.get(str(event.request_id))

@@ -1,7 +1,8 @@
 """Models: versions, stages, gates and approvals, as the registry has them; requests, and what it decided.
 
 Holds: a model of a project that its asker may not see does not exist for it; the asker's name and role go with each request, and nobody
-names another. An answer to a request is the registry's decision, or 409 with its words and the conditions of the gate.
+names another. Gates, and promotions without approvals, are for who looks after the project, whichever route asks; the latter for approvers
+too. An answer to a request is the registry's decision, or 409 with its words and the conditions of the gate.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ from trainhouse.events.model.model_registry import ModelRequest
 from trainhouse.events.wire.topics import MODEL_REQUESTS
 from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.auth.authentication import Approver, Submitter, Viewer
-from trainhouse.gateway.auth.roles import Principal
+from trainhouse.gateway.auth.authentication import Approver, Submitter, SubmitterOrApprover, Viewer
+from trainhouse.gateway.auth.memberships import ProjectBook
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.bus import Sent
 from trainhouse.gateway.context import Gateway, Here, now_ms
 from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.models.model_book import ModelRefusedError
 from trainhouse.gateway.problems import not_found
+from trainhouse.gateway.queries import cursors
+from trainhouse.gateway.queries.listing import Cursor, Limit
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
 from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
 
@@ -56,26 +60,44 @@ async def models(
     here: Here,
     principal: Viewer,
     project: Annotated[str | None, Query(description="Only of this project.", max_length=128)] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Json:
     """Models with their stages and gates, by project and name."""
     await here.models.ready()
     seen = [each for each in here.models.view.models() if principal.sees(each.project) and project in (None, each.project)]
-    return Json({"items": [_status(each) for each in seen], "next_cursor": None})
+    if cursor is not None:
+        last = tuple(cursors.decode(cursor, str, str))
+        seen = [each for each in seen if (each.project, each.name) > last]
+    found = sorted(seen, key=lambda each: (each.project, each.name))[: limit + 1]
+    more = cursors.encode((found[limit - 1].project, found[limit - 1].name)) if len(found) > limit else None
+    return Json({"items": [_status(each) for each in found[:limit]], "next_cursor": more})
 
 
 @router.get("/{name}")
-async def model(name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
-    """One model with all its versions."""
+async def model(
+    name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT, limit: Limit = 100, cursor: Cursor = None
+) -> Json:
+    """One model with its versions, the newest first."""
     found = await _model(here, principal, project, name)
-    return Json(_status(found) | {"versions": [_version(each) for each in found.versions]})
+    below = len(found.versions) + 1
+    if cursor is not None:
+        below = min(below, max(1, _number(cursor)))
+    chosen = found.versions[max(0, below - 1 - limit) : below - 1][::-1]
+    more = cursors.encode((chosen[-1].version,)) if chosen and chosen[-1].version > 1 else None
+    return Json(_status(found) | {"versions": [_version(each) for each in chosen], "next_cursor": more})
 
 
 @router.get("/{name}/history")
-async def history(name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
-    """The newest decisions about a model, oldest first, refusals among them; 200 at most."""
+async def history(
+    name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT, limit: Limit = 100, cursor: Cursor = None
+) -> Json:
+    """The newest 200 decisions about a model, oldest first, refusals among them."""
     await _model(here, principal, project, name)
-    found = here.models.history(project, name)
-    return Json({"items": [each.model_dump(mode="json") | {"type": each.event_type} for each in found], "next_cursor": None})
+    begin = max(0, _number(cursor)) if cursor is not None else 0
+    kept = here.models.history(project, name, begin)
+    found = [each.model_dump(mode="json") | {"type": each.event_type} for _, each in kept[:limit]]
+    return Json({"items": found, "next_cursor": cursors.encode((kept[limit][0],)) if len(kept) > limit else None})
 
 
 @router.get("/{name}/versions/{version}/why")
@@ -100,9 +122,10 @@ async def register(
 
 @router.post("/{name}/promote")
 async def promote(
-    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+    name: NamePath, fields: Fields, here: Here, principal: SubmitterOrApprover, request: Request, project: ProjectQuery = DEFAULT_PROJECT
 ) -> Json:
-    """Promotes `version` to champion, if the gate lets it; `emergency` skips approvals alone."""
+    """Promotes `version` to champion, if the gate lets it; `emergency` skips approvals alone, and is for approvers, maintainers of the
+    project and operators."""
     return await _asked(here, principal, request, ModelPromotionRequested, project, name, fields)
 
 
@@ -150,9 +173,7 @@ async def review(
 async def gate(
     name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
 ) -> Json:
-    """Applies `gate`, which `replaces` the version that it was made from; who looks after the project may."""
-    if not here.projects.maintains(principal, project) and here.projects.get(project) is not None:
-        raise ProblemError(403, "Forbidden", f"the gate of a model is changed by maintainers of project {project}, and by operators")
+    """Applies `gate`, which `replaces` the version that it was made from; maintainers of the project and operators may."""
     return await _asked(here, principal, request, ModelGateApplied, project, name, fields)
 
 
@@ -187,11 +208,32 @@ async def ask(here: Gateway, principal: Principal, request: Request, event: Mode
         raise not_found(f"project {event.project}")
     if principal.only_reads(event.project):
         raise ProblemError(403, "Forbidden", f"your membership lets you read project {event.project}, and no more")
+    refusal = forbidden(here.projects, principal, event)
+    if refusal:
+        raise ProblemError(403, "Forbidden", refusal)
     event_id = secrets.token_hex(16)
     decided = await here.models.ask(here.bus, event, event_id)
     sent = Sent(event_id, MODEL_REQUESTS, 0, 0)
     here.accepted(request, principal, sent, target=event.subject()[:256], project=event.project)
     return decided
+
+
+def forbidden(projects: ProjectBook, principal: Principal, event: ModelRequest) -> str:
+    """Returns why a principal may not ask for this, though its role lets it ask; empty if it may. An undeclared project has no
+    maintainers."""
+    maintains = projects.maintains(principal, event.project)
+    declared = projects.get(event.project) is not None
+    keepers = (
+        f"maintainers of project {event.project}, and operators" if declared else f"operators, as nobody declared project {event.project}"
+    )
+    if isinstance(event, ModelGateApplied) and not maintains:
+        return f"the gate of a model is changed by {keepers}"
+    if isinstance(event, ModelPromotionRequested):
+        if event.emergency and not (maintains or principal.approves):
+            return f"an emergency promotion is asked for by approvers, {keepers}"
+        if not event.emergency and not principal.may(Role.SUBMITTER):
+            return "this needs the role submitter; an approver may promote in an emergency only"
+    return ""
 
 
 def by_token(principal: Principal) -> dict[str, Any]:
@@ -213,6 +255,10 @@ async def _asked(
         conditions = [each.model_dump(mode="json") for each in refused.refused.conditions]
         raise ProblemError(409, "Refused", str(refused), conditions=conditions) from refused
     return Json(decided.model_dump(mode="json") | {"type": decided.event_type}, 201 if kind is ModelRegistered else 200)
+
+
+def _number(cursor: str) -> int:
+    return int(str(cursors.decode(cursor, int)[0]))
 
 
 async def _model(here: Gateway, principal: Principal, project: str, name: str) -> ModelEntry:

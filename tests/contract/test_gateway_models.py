@@ -1,0 +1,170 @@
+"""Who may do what to models over the gateway, with the registry's machine behind it; how much its answers and its memory hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from tests.support.gateway_world import NOW_MS, World
+from tests.support.registry_requests import Registry, content_of, facts_of
+from trainhouse.events import Event, ModelContentObserved, ModelPromotionRequested, ModelRegistered, ModelRequestRefused, envelope_of
+from trainhouse.events.model.model_decisions import ModelDecision
+from trainhouse.events.model.project import ProjectApplied
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.gateway.bus import Bus
+from trainhouse.gateway.models import model_book
+from trainhouse.gateway.models.model_book import ModelBook, ModelRefusedError
+
+
+def record(event: Event) -> Message:
+    """A decision, as the history's topic has it."""
+    return Message(value=encode(envelope_of(event, id="d", source="tests", now_ms=NOW_MS)), headers=list(HEADERS))
+
+
+class Book(ModelBook):
+    """Asks the registry's machine, in place of Kafka."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.registry = Registry()
+
+    async def ready(self) -> None:
+        pass
+
+    async def ask(self, bus: Bus, event: Any, event_id: str) -> ModelDecision:
+        decided: ModelDecision | ModelRequestRefused = self.take(event)[0]
+        if isinstance(decided, ModelRequestRefused):
+            raise ModelRefusedError(decided)
+        return decided
+
+    def take(self, event: Event) -> list[Any]:
+        decided = self.registry.ask(event)
+        found = [each for each in decided if isinstance(each, ModelDecision | ModelRequestRefused)]
+        self._take([record(each) for each in found])
+        return found
+
+    def register(self, project: str, name: str, number: int) -> None:
+        of = {"project": project, "name": name}
+        self.registry.ask(ModelRegistered(**of, content=content_of(number), user="ada"), f"{project}-{name}-{number}")
+        self.take(ModelContentObserved(**of, request_id=f"{project}-{name}-{number}", facts=facts_of(number, project=project)))
+
+
+@pytest.fixture
+def book(gateway_world: World) -> Iterator[Book]:
+    """Model m of an undeclared and of a declared project, of which mia is a maintainer."""
+    before, made = gateway_world.gateway.models, Book()
+    gateway_world.gateway.models = made
+    about = {"name": "ruled", "members": {"mia": "maintainer", "ana": "submitter", "eve": "submitter"}}
+    applied = ProjectApplied.model_validate({"project": about, "version": 1, "user": "ops", "applied_at_ms": NOW_MS})
+    gateway_world.gateway.projects.put(applied)
+    for project in ("free", "ruled"):
+        made.register(project, "m", 1)
+    yield made
+    gateway_world.gateway.models = before
+
+
+def asked(world: World, word: str, project: str, who: tuple[str, str], **fields: Any) -> Any:
+    """The answer to a request about model m."""
+    of = {"project": project}
+    return world.client.post(f"/v1/models/m/{word}", params=of, json=fields, headers=world.token(*who, ["free", "ruled"]))
+
+
+OPERATOR = ("olga", "operator")
+
+
+@pytest.mark.parametrize("project", ["free", "ruled"])
+def test_a_gate_is_changed_by_who_looks_after_the_project(gateway_world: World, book: Book, project: str) -> None:
+    refused = asked(gateway_world, "gate", project, ("ana", "submitter"), gate={"approvals": 0})
+    assert refused.status_code == 403 and "operators" in refused.json()["detail"]
+    maintainer = asked(gateway_world, "gate", project, ("mia", "submitter"), gate={"approvals": 0})
+    assert maintainer.status_code == (200 if project == "ruled" else 403), maintainer.text
+    replaces = 1 if project == "ruled" else 0
+    applied = asked(gateway_world, "gate", project, OPERATOR, gate={"approvals": 2}, replaces=replaces)
+    assert applied.status_code == 200, applied.text
+
+
+@pytest.mark.parametrize("who", [("eve", "approver"), ("mia", "submitter"), OPERATOR])
+def test_an_emergency_needs_more_than_to_submit(gateway_world: World, book: Book, who: tuple[str, str]) -> None:
+    emergency = {"version": "1", "emergency": True, "reason": "down"}
+    refused = asked(gateway_world, "promote", "ruled", ("ana", "submitter"), **emergency)
+    assert refused.status_code == 403 and "emergency" in refused.json()["detail"]
+    assert asked(gateway_world, "promote", "free", ("mia", "submitter"), **emergency).status_code == 403
+    assert asked(gateway_world, "promote", "ruled", ("eve", "approver"), version="1").status_code == 403, "no right to promote besides"
+    assert asked(gateway_world, "promote", "ruled", ("ana", "submitter"), version="1").status_code == 409, "the gate says so"
+    assert asked(gateway_world, "promote", "ruled", who, **emergency).status_code == 200
+
+
+def test_mlflows_words_for_a_promotion_ask_the_gate_and_skip_nothing(gateway_world: World, book: Book) -> None:
+    headers = gateway_world.token("ana", "submitter", ["ruled"])
+    alias = {"name": "m", "alias": "champion", "version": "1", "emergency": True}
+    answer = gateway_world.client.post("/api/2.0/mlflow/registered-models/alias", json=alias, headers=headers)
+    assert answer.status_code == 400 and "0 of 1 approvals" in answer.text
+    stage = {"name": "m", "stage": "Production", "version": "1", "emergency": True}
+    answer = gateway_world.client.post("/api/2.0/mlflow/model-versions/transition-stage", json=stage, headers=headers)
+    assert answer.status_code == 400 and "0 of 1 approvals" in answer.text
+
+
+def test_a_version_that_is_no_number_is_none(gateway_world: World, book: Book) -> None:
+    for version in ("²", "١", "9" * 64):
+        answer = gateway_world.client.get(f"/v1/models/m/versions/{version}/why", params={"project": "free"}, headers=gateway_world.admin())
+        assert answer.status_code == 404, answer.text
+
+
+def test_versions_history_and_models_come_in_pages(gateway_world: World, book: Book) -> None:
+    for number in (2, 3):
+        book.register("free", "m", number)
+
+    def pages(path: str, part: str) -> list[list[Any]]:
+        found, cursor = [], None
+        while True:
+            query: dict[str, str | int] = {"project": "free", "limit": 2}
+            if cursor:
+                query["cursor"] = cursor
+            answer = gateway_world.client.get(f"/v1/models{path}", params=query, headers=gateway_world.admin())
+            assert answer.status_code == 200, answer.text
+            found.append(answer.json()[part])
+            cursor = answer.json()["next_cursor"]
+            if cursor is None:
+                return found
+
+    assert [[each["version"] for each in page] for page in pages("/m", "versions")] == [[3, 2], [1]], "the newest first"
+    assert [len(page) for page in pages("/m/history", "items")] == [2, 1]
+    for n in range(2):
+        book.register("free", f"n{n}", 1)
+    assert [[each["name"] for each in page] for page in pages("", "items")] == [["m", "n0"], ["n1"]]
+    bad = gateway_world.client.get("/v1/models/m", params={"project": "free", "cursor": "x"}, headers=gateway_world.admin())
+    assert bad.status_code == 400
+
+
+def test_refusals_of_models_that_do_not_exist_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_book, "MOST_EARLY_MODELS", 3)
+    book = Book()
+    for n in range(10):
+        for _ in range(model_book.MOST_EARLY + 2):
+            book.take(ModelPromotionRequested(project="free", name=f"none-{n}", version="1"))
+    assert not book._history and len(book._early) == 3
+    book.register("free", "none-9", 1)
+    assert [each.event_type.split(".")[2] for _, each in book.history("free", "none-9")] == ["request-refused"] * model_book.MOST_EARLY + [
+        "version-registered"
+    ], "what was refused before it was there is part of its history"
+    assert len(book._early) == 2
+
+
+def test_a_decision_that_cannot_be_folded_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    book, source = Book(), Book()
+    for name in ("bad", "good"):
+        source.register("free", name, 1)
+    take = book.view.take
+
+    def failing(event: Any) -> None:
+        if event.name == "bad":
+            raise ValueError("no such thing")
+        take(event)
+
+    monkeypatch.setattr(book.view, "take", failing)
+    decided = [each for each in source.registry.decisions if isinstance(each, ModelDecision)]
+    book._take([record(each) for each in decided])
+    assert book.view.find("free", "good") is not None
