@@ -20,6 +20,7 @@ from trainhouse.events.model.model_names import model_key
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
 from trainhouse.scheduler.core.registry.registry_state import HeldRegistration, RegistryState, StageChange
+from trainhouse.scheduler.core.registry.turns import in_turn
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError, KnownJob, ModelStore
@@ -51,8 +52,10 @@ class StoreLookups:
         if (self._looking is not None and not self._looking.done()) or now_s < self._next_s:
             return
         self._answered_s = {key: at_s for key, at_s in self._answered_s.items() if key in state.held or key in state.stages}
-        held = [each for each in state.held.values() if self._is_due(str(each.request_id), now_s)][:MOST_AT_ONCE]
-        stages = [each for each in state.stages.values() if self._is_due(each.id, now_s)][:MOST_AT_ONCE]
+        due = [each for each in state.held.values() if self._is_due(str(each.request_id), now_s)]
+        held = in_turn(due, lambda each: each.registered.project)[:MOST_AT_ONCE]
+        changes = [each for each in state.stages.values() if self._is_due(each.id, now_s)]
+        stages = in_turn(changes, lambda each: each.project)[:MOST_AT_ONCE]
         if held or stages:
             self._looking = asyncio.create_task(self._look(held, stages))
 
