@@ -78,6 +78,7 @@ from trainhouse.scheduler.core.registry.registry_state import (
     stage_id,
     unmet,
 )
+from trainhouse.scheduler.core.registry.trained_on import trained_on
 from trainhouse.scheduler.core.registry.version_numbers import next_semver
 
 MOST_AHEAD_MS: Final = 2 * 86_400_000
@@ -391,9 +392,9 @@ class _Turn:
             raise _RefusedError(
                 f"the version has {MAX_EVALUATIONS} results already; evaluate it by a suite that it has a result of", version
             )
-        trained_on = why_trained_on(version, event)
-        if trained_on:
-            raise _RefusedError(trained_on, version)
+        why = why_trained_on(version, event)
+        if why:
+            raise _RefusedError(why, version)
         voided = tuple(each.user for each in version.approvals)
         recorded = ModelEvaluationRecorded(**self.head(request_id, event), version=version.version, evaluated=event, voided=voided)
         self.emit_kept(recorded, version)
@@ -605,10 +606,7 @@ def asker(event: ModelRequest) -> str:
 
 def why_trained_on(version: Version, event: ModelEvaluated) -> str:
     """Returns the reason that a result is no evidence: lineage shows that the version was trained on those samples; empty if not."""
-    if not event.dataset:
+    seen = trained_on(version.facts, event.dataset, event.split) if event.dataset else ""
+    if not seen:
         return ""
-    split = f"{event.dataset}/{event.split}" if event.split is not None else event.dataset
-    seen = {split} if event.split is not None else {each for each in version.facts.splits if each.startswith(f"{event.dataset}/")}
-    if not seen.intersection(version.facts.splits):
-        return ""
-    return f"job {version.facts.job_id} was trained on {sorted(seen)[0]}, so a result on it is no evidence: evaluate it on a held-out split"
+    return f"job {version.facts.job_id} was trained on {seen}, so a result on it is no evidence: evaluate it on a held-out split, and name it"

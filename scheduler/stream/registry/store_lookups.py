@@ -14,29 +14,30 @@ from typing import Final
 
 import structlog
 
-from trainhouse.events import Event, JobStatus, ModelContentObserved, ModelStageStored, decode, envelope_of
-from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events import Event, ModelContentObserved, ModelStageStored, envelope_of
 from trainhouse.events.model.model_names import model_key
+from trainhouse.events.model.model_registry import MOST_DATA
 from trainhouse.events.wire.codec import encode
-from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
+from trainhouse.events.wire.topics import MODEL_REQUESTS
 from trainhouse.scheduler.core.registry.registry_state import HeldRegistration, RegistryState, StageChange
+from trainhouse.scheduler.core.registry.trained_on import with_data
 from trainhouse.scheduler.core.registry.turns import in_turn
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError, KnownJob, ModelStore
+from trainhouse.scheduler.stream.registry.job_facts import read_job
 
 SOURCE: Final = "trainhouse/registry"
 MOST_AT_ONCE: Final = 100
 AGAIN_S: Final = 30.0
 RETRY_S: Final = 1.0
 MOST_JOBS: Final = 4096
-TAKE_S: Final = 5.0
 log_ = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class StoreLookups:
-    """Lookups of one process. `jobs` keeps submitters of jobs, which never change."""
+    """Lookups of one process. `jobs` keeps facts of jobs, which never change."""
 
     log: Log
     clock: Clock
@@ -86,6 +87,7 @@ class StoreLookups:
             facts = facts.model_copy(update={"missing": (*facts.missing, "job")})
         else:
             facts = facts.model_copy(update={"trained_by": job.user, "project": job.project or facts.project})
+            facts = with_data(facts, job.data, job.splits, MOST_DATA)
         return ModelContentObserved.model_validate(about | {"facts": facts})
 
     async def _answer(self, key: str, event: Event, event_id: str) -> None:
@@ -94,37 +96,12 @@ class StoreLookups:
         self._answered_s[key] = self.clock.steady_s()
 
     async def _job(self, job_id: str) -> KnownJob | None:
-        """A job's submitter and project by the status topic; None for one that it does not have."""
+        """A job's submitter, project and data by the topics; None for one that it does not have."""
         if job_id not in self._jobs:
-            found = await self._read_job(job_id)
+            found = await read_job(self.log, job_id)
             if found is None:
                 return None
             self._jobs[job_id] = found
             if len(self._jobs) > MOST_JOBS:
                 self._jobs.popitem(last=False)
         return self._jobs[job_id]
-
-    async def _read_job(self, job_id: str) -> KnownJob | None:
-        """Reads the topic from its beginning to its end; keeps nothing but this job's newest status."""
-        key, found = job_id.encode(), None
-        for partition in await self.log.partitions(STATUS):
-            start, end = await self.log.bounds(STATUS, partition)
-            if start >= end:
-                continue
-            tail = await self.log.open_tail(STATUS, {partition: start})
-            try:
-                while await tail.position(partition) < end:
-                    for entry in await tail.take(TAKE_S):
-                        if entry.key == key and entry.value is not None:
-                            found = _known(entry.value, entry.headers) or found
-            finally:
-                await tail.close()
-        return found
-
-
-def _known(value: bytes, headers: tuple[tuple[str, bytes], ...]) -> KnownJob | None:
-    try:
-        status = decode(value, headers).event
-    except InvalidEvent:
-        return None
-    return KnownJob(status.project, status.user) if isinstance(status, JobStatus) else None
