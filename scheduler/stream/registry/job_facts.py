@@ -1,15 +1,15 @@
 """Facts of a job by topics that the brokers keep: who submitted it, and what its spec says that it trains on.
 
-Holds: a submission counts if it has the hash that the job's status gives: anyone may send one under a job's name. A spec that is no longer
-on the topic of submissions gives no data.
+Holds: a submission counts if it has the hash that the job's status gives: anyone may send one under a job's name. A spec that is on no
+topic any more gives no data.
 """
 
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from trainhouse.events import Event, JobSpec, JobStatus, JobSubmitted, decode
+from trainhouse.events import Event, JobAdmitted, JobSpec, JobStatus, JobSubmitted, decode
 from trainhouse.events.model.errors import InvalidEvent
-from trainhouse.events.wire.topics import JOBS, STATUS
+from trainhouse.events.wire.topics import CONTROL, JOBS, STATUS
 from trainhouse.scheduler.stream.interfaces import Log
 from trainhouse.scheduler.stream.model_interfaces import KnownJob
 
@@ -18,11 +18,13 @@ T = TypeVar("T")
 
 
 async def read_job(log: Log, job_id: str) -> KnownJob | None:
-    """Facts of a job; None for one without a status. Reads both topics from their beginnings; keeps nothing but what is of the job."""
+    """Facts of a job; None for one without a status. Reads topics from their beginnings; keeps nothing but what is of the job."""
     status = await _last(log, STATUS, job_id, _status)
     if status is None:
         return None
-    spec = await _last(log, JOBS, job_id, lambda event: _spec(event, status.spec_sha256))
+    spec = await _last(log, JOBS, job_id, lambda event: _submitted(event, status.spec_sha256))
+    if spec is None:  # it came by its project's topic
+        spec = await _last(log, CONTROL, job_id, lambda event: _admitted(event, status.spec_sha256))
     return KnownJob(status.project, status.user, *(data_of(spec) if spec is not None else ()))
 
 
@@ -38,8 +40,13 @@ def _status(event: Event) -> JobStatus | None:
     return event if isinstance(event, JobStatus) else None
 
 
-def _spec(event: Event, sha256: str) -> JobSpec | None:
+def _submitted(event: Event, sha256: str) -> JobSpec | None:
     return event.spec if isinstance(event, JobSubmitted) and event.spec.sha256() == sha256 else None
+
+
+def _admitted(event: Event, sha256: str) -> JobSpec | None:
+    # Its spec has another hash: intake put hashes of data in place of tags.
+    return event.spec if isinstance(event, JobAdmitted) and event.spec_sha256 == sha256 else None
 
 
 async def _last(log: Log, topic: str, job_id: str, wanted: Callable[[Event], T | None]) -> T | None:

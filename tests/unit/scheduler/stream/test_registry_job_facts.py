@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.support.fakes.journal_fakes import FakeBroker, FakeLog
 from tests.support.registry_requests import VALIDATION, facts_of
-from trainhouse.events import Event, JobSpec, JobState, JobStatus, JobSubmitted, envelope_of
+from trainhouse.events import Event, JobAdmitted, JobSpec, JobState, JobStatus, JobSubmitted, envelope_of
 from trainhouse.events.wire.codec import encode
-from trainhouse.events.wire.topics import JOBS, STATUS
+from trainhouse.events.wire.topics import CONTROL, JOBS, STATUS
 from trainhouse.scheduler.core.registry.trained_on import with_data
 from trainhouse.scheduler.stream.model_interfaces import KnownJob
 from trainhouse.scheduler.stream.registry.job_facts import read_job
@@ -49,6 +49,13 @@ def test_data_and_split_are_those_of_the_spec_and_no_other_submission_of_that_na
     assert known(*records) == KnownJob("vision", "ada", (VALIDATION,), (f"{VALIDATION}/train",))
     assert known((JOBS, submitted(other)), (STATUS, status(spec))) == KnownJob("vision", "ada")
     assert known((JOBS, submitted(spec))) is None
+
+
+def test_a_job_that_came_by_its_projects_topic_has_the_data_of_its_admission() -> None:
+    spec, resolved = spec_of(dataset="imagenet@1.0.0"), spec_of(dataset=VALIDATION)
+    about = {"job_id": "gpt", "spec": resolved, "submission_id": "s", "submitted_at_ms": 1}
+    admitted = [(CONTROL, JobAdmitted.model_validate(about | {"spec_sha256": each})) for each in (spec.sha256(), "another")]
+    assert known(*admitted, (STATUS, status(spec))) == KnownJob("vision", "ada", (VALIDATION,))
 
 
 def test_what_a_registration_leaves_out_is_added() -> None:
