@@ -609,6 +609,4 @@ def why_trained_on(version: Version, event: ModelEvaluated) -> str:
     seen = trained_on(version.facts, event.dataset, event.split) if event.dataset else ""
     if not seen:
         return ""
-    return (
-        f"job {version.facts.job_id} was trained on {seen}, so a result on it is no evidence: name a held-out split"
-    )
+    return f"job {version.facts.job_id} was trained on {seen}, so a result on it is no evidence: name a held-out split"

@@ -233,7 +233,7 @@ class StageChange:
 
 @dataclass(frozen=True, slots=True)
 class ProjectUse:
-    """What the models of one project take: how many they are, and their size."""
+    """Number and size of the models of one project."""
 
     models: int = 0
     size_bytes: int = 0

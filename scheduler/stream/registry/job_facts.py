@@ -50,7 +50,7 @@ def _admitted(event: Event, sha256: str) -> JobSpec | None:
 
 
 async def _last(log: Log, topic: str, job_id: str, wanted: Callable[[Event], T | None]) -> T | None:
-    """What the last event about the job that is wanted gives, of those that the topic has now."""
+    """Returns what the last event about the job that is wanted gives, of those that the topic has now."""
     written, found = job_id.encode(), None
     for partition in await log.partitions(topic):
         start, end = await log.bounds(topic, partition)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.support.registry_requests import OF_MODEL, Registry, compared, content_of, facts_of
@@ -19,7 +21,7 @@ from trainhouse.scheduler.core.registry.registry_state import MAX_RESULTS_ALIKE,
 from trainhouse.scheduler.core.registry.turns import in_turn
 
 
-def refusal(decisions: list[object]) -> str:
+def refusal(decisions: Sequence[object]) -> str:
     """The reason of a refusal, which is all that came of a request."""
     (refused,) = decisions
     assert isinstance(refused, ModelRequestRefused), refused
