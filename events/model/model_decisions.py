@@ -24,6 +24,7 @@ from trainhouse.events.model.model_registry import (
     ModelEvent,
     ModelRegistered,
     Notes,
+    RequestDigest,
     TagText,
     VersionFacts,
 )
@@ -46,6 +47,7 @@ class ModelRegistrationHeld(ModelEvent, type="trainhouse.model.registration-held
     """A registration waits until its content was looked at in the store; in the journal alone."""
 
     request_id: EventId = Field(description="event id of the request")
+    digest: RequestDigest = Field("", description="hash of the request's source and id")
     registered: ModelRegistered = Field(description="registration as it came in")
     since_ms: TimestampMs
 
@@ -56,6 +58,7 @@ class ModelVersionRegistered(ModelDecision, type="trainhouse.model.version-regis
     version: VersionOrdinal = Field(description="its ordinal")
     semver: Semver = Field(description="its semver")
     facts: VersionFacts = Field(description="facts of its content")
+    digest: RequestDigest = Field("", description="hash of the registration's source and id")
     semver_reason: CutText = Field("", description="facts that the semver follows from")
     notes: Notes = Field("", exclude_if=is_absent, description="text about the version, for people")
     tags: dict[Label, TagText] = Field(default_factory=dict, max_length=MOST_TAGS, description="texts by name")
@@ -161,6 +164,7 @@ class ModelRequestRefused(ModelEvent, type="trainhouse.model.request-refused.v1"
     """A request about a model was refused; nothing changed."""
 
     request_id: EventId = Field(description="event id of the request")
+    digest: RequestDigest = Field("", description="hash of the request's source and id")
     request_type: ShortText = Field(description="event type of the request")
     reason: CutText = Field(description="why, and what to do")
     user: ShortText = Field("", description="who asked for it")

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
-from trainhouse.events.model.bounds import MOST_RATIO, CutText, ShortText
+from trainhouse.events.model.bounds import MOST_RATIO, ComputedRatio, CutText, ShortText
 from trainhouse.events.model.dataset_names import SplitName, VersionReference
 from trainhouse.events.model.labels import Label
 
@@ -95,6 +95,6 @@ class GateCondition(Model):
 
     name: ShortText = Field(description="condition, as `accuracy/top1 at least`")
     met: bool = Field(description="whether it was met")
-    value: float | None = Field(None, ge=-MOST_RATIO, le=MOST_RATIO, exclude_if=is_absent, description="value that was found")
-    limit: float | None = Field(None, ge=-MOST_RATIO, le=MOST_RATIO, exclude_if=is_absent, description="limit of the gate")
+    value: ComputedRatio | None = Field(None, exclude_if=is_absent, description="value that was found, at most 1e15")
+    limit: ComputedRatio | None = Field(None, exclude_if=is_absent, description="limit of the gate")
     detail: CutText = Field("", description="sentence for a person: what was found, and what is missing")

@@ -43,6 +43,10 @@ def _text_of_number(value: object) -> object:
 Selector = Annotated[VersionSelector, BeforeValidator(_text_of_number)]
 
 
+RequestDigest = Annotated[str, Field(max_length=16, pattern=r"^([0-9a-f]{16})?$")]
+"""Hash of a request's source and id, in hexadecimal, by which it counts once: two senders may use one id. Empty: not known."""
+
+
 class ModelEvent(Event):
     """Base of all events of a model: what they are keyed by."""
 
@@ -109,6 +113,7 @@ class ModelContentObserved(ModelEvent, type="trainhouse.model.content-observed.v
     """Content of a version that is to be registered, as the registry's process found it in the store; or why it is none."""
 
     request_id: EventId = Field(description="event id of the registration")
+    digest: RequestDigest = Field("", description="hash of the registration's source and id")
     facts: VersionFacts | None = Field(None, description="its facts; absent: it is refused")
     refusal: CutText = Field("", description="why it cannot be registered, and what to do")
 
@@ -153,6 +158,9 @@ class MetricComparison(Model):
     low: Reading | None = Field(None, exclude_if=is_absent, description="lower end of the difference's interval")
     high: Reading | None = Field(None, exclude_if=is_absent, description="upper end of the difference's interval")
     p_value: Reading | None = Field(None, exclude_if=is_absent, description="p value, corrected for the number of comparisons")
+    margin: Reading | None = Field(
+        None, ge=0, exclude_if=is_absent, description="loss up to which the verdict is not worse; absent: not known, and no gate takes it"
+    )
 
 
 class ModelCompared(ModelRequest, type="trainhouse.model.compared.v1", public_input=True):

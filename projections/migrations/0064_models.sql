@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS model_facts (
     lows Array(Nullable(Float64)),
     highs Array(Nullable(Float64)),
     p_values Array(Nullable(Float64)),
+    margins Array(Nullable(Float64)),
     source_topic LowCardinality(String),
     source_partition UInt32,
     source_offset UInt64
@@ -67,7 +68,7 @@ LEFT JOIN (
     SELECT project, name, version, argMaxIf(fact, number, fact IN ('registered', 'promoted', 'archived', 'rolled-back')) AS last,
         countIf(fact = 'described') > 0 AS described, argMaxIf(f.notes, f.number, fact = 'described') AS new_notes,
         argMaxIf(f.tags, f.number, fact = 'described') AS new_tags, countIf(fact = 'evaluated') AS evaluated, maxIf(number, fact = 'promoted' AND emergency = 1) AS emergency_number,
-        maxIf(number, fact = 'reviewed' OR (fact = 'promoted' AND emergency = 0)) AS reviewed_number
+        maxIf(number, fact = 'reviewed') AS reviewed_number
     FROM model_facts AS f FINAL WHERE number > 0 GROUP BY project, name, version
 ) AS s ON s.project = r.project AND s.name = r.name AND s.version = r.version;
 
@@ -103,19 +104,20 @@ ARRAY JOIN metrics AS metric, figures AS value, lows AS low, highs AS high
 WHERE fact = 'evaluated';
 
 CREATE OR REPLACE VIEW model_comparisons AS
-SELECT project, name AS model, version, other AS against, evaluation_id, suite, samples, metric, group, verdict, difference, low, high, p_value,
+SELECT project, name AS model, version, other AS against, evaluation_id, suite, samples, metric, group, verdict, difference, low, high, p_value, margin,
     user AS recorded_by, at AS recorded_at
 FROM model_facts FINAL
-ARRAY JOIN metrics AS metric, groups AS group, verdicts AS verdict, figures AS difference, lows AS low, highs AS high, p_values AS p_value
+ARRAY JOIN metrics AS metric, groups AS group, verdicts AS verdict, figures AS difference, lows AS low, highs AS high, p_values AS p_value, margins AS margin
 WHERE fact = 'compared';
 
--- A word counts until that person gives another one, or evidence is new.
+-- A word counts until that person gives another one, or evidence is new, or the version is archived by a person.
 CREATE OR REPLACE VIEW model_approvals AS
 SELECT a.project AS project, a.name AS model, a.version AS version, a.user AS user, toUInt8(a.fact = 'approved') AS approved, a.reason AS reason,
     a.evidence AS evidence, a.at AS at, toUInt8(a.number > n.evidence AND a.number = l.last) AS counts
 FROM (SELECT * FROM model_facts FINAL WHERE fact IN ('approved', 'rejected')) AS a
 LEFT JOIN (
-    SELECT project, name, version, max(number) AS evidence FROM model_facts FINAL WHERE fact IN ('evaluated', 'compared')
+    SELECT project, name, version, max(number) AS evidence FROM model_facts FINAL
+    WHERE fact IN ('evaluated', 'compared') OR (fact = 'archived' AND other = 0)
     GROUP BY project, name, version
 ) AS n ON n.project = a.project AND n.name = a.name AND n.version = a.version
 LEFT JOIN (

@@ -137,10 +137,9 @@ class ScheduleMachine(Leveled):
         """A pool that arrives with these."""
         return handover.read_ahead(state, events)
 
-    def after_refusal(self, state: ScheduleState, event: Event, reason: str) -> Event | None:
+    def after_refusal(self, state: ScheduleState, refused: Envelope, reason: str) -> Event | None:
         """A job of which an input cannot be handled is sent to review."""
-        if isinstance(event, RedirectedInput):
-            event = unwrapped(event).event
+        event = unwrapped(refused.event).event if isinstance(refused.event, RedirectedInput) else refused.event
         return review.after_failure(state, event, reason)
 
     def _handle(self, draft: Draft, item: Input) -> None:

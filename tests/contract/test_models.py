@@ -38,6 +38,7 @@ def test_views_say_what_the_registry_decided(tmp_path: Path) -> None:
     registry.now_ms += 1000
     registry.ask(ModelRollbackRequested(**OF_MODEL, reason="complaints", user="eve"))
     registry.ask(ModelDescribed(**OF_MODEL, version="3", notes="a note", tags={"a": "b"}))
+    registry.approve(3, "bob")
     registry.ask(ModelArchiveRequested(**OF_MODEL, version="3", user="eve"))
     said = [each for each in registry.decisions if isinstance(each, ModelDecision | ModelRequestRefused)]
     with tables_in(tmp_path / "clickhouse") as tables:
@@ -50,7 +51,7 @@ def test_views_say_what_the_registry_decided(tmp_path: Path) -> None:
         champions = [tables.ask(at % ms, {}) for ms in (first_ms - 1, first_ms, second_ms, registry.now_ms)]
         approvals = tables.ask("SELECT version, user, approved, counts FROM model_approvals ORDER BY version", {})
         evaluations = tables.ask("SELECT version, metric, value FROM model_evaluations ORDER BY version", {})
-        comparisons = tables.ask("SELECT version, against, metric, verdict FROM model_comparisons", {})
+        comparisons = tables.ask("SELECT version, against, metric, verdict, margin FROM model_comparisons", {})
         edges = tables.ask("SELECT from_id, to_id FROM lineage_edges WHERE kind = 'registered' ORDER BY to_id", {})
     assert [(row["version"], row["semver"], row["stage"], row["emergency"]) for row in versions] == [
         (1, "1.0.0", "champion", 0),
@@ -65,7 +66,7 @@ def test_views_say_what_the_registry_decided(tmp_path: Path) -> None:
     assert champions[1] == [{"version": 1, "decided_by": "ada", "approvers": ["bob"], "emergency": 0, "evaluations": ["evaluation-1-0.8"]}]
     assert [row["version"] for row in champions[2]] == [2] and champions[2][0]["emergency"] == 1
     assert [(row["version"], row["decided_by"]) for row in champions[3]] == [(1, "eve")]
-    assert [(row["version"], row["user"], row["counts"]) for row in approvals] == [(1, "bob", 1), (2, "bob", 0)], "new evidence voids"
+    assert [(row["version"], row["user"], row["counts"]) for row in approvals] == [(1, "bob", 1), (2, "bob", 0), (3, "bob", 0)]
     assert [(row["version"], row["value"]) for row in evaluations] == [(1, 0.8), (2, 0.81)]
-    assert comparisons == [{"version": 2, "against": 1, "metric": "top1", "verdict": "better"}]
+    assert comparisons == [{"version": 2, "against": 1, "metric": "top1", "verdict": "better", "margin": 0.0}]
     assert edges[0] == {"from_id": "checkpoint:train-1@1", "to_id": "model:vision/resnet@1"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from trainhouse.events import CancelJob, Event, JobId, JobState, JobStatus, PoolName, envelope_of
+from trainhouse.events import CancelJob, Envelope, Event, JobId, JobState, JobStatus, PoolName, envelope_of
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.journal import JournalRecord, PlacementFrozen
 from trainhouse.events.wire.topics import STATUS
@@ -60,7 +60,7 @@ class CountingMachine(Leveled):
             decisions.append(JobStatus(job_id=job_id, status_seq=counts[job_id], state=JobState.PENDING, reason=reason, project=PROJECT))
         return decisions
 
-    def after_refusal(self, state: Counts, event: Event, reason: str) -> Event | None:
+    def after_refusal(self, state: Counts, refused: Envelope, reason: str) -> Event | None:
         return None
 
     def fold(self, state: Counts, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> Counts:

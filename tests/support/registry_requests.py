@@ -19,7 +19,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.protocol.machine import Input
-from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
+from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine, request_digest
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, RegistryState
 
 PROJECT, NAME = "vision", "resnet"
@@ -87,7 +87,7 @@ class Registry:
         """Registers a version whose content is in the store."""
         request_id = f"register-{number}-{self.asked}"
         self.ask(ModelRegistered(**OF_MODEL, content=content_of(number), user=user, bump=changes.pop("bump", None)), request_id)
-        return self.ask(ModelContentObserved(**OF_MODEL, request_id=request_id, facts=facts_of(number, **changes)))
+        return self.ask(observed(request_id, facts_of(number, **changes)))
 
     def evaluate(self, number: int, top1: float = 0.8, **changes: Any) -> list[Event]:
         """Records a result of suite accuracy for a version."""
@@ -107,6 +107,13 @@ class Registry:
         return self.state.entry(PROJECT, NAME)
 
 
+def observed(request_id: str, facts: VersionFacts | None, **changes: Any) -> ModelContentObserved:
+    """What the store says of a registration that was asked for under this id."""
+    digest = request_digest(envelope_of(ClockTicked(), id=request_id, source="tests", now_ms=0)).hex()
+    fields = OF_MODEL | {"request_id": request_id, "digest": digest, "facts": facts}
+    return ModelContentObserved.model_validate(fields | changes)
+
+
 def evaluated(number: int, top1: float, **changes: Any) -> ModelEvaluated:
     """A result."""
     fields: dict[str, Any] = {
@@ -123,9 +130,11 @@ def evaluated(number: int, top1: float, **changes: Any) -> ModelEvaluated:
     return ModelEvaluated.model_validate(OF_MODEL | fields | changes)
 
 
-def compared(number: int, against: int, verdict: str, evaluation_id: str, against_id: str, at_ms: int) -> ModelCompared:
+def compared(
+    number: int, against: int, verdict: str, evaluation_id: str, against_id: str, at_ms: int, margin: float | None = 0.0
+) -> ModelCompared:
     """A comparison of two versions."""
-    metrics = ({"metric": "top1", "verdict": verdict, "difference": 0.01},)
+    metrics = ({"metric": "top1", "verdict": verdict, "difference": 0.01, "margin": margin},)
     fields = {"content": content_of(number), "against": content_of(against), "suite": "accuracy", "samples": 1000, "metrics": metrics}
     more = {"evaluation_id": evaluation_id, "against_evaluation_id": against_id, "compared_at_ms": at_ms}
     return ModelCompared.model_validate(OF_MODEL | fields | more)

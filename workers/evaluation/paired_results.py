@@ -38,7 +38,7 @@ class ComparedEntry(_Part):
 
     metric: str = Field(description="name of the metric")
     group: str = Field(description="group as COLUMN=VALUE; empty of all samples")
-    samples: int = Field(ge=0, description="samples that both results have")
+    samples: int = Field(ge=0, description="samples that both results have, and that have a weight in both")
     first: float = Field(description="value of the first version")
     second: float = Field(description="value of the second version")
     difference: float = Field(description="first less second")

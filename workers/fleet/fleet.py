@@ -71,7 +71,7 @@ class Tally:
     allocated: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     passed_over: int = 0
-    """Faults whose node was in trouble already, or had no rank to strike."""
+    """Faults whose node was in trouble already, or had no rank to strike; planned ones that did not come before the fleet's end."""
     struck: deque[Struck] = field(default_factory=lambda: deque(maxlen=MAX_STRUCK))
 
 
@@ -100,17 +100,20 @@ class Fleet:
         self._by_index = list(self.nodes.values())
         self._index = {node.node_id: index for index, node in enumerate(self._by_index)}
         self._closing = False
+        # By their place in the plan, in which equal ones may stand twice.
+        self._to_come: set[int] = set()
 
     def start(self, now_ms: int) -> None:
         """Powers all nodes on and sets the faults."""
         self.now_ms = now_ms
         for node in self._by_index:
             node.boot(now_ms)
-        for fault in self.plan.faults:
+        self._to_come.update(range(len(self.plan.faults)))
+        for place, fault in enumerate(self.plan.faults):
             if fault.busy_ms is None:
-                self._set(fault, now_ms + fault.at_ms)
+                self._set(place, now_ms + fault.at_ms)
             else:
-                self._when_busy(fault, now_ms)
+                self._when_busy(place, now_ms)
         for rate in self.scripts.faults.rates:
             self._next(rate, 0, now_ms)
 
@@ -166,9 +169,12 @@ class Fleet:
                 node.quiet(now_ms)
 
     def shut_down(self, grace_ms: int, now_ms: int) -> None:
-        """Asks every agent to stop its ranks and end. From now on nothing goes wrong any more, and nothing comes back."""
+        """Asks every agent to stop its ranks and end. From now on nothing goes wrong any more, and nothing comes back: planned faults that
+        did not come are passed over."""
         self.now_ms = now_ms
         self._closing = True
+        self.tally.passed_over += len(self._to_come)
+        self._to_come.clear()
         for node in self._by_index:
             if node.cut:
                 node.mend(now_ms)
@@ -239,13 +245,19 @@ class Fleet:
         holders = self._holders.get(event.job_id, set()) if isinstance(event, GangAllocated | GangReleased) else set()
         return sorted({str(n) for n in named if n in self.nodes} | holders)
 
-    def _set(self, fault: NodeFault, at_ms: int) -> None:
-        self.timers.at(at_ms, lambda now_ms: self.strike(fault, now_ms))
+    def _set(self, place: int, at_ms: int) -> None:
+        self.timers.at(at_ms, lambda now_ms: self._strike_planned(place, self.plan.faults[place], now_ms))
 
-    def _when_busy(self, fault: NodeFault, now_ms: int) -> None:
+    def _strike_planned(self, place: int, fault: NodeFault, now_ms: int) -> None:
+        if place in self._to_come:
+            self._to_come.discard(place)
+            self.strike(fault, now_ms)
+
+    def _when_busy(self, place: int, now_ms: int) -> None:
         """Strikes once a gang has trained on the fault's node for long enough; looks again until then."""
         if self._closing:
             return
+        fault = self.plan.faults[place]
         trained_ms: dict[int, int] = {}
         for run in self.gangs.running:
             for node_id in run.hosts:
@@ -254,9 +266,9 @@ class Fleet:
                     trained_ms[index] = max(trained_ms.get(index, 0), run.trained_ms(now_ms))
         node = fault.struck(trained_ms)
         if node is None:
-            self.timers.at(now_ms + LOOK_MS, lambda then_ms: self._when_busy(fault, then_ms))
+            self.timers.at(now_ms + LOOK_MS, lambda then_ms: self._when_busy(place, then_ms))
         else:
-            self.strike(replace(fault, node=node), now_ms)
+            self._strike_planned(place, replace(fault, node=node), now_ms)
 
     def _next(self, rate: Rate, number: int, after_ms: int) -> None:
         fault = self.scripts.faults.next_of(rate, self.plan.hardware.seed, number, after_ms, len(self._by_index))

@@ -14,7 +14,7 @@ from trainhouse.workers.fleet.job_load import Load
 class Summary:
     """The whole run. Waits are from submission to reading the order, of the jobs that this process submitted.
 
-    `struck`: each fault, and whom it hit.
+    `struck`: each fault, and whom it hit. `faults_passed_over`: those that hit nothing, planned ones that never came among them.
     """
 
     nodes: int

@@ -30,7 +30,7 @@ from trainhouse.projections.rows.lineage import checkpoint_of, edge
 _TEXTS: Final = ("semver", "content", "job_id", "trained_by", "framework", "reason", "notes", "gate", "conditions", "evidence")
 _OF_RESULTS: Final = ("evaluation_id", "suite", "dataset", "split", "document")
 _COUNTS: Final = ("version", "other", "commit", "size_bytes", "gate_version", "samples", "emergency")
-_LISTS: Final = ("data", "approvers", "evaluations", "metrics", "groups", "verdicts", "figures", "lows", "highs", "p_values")
+_LISTS: Final = ("data", "approvers", "evaluations", "metrics", "groups", "verdicts", "figures", "lows", "highs", "p_values", "margins")
 
 
 def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
@@ -120,4 +120,5 @@ def _compared(event: ModelComparisonRecorded) -> dict[str, Any]:
         "lows": [each.low for each in compared.metrics],
         "highs": [each.high for each in compared.metrics],
         "p_values": [each.p_value for each in compared.metrics],
+        "margins": [each.margin for each in compared.metrics],
     }

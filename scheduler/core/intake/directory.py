@@ -243,7 +243,7 @@ class DirectoryMachine(Leveled):
             turn.handle(item.envelope)
         return turn.decisions
 
-    def after_refusal(self, state: DirectoryState, event: Event, reason: str) -> Event | None:
+    def after_refusal(self, state: DirectoryState, refused: Envelope, reason: str) -> Event | None:
         """Nothing: the requester gets the answer."""
         return None
 

@@ -270,7 +270,8 @@ class Proposer(Generic[S]):
         )
         raw = JournaledInput(poison.offset, None, poison.value or b"")
         with contextlib.suppress(Exception):  # where that cannot be handled either, the refusal stands alone
-            own = None if event is None or poison.refusal else self.machine.after_refusal(folded.state, event, refusal.reason)
+            envelope = None if poison.refusal else poison.item.envelope
+            own = self.machine.after_refusal(folded.state, envelope, refusal.reason) if envelope is not None else None
             if own is not None:
                 name = f"refused:{folded.partition}:{poison.offset}"
                 item = JournaledInput(None, envelope_of(own, id=name, source=SOURCE, now_ms=now_ms))

@@ -121,7 +121,7 @@ class Machine(Protocol[S]):
     def decide(self, state: S, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch, as full state deltas. Does not change `state`. Raises when an input cannot be handled at all."""
 
-    def after_refusal(self, state: S, event: Event, reason: str) -> Event | None:
+    def after_refusal(self, state: S, refused: Envelope, reason: str) -> Event | None:
         """An input of the owner's own in the place of one on which `decide` raised; None: there is none. Raises as `decide` does."""
 
     def fold(self, state: S, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> S:

@@ -1,7 +1,7 @@
 """Conditions of a model's gate for a version at a moment, each with its numbers. Pure.
 
 Holds: the same gate, version, champion and moment give the same conditions. Results count for their content alone; a comparison counts only
-against the champion of that moment; too few samples never pass.
+of the result that counts, against the champion of that moment; too few samples never pass.
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from typing import Final
 
 from trainhouse.events import GateCondition, ModelCompared, ModelEvaluated, ModelGate
 from trainhouse.events.model.model_gate import MOST_CONDITIONS, AgainstChampion, ComparisonVerdict, GateSuite, MetricLimits
+from trainhouse.events.model.model_registry import MetricComparison
 from trainhouse.scheduler.core.registry.registry_state import Version
 
 DAY_MS: Final = 86_400_000
@@ -30,7 +31,12 @@ def conditions(
         found.append(GateCondition(name="complete lineage", met=not missing, value=len(version.facts.missing), limit=0, detail=detail))
     if not emergency:
         found.append(_approvals(gate, version))
-    return tuple(found[:MOST_CONDITIONS])
+    return tuple(found)
+
+
+def recorded(found: tuple[GateCondition, ...]) -> tuple[GateCondition, ...]:
+    """Returns what an event holds of them: all, or of too many the unmet ones first. The decision itself is on all of them."""
+    return found if len(found) <= MOST_CONDITIONS else tuple(sorted(found, key=lambda each: each.met))[:MOST_CONDITIONS]
 
 
 def _approvals(gate: ModelGate, version: Version) -> GateCondition:
@@ -77,26 +83,45 @@ def _of_metric(
             detail = f"{name} is {value:.6g}, and {word} {limit:.6g} is needed"
             yield GateCondition(name=f"{name} {word}", met=met(value, limit), value=value, limit=limit, detail=detail)
     if limits.against_champion is not None:
-        yield _against(suite, metric, limits.against_champion, version, champion)
+        yield _against(suite, metric, limits, result, version, champion)
 
 
-def _against(suite: GateSuite, metric: str, needed: AgainstChampion, version: Version, champion: Version | None) -> GateCondition:
+def _against(
+    suite: GateSuite, metric: str, limits: MetricLimits, result: ModelEvaluated, version: Version, champion: Version | None
+) -> GateCondition:
+    needed = limits.against_champion
+    assert needed is not None  # nosec B101  # the caller has looked
     name = f"{suite.suite}/{metric} {needed} than champion"
     if champion is None:
         return GateCondition(name=name, met=True, detail="there is no champion to compare with")
-    compared = next((each for each in reversed(version.comparisons) if _compares(each, suite, champion)), None)
+    compared = next((each for each in reversed(version.comparisons) if _compares(each, suite, result, champion)), None)
     found = [each for each in compared.metrics if each.metric == metric] if compared is not None else []
     if not found:
-        detail = f"not compared with the champion, version {champion.version}, on the same samples; compare them"
+        detail = (
+            f"evaluation {result.evaluation_id} was not compared with the champion, version {champion.version}, on the same samples; "
+            "compare them"
+        )
         return GateCondition(name=name, met=False, detail=detail)
     worst = next((each for each in found if each.verdict not in _PASSES[needed]), found[0])
+    margin = limits.margin or 0.0
+    wide = next((each for each in found if not _within(each, margin)), None)
+    if wide is not None and worst.verdict in _PASSES[needed]:
+        of = "an unknown margin" if wide.margin is None else f"a margin of {wide.margin:.6g}"
+        detail = f"{wide.verdict} than version {champion.version} by {of}; compare them with a margin of {margin:.6g} at most"
+        return GateCondition(name=name, met=False, value=wide.margin, limit=margin, detail=detail)
     in_group = f" in group {worst.group}" if worst.group else ""
     detail = f"{worst.verdict} than version {champion.version}{in_group}: difference {worst.difference:.6g}, and {needed} is needed"
     return GateCondition(name=name, met=worst.verdict in _PASSES[needed], value=worst.difference, detail=detail)
 
 
-def _compares(compared: ModelCompared, suite: GateSuite, champion: Version) -> bool:
-    return compared.suite == suite.suite and compared.against == champion.facts.content
+def _compares(compared: ModelCompared, suite: GateSuite, result: ModelEvaluated, champion: Version) -> bool:
+    of_result = compared.suite == suite.suite and compared.evaluation_id == result.evaluation_id
+    return of_result and compared.against == champion.facts.content
+
+
+def _within(compared: MetricComparison, margin: float) -> bool:
+    """Whether the verdict holds for this margin: `not worse` is the only one that depends on it."""
+    return compared.verdict is not ComparisonVerdict.NOT_WORSE or (compared.margin is not None and compared.margin <= margin)
 
 
 def _newest(version: Version, suite: GateSuite) -> ModelEvaluated | None:

@@ -10,6 +10,7 @@ from trainhouse.events import Event, ModelRequestRefused, ModelStatus
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.wire.topics import MODEL_HISTORY, MODELS
 from trainhouse.scheduler.core.protocol.machine import Effect
+from trainhouse.scheduler.core.registry.registry_state import held_key
 
 
 def registry_effects(decisions: Iterable[Event]) -> Iterator[Effect]:
@@ -17,7 +18,7 @@ def registry_effects(decisions: Iterable[Event]) -> Iterator[Effect]:
     for decision in decisions:
         match decision:
             case ModelRequestRefused():
-                yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{decision.request_id[:480]}:refused")
+                yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{held_key(decision.digest, decision.request_id)[:480]}:refused")
             case ModelDecision():
                 yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}")
             case ModelStatus():

@@ -36,6 +36,7 @@ from trainhouse.scheduler.core.registry.registry_state import (
     RegistryState,
     StageChange,
     Version,
+    held_key,
     stage_id,
 )
 
@@ -47,10 +48,10 @@ def fold_registry(state: RegistryState, now_ms: int, decision: Event) -> None:
             made_at_ms = now_ms if decision.made_at_ms is None else decision.made_at_ms
             state.asked.note(decision.project, made_at_ms, bytes.fromhex(decision.digest))
         case ModelRegistrationHeld():
-            held = HeldRegistration(decision.request_id, decision.registered, decision.since_ms)
-            state.held[str(decision.request_id)] = held
+            held = HeldRegistration(decision.request_id, decision.registered, decision.since_ms, decision.digest)
+            state.held[held.key] = held
         case ModelRequestRefused():
-            state.held.pop(str(decision.request_id), None)
+            state.held.pop(held_key(decision.digest, decision.request_id), None)
         case ModelStageStored():
             state.stages.pop(stage_id(decision.project, decision.name, decision.number), None)
         case ModelDecision():
@@ -64,7 +65,7 @@ def folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
     model = state.entry(decision.project, decision.name)
     match decision:
         case ModelVersionRegistered():
-            state.held.pop(str(decision.request_id), None)
+            state.held.pop(held_key(decision.digest, decision.request_id), None)
             known = Version(decision.version, decision.semver, decision.facts, ModelStage.STAGING, decision.user, decision.at_ms)
             return model.put(replace(known, notes=decision.notes, tags=tuple(sorted(decision.tags.items()))))
         case ModelEvaluationRecorded():
@@ -82,7 +83,9 @@ def folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
             return model.put(replace(known, approvals=(*by_others, Approval(decision.user, decision.approved))))
         case ModelPromoted():
             known = _version(model, decision.version)
-            promoted = replace(known, stage=ModelStage.CHAMPION, was_champion=True, emergency=decision.emergency, promoted_by=decision.user)
+            # A review that is due stays due, of the promotion that it is about.
+            by, emergency = known.promoted_by if known.emergency else decision.user, known.emergency or decision.emergency
+            promoted = replace(known, stage=ModelStage.CHAMPION, was_champion=True, emergency=emergency, promoted_by=by)
             past = model.past if model.champion is None else (*model.past, model.champion)[-MAX_PAST:]
             return _without_champion(model).put(promoted, champion=decision.version, past=past)
         case ModelRolledBack():
@@ -90,6 +93,8 @@ def folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
             return _without_champion(model).put(back, champion=decision.version, past=_past_of(model, decision.version))
         case ModelArchived():
             archived = replace(_version(model, decision.version), stage=ModelStage.ARCHIVED)
+            if decision.successor is None:
+                archived = replace(archived, withdrawn=True, approvals=())
             return model.put(archived, champion=None if model.champion == decision.version else model.champion)
         case ModelGateChanged():
             return replace(model, gate=decision.gate, gate_version=decision.gate_version)

@@ -54,7 +54,7 @@ from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
-from trainhouse.scheduler.core.registry.gate_conditions import conditions
+from trainhouse.scheduler.core.registry.gate_conditions import conditions, recorded
 from trainhouse.scheduler.core.registry.registry_effects import registry_effects
 from trainhouse.scheduler.core.registry.registry_fold import fold_registry, folded
 from trainhouse.scheduler.core.registry.registry_state import (
@@ -65,6 +65,7 @@ from trainhouse.scheduler.core.registry.registry_state import (
     MAX_MODEL_BYTES,
     MAX_MODELS,
     MAX_PROJECT_BYTES,
+    MAX_STAGES_OF_MODEL,
     MAX_STAGES_WAITING,
     MAX_STATE_BYTES,
     MAX_VERSIONS,
@@ -74,6 +75,7 @@ from trainhouse.scheduler.core.registry.registry_state import (
     RegistryState,
     Version,
     capture_registry,
+    held_key,
     load_registry,
     stage_id,
     unmet,
@@ -112,12 +114,28 @@ class RegistryMachine(Leveled):
         """Decisions for a batch. Raises UnexpectedInput on an event that the topic of requests does not carry."""
         turn = _Turn(state.fork(), now_ms)
         for item in inputs:
-            turn.handle(item.envelope)
+            if item.offset is None and isinstance(item.event, ModelRequestRefused):
+                turn.emit(EventSeen(digest=item.event.digest, made_at_ms=now_ms))
+                turn.emit(item.event.model_copy(update={"at_ms": now_ms}))
+            else:
+                turn.handle(item.envelope)
         return turn.decisions
 
-    def after_refusal(self, state: RegistryState, event: Event, reason: str) -> Event | None:
-        """Nothing: the requester gets the answer."""
-        return None
+    def after_refusal(self, state: RegistryState, refused: Envelope, reason: str) -> Event | None:
+        """A request that cannot be handled is refused under its id, for its requester."""
+        event = refused.event
+        if not isinstance(event, ModelRequest):
+            return None
+        return ModelRequestRefused(
+            project=event.project,
+            name=event.name,
+            request_id=refused.id,
+            digest=request_digest(refused).hex(),
+            request_type=event.event_type,
+            reason=f"{reason}; nothing changed: report it to who runs the platform",
+            user=asker(event),
+            at_ms=0,  # the time comes with the record
+        )
 
     def fold(self, state: RegistryState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> RegistryState:
         """The state after a record, changed in place; the inputs are not looked at."""
@@ -162,6 +180,7 @@ class _Turn:
     state: RegistryState
     now_ms: int
     decisions: list[Event] = field(default_factory=list)
+    digest: str = ""  # of the request at hand
 
     def emit(self, decision: Event) -> None:
         fold_registry(self.state, self.now_ms, decision)
@@ -211,13 +230,14 @@ class _Turn:
                 raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the registry takes; see the topic table")
 
     def requested(self, envelope: Envelope, event: ModelRequest) -> None:
-        digest = hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).digest()
+        digest = request_digest(envelope)
+        self.digest = digest.hex()
         if self.state.asked.knows(None, digest):
             return
         made_at_ms = envelope.time_ms if envelope.time_ms is not None else self.now_ms
         untimely = self.why_untimely(made_at_ms)
         # What is far ahead is not noted under its time: it would keep others from theirs.
-        self.emit(EventSeen(digest=digest.hex(), made_at_ms=min(made_at_ms, self.now_ms)))
+        self.emit(EventSeen(digest=self.digest, made_at_ms=min(made_at_ms, self.now_ms)))
         try:
             if untimely:
                 raise _RefusedError(untimely)
@@ -238,6 +258,13 @@ class _Turn:
             raise _RefusedError(f"{most} changes of stages of project {event.project} wait for the object store; ask again once it answers")
         if waiting >= MAX_STAGES_WAITING:
             raise _RefusedError(f"{waiting} changes of stages wait for the object store; ask again once it answers")
+        if len(self.state.stages) >= MAX_STAGES_OF_MODEL:
+            of_model = sum((each.project, each.name) == (event.project, event.name) for each in self.state.stages.values())
+            if of_model >= MAX_STAGES_OF_MODEL:
+                key = model_key(event.project, event.name)
+                raise _RefusedError(
+                    f"{of_model} changes of stages of model {key} wait for the object store; see intake's log for what fails"
+                )
         match event:
             case ModelRegistered():
                 self.register(request_id, event)
@@ -266,6 +293,7 @@ class _Turn:
                 project=event.project,
                 name=event.name,
                 request_id=request_id,
+                digest=self.digest,
                 request_type=event.event_type,
                 reason=str(refused),
                 user=asker(event),
@@ -325,14 +353,15 @@ class _Turn:
             raise _RefusedError(f"{most} registrations of project {event.project} wait for the object store; ask again once it answers")
         if len(self.state.held) >= MAX_HELD:
             raise _RefusedError(f"{MAX_HELD} registrations wait for the object store; ask again once it answers")
-        held = ModelRegistrationHeld(project=event.project, name=event.name, request_id=request_id, registered=event, since_ms=self.now_ms)
-        self.emit(held)
+        head = {"project": event.project, "name": event.name, "request_id": request_id, "digest": self.digest}
+        self.emit(ModelRegistrationHeld(**head, registered=event, since_ms=self.now_ms))
 
     def observed(self, event: ModelContentObserved) -> None:
         """An answer about the store, for a registration that waits."""
-        held = self.state.held.get(str(event.request_id))
+        held = self.state.held.get(held_key(event.digest, event.request_id))
         if held is None:
             return
+        self.digest = held.digest
         asked, facts = held.registered, event.facts
         try:
             if facts is None:
@@ -351,7 +380,7 @@ class _Turn:
             )
         model = self.state.entry(asked.project, asked.name)
         known = model.of_content(facts.content)
-        if known is not None:
+        if known is not None and known.stage is not ModelStage.ARCHIVED:
             raise _RefusedError(f"this content is version {known.version} ({known.semver}) of model {model.key} already", known)
         if not model.number:
             self.check_new_model(asked.project)
@@ -363,6 +392,7 @@ class _Turn:
                 version=len(model.versions) + 1,
                 semver=semver,
                 facts=facts,
+                digest=self.digest,
                 semver_reason=why,
                 notes=asked.notes,
                 tags=asked.tags,
@@ -375,6 +405,7 @@ class _Turn:
         due = [held for held in self.state.held.values() if self.now_ms - held.since_ms >= HELD_FOR_MS]
         for held in due:
             why = f"the object store gave no answer about its content within {HELD_FOR_MS // 60_000} minutes; ask again once it answers"
+            self.digest = held.digest
             self.refuse(held.request_id, held.registered, _RefusedError(why))
 
     def evaluated(self, request_id: EventId, event: ModelEvaluated) -> None:
@@ -402,13 +433,23 @@ class _Turn:
     def compared(self, request_id: EventId, event: ModelCompared) -> None:
         model, version = self.of_content(event, event.content)
         _, other = self.of_content(event, event.against)
+        results = list[ModelEvaluated]()
         for owner, evaluation_id in ((version, event.evaluation_id), (other, event.against_evaluation_id)):
-            if not any(each.evaluation_id == evaluation_id and each.suite == event.suite for each in owner.evaluations):
+            result = next((each for each in owner.evaluations if each.evaluation_id == evaluation_id and each.suite == event.suite), None)
+            if result is None:
                 raise _RefusedError(
                     f"version {owner.version} of model {model.key} has no evaluation {evaluation_id} of suite {event.suite}; "
                     "record it first, then compare",
                     version,
                 )
+            results.append(result)
+        first, second = (f"{each.dataset or 'no dataset'} split {each.split or 'none'}" for each in results)
+        if first != second:
+            raise _RefusedError(
+                f"evaluation {event.evaluation_id} is on {first}, and {event.against_evaluation_id} on {second}: compare results on the "
+                "same data",
+                version,
+            )
         if event.compared_at_ms > self.now_ms + MOST_AHEAD_MS:
             raise _RefusedError("the comparison is of the future; set the clock of its machine", version)
         voided = tuple(each.user for each in version.approvals)
@@ -428,6 +469,13 @@ class _Turn:
             raise _RefusedError(f"{user} has role {by.role or 'none'}, `models {word}` needs role approver; ask an admin for it", version)
         if user in UNNAMED:
             raise _RefusedError(f"the request does not name who would {word}; name the user", version)
+        if version.facts.trained_by in UNNAMED and approved:
+            raise _RefusedError(
+                f"who trained version {version.version} of model {model.key} is not known: the platform has no submitter of job "
+                f"{version.facts.job_id}, and {user} may be the one; nobody can approve it. Promote it as an emergency, which another "
+                "person reviews (`models promote --emergency --reason …`), or register a version of a job that it knows",
+                version,
+            )
         ties = {version.registered_by: "registered", version.facts.trained_by: "trained"}
         if user in ties and approved:
             raise _RefusedError(
@@ -453,6 +501,13 @@ class _Turn:
         champion = model.get(model.champion)
         if version.version == model.champion:
             raise _RefusedError(f"version {version.version} of model {model.key} is its champion already", version)
+        if version.stage is ModelStage.ARCHIVED:
+            back = version.was_champion and not version.withdrawn
+            how = f"`trainhouse models rollback {model.name} --to {version.version}` goes back to it, or " if back else ""
+            raise _RefusedError(
+                f"version {version.version} of model {model.key} is archived: {how}register it again, and have that version approved",
+                version,
+            )
         if event.champion is not None and event.champion != (model.champion or 0):
             now = f"version {model.champion}" if model.champion else "none"
             asked = f"version {event.champion}" if event.champion else "none"
@@ -466,7 +521,7 @@ class _Turn:
         lacking = unmet(found)
         if lacking:
             what = "; ".join(each.detail or each.name for each in lacking)
-            raise _RefusedError(f"the gate of model {model.key} refuses version {version.version}: {what}", version, found)
+            raise _RefusedError(f"the gate of model {model.key} refuses version {version.version}: {what}", version, recorded(found))
         self.emit(
             ModelPromoted(
                 **self.head(request_id, event),
@@ -476,7 +531,7 @@ class _Turn:
                 previous=model.champion,
                 gate_version=model.gate_version,
                 gate=model.gate,
-                conditions=found,
+                conditions=recorded(found),
                 evaluations=tuple(
                     EvidenceUsed(evaluation_id=each.evaluation_id, suite=each.suite, document=each.document) for each in version.evaluations
                 ),
@@ -503,7 +558,7 @@ class _Turn:
                 f"version {version.version} of model {model.key} is its champion: promote another one, or roll back",
                 version,
             )
-        if version.stage is ModelStage.ARCHIVED:
+        if version.withdrawn:
             raise _RefusedError(f"version {version.version} of model {model.key} is archived already", version)
         self.emit(ModelArchived(**self.head(request_id, event), version=version.version, reason=event.reason))
         self.publish(event)
@@ -516,9 +571,12 @@ class _Turn:
         if champion is None:
             raise _RefusedError(f"model {model.key} has no champion to roll back from; promote a version")
         if event.to is None:
-            target = model.get(model.past[-1]) if model.past else None
+            past = (model.get(each) for each in reversed(model.past))
+            target = next((each for each in past if each is not None and not each.withdrawn), None)
             if target is None:
-                raise _RefusedError(f"model {model.key} had no champion before version {champion.version}; promote another", champion)
+                raise _RefusedError(
+                    f"model {model.key} had no champion before version {champion.version} that is left; promote another", champion
+                )
         else:
             _, target = self.version(event, event.to)
         if target.version == champion.version:
@@ -526,6 +584,12 @@ class _Turn:
         if not target.was_champion:
             raise _RefusedError(
                 f"version {target.version} of model {model.key} was never champion, and a rollback needs one that was: promote it",
+                target,
+            )
+        if target.withdrawn:
+            raise _RefusedError(
+                f"a person archived version {target.version} of model {model.key}, so no rollback goes to it: name another one, or "
+                "register it again",
                 target,
             )
         self.emit(
@@ -597,6 +661,11 @@ class _Turn:
         self.emit_kept(changed, version)
         if model.number == 0:
             self.publish(event)
+
+
+def request_digest(envelope: Envelope) -> bytes:
+    """Hash of a request's source and id, by which it counts once."""
+    return hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).digest()
 
 
 def asker(event: ModelRequest) -> str:

@@ -46,6 +46,8 @@ MAX_HELD: Final = 1_000
 MAX_STAGES_WAITING: Final = 10_000
 PROJECT_SHARE: Final = 10
 """A project has at most one part in so many of what there may be of models, held registrations and waiting stages."""
+MAX_STAGES_OF_MODEL: Final = 500
+"""Of those that wait: one model whose chain is broken leaves the others theirs."""
 MAX_PAST: Final = 256
 HELD_FOR_MS: Final = 600_000
 
@@ -69,7 +71,8 @@ class Approval:
 
 @dataclass(frozen=True)
 class Version:
-    """One version. `was_champion`: at any time. `promoted_by`: last; `emergency`: that one skipped approvals, and awaits review."""
+    """One version. `was_champion`: at any time. `promoted_by`: last; `emergency`: that one skipped approvals, and awaits review.
+    `withdrawn`: a person archived it, so that no rollback goes to it."""
 
     version: int
     semver: str
@@ -85,6 +88,7 @@ class Version:
     promoted_by: str = ""
     notes: str = ""
     tags: tuple[tuple[str, str], ...] = ()
+    withdrawn: bool = False
 
     @cached_property
     def evidence(self) -> str:
@@ -171,8 +175,8 @@ class ModelEntry:
         return next((version for version in self.versions if version.semver == selector), None)
 
     def of_content(self, content: str) -> Version | None:
-        """The version with a content."""
-        return next((version for version in self.versions if version.facts.content == content), None)
+        """The newest version with a content: one that was archived may have been registered again."""
+        return next((version for version in reversed(self.versions) if version.facts.content == content), None)
 
     def put(self, version: Version, **changes: Any) -> "ModelEntry":
         """With a version added or replaced, and other changes."""
@@ -209,6 +213,12 @@ class HeldRegistration:
     request_id: EventId
     registered: ModelRegistered
     since_ms: int
+    digest: str = ""
+
+    @property
+    def key(self) -> str:
+        """Key while it waits."""
+        return held_key(self.digest, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +297,11 @@ def _texts_bytes(notes: str, tags: tuple[tuple[str, str], ...]) -> int:
     return len(notes.encode()) + sum(len(key) + len(value.encode()) for key, value in tags)
 
 
+def held_key(digest: str, request_id: EventId) -> str:
+    """Key of a registration that waits: two senders may use one id."""
+    return digest or str(request_id)
+
+
 def stage_id(project: str, name: str, number: int) -> str:
     """Key of a stage record that waits."""
     return f"{model_key(project, name)}@{number}"
@@ -302,12 +317,14 @@ def load_registry(data: bytes) -> RegistryState:
     """Reads it back. Raises BrokenInvariant on a format that no step leads from."""
     raw = REGISTRY_FORMATS.lifted(parse(data))
     models = [_model(each) for each in raw["models"]]
-    held = [HeldRegistration(EventId(i), read_stored(ModelRegistered, each, "ignore"), since) for i, each, since in raw["held"]]
+    held = [
+        HeldRegistration(EventId(i), read_stored(ModelRegistered, each, "ignore"), since, digest) for i, each, since, digest in raw["held"]
+    ]
     stages = [_stage(each) for each in raw["stages"]]
     return RegistryState(
         raw["partition"],
         {model.key: model for model in models},
-        {str(each.request_id): each for each in held},
+        {each.key: each for each in held},
         {each.id: each for each in stages},
         AskedIds.load(raw["asked"]),
     )
@@ -319,7 +336,7 @@ def _written(state: RegistryState) -> bytes:
             "format": FORMAT,
             "partition": state.partition,
             "models": [_model_json(state.models[key]) for key in sorted(state.models)],
-            "held": [[str(each.request_id), _json(each.registered), each.since_ms] for each in state.held.values()],
+            "held": [[str(each.request_id), _json(each.registered), each.since_ms, each.digest] for each in state.held.values()],
             "stages": [_stage_json(each) for each in state.stages.values()],
             "asked": state.asked.dump(),
         },
@@ -363,6 +380,7 @@ def _version_json(version: Version) -> dict[str, Any]:
         "promoted_by": version.promoted_by,
         "notes": version.notes,
         "tags": version.tags,
+        "withdrawn": version.withdrawn,
     }
 
 
@@ -409,6 +427,7 @@ def _version(raw: dict[str, Any]) -> Version:
         raw["promoted_by"],
         raw["notes"],
         _tags(raw["tags"]),
+        raw["withdrawn"],
     )
 
 

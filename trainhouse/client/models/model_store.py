@@ -37,7 +37,7 @@ class ObjectModelStore:
 
     def facts(self, registered: ModelRegistered) -> VersionFacts:
         """Facts of a content, which is made of the job's checkpoint where the registration names none."""
-        from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoCheckpointError
+        from trainhouse.checkpointing.errors import CheckpointError, RetryableError
         from trainhouse.checkpointing.models.version_content import VersionParts, check_version, prepare_version
         from trainhouse.events.model.artifact import ArtifactError
         from trainhouse.events.model.model_content import ModelContentError
@@ -53,7 +53,9 @@ class ObjectModelStore:
             which = parse_resume_from(f"{registered.job_id}{commit}")
             prepared = prepare_version(self.objects, project, which, VersionParts(), checks_bytes=False)
             return facts_of(prepared.content, prepared.sha256, registered.splits)
-        except (DamagedError, InvalidStateError, NoCheckpointError, ModelContentError, ArtifactError, ValueError) as error:
+        except RetryableError:
+            raise
+        except (CheckpointError, ModelContentError, ArtifactError, ValueError) as error:
             raise ContentRefusedError(str(error)) from error
 
     def append(self, change: StageChange) -> None:

@@ -62,34 +62,46 @@ class QuickTopics:
     config: Mapping[str, Any] = field(repr=False)
 
     def events(self, topic: str, kind: type[E]) -> list[tuple[bytes, E]]:
-        """Keys and events of one kind or of kinds derived from it, those of a key in their order; loads no other models. Blocks. Raises
-        NotQuickError."""
-        from trainhouse.events.model.base import registered
+        """Keys and events of one kind or of kinds derived from it, those of a key in their order. Models that are not imported are loaded
+        where the kind is Event. Blocks. Raises NotQuickError, also for a type that is not known here."""
+        return [(key, event) for key, event in self._changes(topic, kind) if event is not None]
+
+    def newest(self, topic: str, kind: type[E]) -> list[E]:
+        """The newest event of each key that is of one kind, of keys that were not deleted since. Blocks. Raises NotQuickError."""
+        found: dict[bytes, E] = {}
+        for key, event in self._changes(topic, kind):
+            if event is None:
+                found.pop(key, None)
+            else:
+                found[key] = event
+        return list(found.values())
+
+    def _changes(self, topic: str, kind: type[E]) -> Iterator[tuple[bytes, E | None]]:
+        """Keys and events of a kind; None where a key was deleted."""
+        from trainhouse.events.model.base import Event, event_class, registered
         from trainhouse.events.model.errors import InvalidEvent
         from trainhouse.events.wire.codec import decode_parts, split
         from trainhouse.events.wire.upcast import UPCASTERS
 
-        found = []
         for message in self.messages(topic):
-            value = message.value()
+            key, value = message.key() or b"", message.value()
             if value is None:
+                yield key, None
                 continue
             try:
                 attributes, data = split(value)
                 if "specversion" not in attributes:
                     raise NotQuickError(f"topic {topic}: a record is not in the structured mode")
-                model = registered(UPCASTERS.newest(str(attributes.get("type"))))
-                if model is not None and issubclass(model, kind):
+                type_string = UPCASTERS.newest(str(attributes.get("type")))
+                model = event_class(type_string) if kind is Event else registered(type_string)
+                if model is None:
+                    raise NotQuickError(f"topic {topic}: {type_string} may be of a kind with {kind.__name__}, and is not loaded")
+                if issubclass(model, kind):
                     event = decode_parts(attributes, data).event
                     assert isinstance(event, kind)
-                    found.append((message.key() or b"", event))
+                    yield key, event
             except InvalidEvent as error:
                 raise NotQuickError(str(error)) from error
-        return found
-
-    def newest(self, topic: str, kind: type[E]) -> list[E]:
-        """The newest event of each key that is of one kind. Blocks. Raises NotQuickError."""
-        return list(dict(self.events(topic, kind)).values())
 
     def has_key(self, topic: str, key: str) -> bool:
         """Whether a topic has a record of a key that was not deleted. Blocks. Raises NotQuickError."""

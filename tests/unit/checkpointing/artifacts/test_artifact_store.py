@@ -302,9 +302,11 @@ def test_a_file_that_a_kill_left_counts_until_it_is_named_or_swept(store: Store)
     artifacts.put_file(io.BytesIO(body), sha256, len(body))
     artifacts.put_file(io.BytesIO(b""), hashlib.sha256(b"").hexdigest(), 0)
     assert artifacts.unnamed_bytes() == 5000 + 1024, "each counts once, an empty one too"
-    artifacts.put_run_file("run", "a", io.BytesIO(b"y" * 2000), SHA, 2000)
+    logged = b"y" * 2000
+    logged_sha256 = hashlib.sha256(logged).hexdigest()
+    artifacts.put_run_file("run", "a", io.BytesIO(logged), logged_sha256, 2000)
     assert artifacts.unnamed_bytes() == 8024
-    artifacts.settle_run_file("run", "a", SHA)
+    artifacts.settle_run_file("run", "a", logged_sha256)
     artifacts.settle_files({sha256})
     assert artifacts.unnamed_bytes() == 1024
     store.now_s += DAY_S + 1

@@ -144,3 +144,49 @@ def test_the_worst_verdict_counts() -> None:
     assert overall([Verdict.BETTER, Verdict.NOT_WORSE]) == Verdict.BETTER and overall([Verdict.NOT_WORSE]) == Verdict.NOT_WORSE
     assert overall([Verdict.BETTER, Verdict.TOO_FEW]) == Verdict.TOO_FEW == overall([])
     assert overall([Verdict.TOO_FEW, Verdict.WORSE, Verdict.BETTER]) == Verdict.WORSE
+
+
+def test_samples_that_have_no_weight_count_for_nothing() -> None:
+    rng = np.random.default_rng(8)
+    tokens = np.zeros(400)
+    tokens[:300] = rng.integers(5, 200, 300)
+    right = np.floor(tokens * 0.7)
+    pair = PairedMetric("token_accuracy", right + (tokens > 100), right + (tokens % 2), tokens, tokens)
+    alone = replace(pair, first=pair.first[:300], second=pair.second[:300], first_weight=tokens[:300], second_weight=tokens[:300])
+    assert compare_metrics([pair], LIMITS) == compare_metrics([alone], LIMITS)
+    assert compare_metrics([pair], LIMITS)[0].samples == 300
+
+
+@pytest.mark.parametrize(("of_first", "of_second"), [(1, 1), (12, 12), (200, 1), (3, 200)])
+def test_few_samples_with_weight_are_too_few(of_first: int, of_second: int) -> None:
+    first, second = (np.where(np.arange(200) < n, 5.0, 0.0) for n in (of_first, of_second))
+    found = compare_metrics([PairedMetric("token_accuracy", 0.8 * first, 0.6 * second, first, second)], LIMITS)[0]
+    assert (found.verdict, found.samples) == (Verdict.TOO_FEW, min(of_first, of_second))
+    assert found.p is None and found.low is None and found.difference == pytest.approx(0.2)
+
+
+def test_a_resample_without_a_value_gives_no_verdict() -> None:
+    weight = np.where(np.arange(20) < 2, 5.0, 0.0)
+    pair = PairedMetric("recall", weight * 0.8, weight * 0.6 + np.arange(20), weight, weight + 1)
+    found = compare_metrics([pair], replace(LIMITS, least_samples=2))[0]
+    assert found.verdict == Verdict.TOO_FEW and found.p is None
+    rng = np.random.default_rng(1)
+    high = PairedMetric("perplexity", rng.normal(700, 100, 200), rng.normal(700, 100, 200), transform="exp", higher_is_better=False)
+    found = compare_metrics([high], LIMITS)[0]
+    assert all(each is None or math.isfinite(each) for each in (found.p, found.low, found.high))
+    with pytest.raises(InvalidEvaluationError, match="perplexity: the value of a version is inf"):
+        compare_metrics([replace(high, first=high.first + 200)], LIMITS)
+
+
+def test_losses_that_few_samples_show_never_pass() -> None:
+    passed = 0
+    for n in range(60):
+        rng = np.random.default_rng([5, n])
+        second = rng.normal(5, 1, 100)
+        passed += one(PairedMetric("score", second - 10 * (rng.random(100) < 0.01), second, margin=0.05)).passes
+    assert passed == 0, "the true loss is 0.1"
+    gains = np.where(np.arange(100) < 1, 0.5, 0.0)
+    assert one(PairedMetric("f1", 0.3 + gains, np.full(100, 0.3))) == Verdict.TOO_FEW
+    # Where many samples differ, so many of them as little as that, the margin counts.
+    ties = np.where(np.arange(400) < 40, np.random.default_rng(1).normal(0, 0.05, 400), 0.0)
+    assert one(PairedMetric("f1", 0.5 + ties, np.full(400, 0.5), margin=0.01)) == Verdict.NOT_WORSE

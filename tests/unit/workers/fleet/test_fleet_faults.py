@@ -214,4 +214,18 @@ def test_faults_of_busy_nodes_are_over_with_the_fleet() -> None:
     s = stage(durations="100", planned=(busy(3),))
     s.fleet.shut_down(1_000, s.now_ms)
     s.run(60_000)
-    assert s.fleet.tally.struck == deque() and s.fleet.tally.passed_over == 0
+    assert s.fleet.tally.struck == deque() and s.fleet.tally.passed_over == 1
+
+
+def test_planned_faults_that_never_struck_are_counted_once_each_as_passed_over() -> None:
+    later = NodeFault(90_000, 3, "die", 20.0)
+    s = stage(durations="100", planned=(busy(3, node=0), busy(3, node=2), later, NodeFault(1_000, 1, "die", None)))
+    s.allocate("j", {0: [0]})
+    s.run(20_000)
+    s.strike(0, "restart", 1.0)
+    assert s.fleet.tally.passed_over == 1, "its node is away"
+    s.fleet.shut_down(1_000, s.now_ms)
+    assert s.fleet.tally.faults == {"die": 2} and s.fleet.tally.passed_over == 3
+    s.run(600_000)
+    s.fleet.shut_down(1_000, s.now_ms)
+    assert s.fleet.tally.faults == {"die": 2} and s.fleet.tally.passed_over == 3

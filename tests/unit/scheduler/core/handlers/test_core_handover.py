@@ -677,7 +677,7 @@ def test_a_redirected_input_that_cannot_be_handled_sends_its_job_to_review() -> 
     event = RedirectedInput(
         pool=gang.pool, to_partition=1, event=orjson.loads(encode(envelope_of(saved(gang, 3), id="s", source="test", now_ms=1)))
     )
-    asked = ScheduleMachine().after_refusal(b.state, event, "it broke")
+    asked = ScheduleMachine().after_refusal(b.state, envelope_of(event, id="r", source="test", now_ms=1), "it broke")
     assert asked is not None and getattr(asked, "job_id", None) == "runs"
 
 

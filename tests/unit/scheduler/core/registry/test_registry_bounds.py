@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.registry_requests import OF_MODEL, Registry, compared, content_of, facts_of
+from tests.support.registry_requests import OF_MODEL, Registry, compared, content_of, facts_of, observed
 from trainhouse.events import (
     ModelCompared,
-    ModelContentObserved,
     ModelDescribed,
     ModelEvaluationRecorded,
     ModelRegistered,
@@ -93,8 +92,8 @@ def test_registrations_that_were_held_make_no_more_models_than_the_share(monkeyp
     registry = Registry()
     for name in ("a", "b"):
         registry.ask(ModelRegistered(project="vision", name=name, content=content_of(1)), name)
-    assert len(registry.ask(ModelContentObserved(project="vision", name="a", request_id="a", facts=facts_of(1)))) == 2
-    assert "has 1 models" in refusal(registry.ask(ModelContentObserved(project="vision", name="b", request_id="b", facts=facts_of(1))))
+    assert len(registry.ask(observed("a", facts_of(1), name="a"))) == 2
+    assert "has 1 models" in refusal(registry.ask(observed("b", facts_of(1), name="b")))
 
 
 def test_a_project_has_a_share_of_held_registrations_and_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.support.profiles import examples
-from tests.support.registry_requests import OF_MODEL, Registry, compared, content_of, evaluated, facts_of
+from tests.support.registry_requests import OF_MODEL, Registry, compared, content_of, evaluated, facts_of, observed
 from trainhouse.events import (
     Event,
     ModelApprovalRecorded,
     ModelApproved,
     ModelArchiveRequested,
-    ModelContentObserved,
     ModelEmergencyReview,
     ModelEvaluationRecorded,
     ModelGate,
@@ -73,7 +72,7 @@ class AnyHistory(RuleBasedStateMachine):
             match decision:
                 case ModelPromoted():
                     version, champion = before.get(decision.version), before.get(before.champion)
-                    assert version is not None
+                    assert version is not None and version.stage is ModelStage.STAGING
                     found = conditions(before.gate, version, champion, registry.now_ms, emergency=decision.emergency)
                     assert all(each.met for each in found) and found == decision.conditions
                     assert len(set(decision.approvers)) >= (0 if decision.emergency else before.gate.approvals)
@@ -81,6 +80,7 @@ class AnyHistory(RuleBasedStateMachine):
                     self.champions.add(decision.version)
                 case ModelRolledBack():
                     assert decision.version in self.champions and decision.previous == before.champion
+                    assert not before.versions[decision.version - 1].withdrawn
                 case ModelApprovalRecorded():
                     assert decision.evidence == registry.model.versions[decision.version - 1].evidence
                 case ModelEvaluationRecorded():
@@ -93,7 +93,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.ask(ModelRegistered(**OF_MODEL, content=content_of(number), user="mia"))
         request_id = self.sent[-1][0]
         facts = facts_of(number, trained_by="ada" if number % 2 else "bob") if seen else None
-        self.ask(ModelContentObserved(**OF_MODEL, request_id=request_id, facts=facts, refusal="" if seen else "gone"))
+        self.ask(observed(request_id, facts, refusal="" if seen else "gone"))
 
     @rule(version=VERSIONS, user=PEOPLE, approve=st.booleans())
     def judge(self, version: int, user: str, approve: bool) -> None:

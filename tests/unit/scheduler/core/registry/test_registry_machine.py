@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, compared, content_of, facts_of
+from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, compared, content_of, facts_of, observed
 from trainhouse.events import (
     ModelArchived,
     ModelArchiveRequested,
-    ModelContentObserved,
     ModelDescribed,
     ModelEmergencyReview,
     ModelEvaluationRecorded,
@@ -27,6 +26,8 @@ from trainhouse.events import (
     RequestedBy,
 )
 from trainhouse.events.model.asked import AskedVia
+from trainhouse.events.model.model_gate import MOST_CONDITIONS
+from trainhouse.scheduler.core.registry.registry_fold import fold_registry
 
 DAY_MS = 86_400_000
 
@@ -55,10 +56,10 @@ def test_a_version_is_there_once_its_content_was_found_in_the_store() -> None:
     registry = Registry()
     (held,) = registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1), user="ada"), "r1")
     assert held.event_type.endswith("registration-held.v1") and not registry.model.versions
-    registered, status = registry.ask(ModelContentObserved(**OF_MODEL, request_id="r1", facts=facts_of(1)))
+    registered, status = registry.ask(observed("r1", facts_of(1)))
     assert isinstance(registered, ModelVersionRegistered) and (registered.version, registered.semver) == (1, "1.0.0")
     assert isinstance(status, ModelStatus) and status.champion is None and status.versions[0].stage is ModelStage.STAGING
-    assert registry.ask(ModelContentObserved(**OF_MODEL, request_id="r1", facts=facts_of(1))) == [], "what was found twice counts once"
+    assert registry.ask(observed("r1", facts_of(1))) == [], "what was found twice counts once"
 
 
 def test_a_repeat_of_a_request_does_nothing() -> None:
@@ -71,7 +72,7 @@ def test_a_repeat_of_a_request_does_nothing() -> None:
 def test_content_that_is_not_in_the_store_is_refused_and_so_is_no_answer_in_time() -> None:
     registry = Registry()
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r1")
-    missing = ModelContentObserved(**OF_MODEL, request_id="r1", facts=None, refusal="commit 3 of job x is damaged: choose another")
+    missing = observed("r1", None, refusal="commit 3 of job x is damaged: choose another")
     assert refusal(registry.ask(missing)) == missing.refusal
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(2)), "r2")
     due_ms = registry.machine.wakes_ms(registry.state, registry.now_ms)
@@ -84,14 +85,14 @@ def test_content_that_is_not_in_the_store_is_refused_and_so_is_no_answer_in_time
 def test_another_projects_job_is_refused() -> None:
     registry = Registry()
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r1")
-    found = ModelContentObserved(**OF_MODEL, request_id="r1", facts=facts_of(1, project="speech"))
+    found = observed("r1", facts_of(1, project="speech"))
     assert "register it as speech/resnet" in refusal(registry.ask(found))
 
 
 def test_the_same_content_is_one_version() -> None:
     registry = with_versions(1)
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "again")
-    assert "is version 1 (1.0.0)" in refusal(registry.ask(ModelContentObserved(**OF_MODEL, request_id="again", facts=facts_of(1))))
+    assert "is version 1 (1.0.0)" in refusal(registry.ask(observed("again", facts_of(1))))
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,15 @@ def test_nobody_approves_what_they_trained_or_registered() -> None:
     assert "ada trained version 1" in refusal(registry.approve(1, "ada"))
     assert "eve registered version 1" in refusal(registry.approve(1, "eve"))
     assert "name the user" in refusal(registry.approve(1, "unknown"))
+
+
+@pytest.mark.parametrize("trained_by", ["", "unknown"])
+def test_nobody_approves_a_version_of_which_the_trainer_is_not_known(trained_by: str) -> None:
+    registry = Registry()
+    registry.register(1, user="svc", trained_by=trained_by)
+    assert "who trained version 1" in refusal(registry.approve(1, "bob"))
+    assert not isinstance(registry.ask(ModelRejected(**OF_MODEL, version="1", user="bob"))[0], ModelRequestRefused)
+    assert isinstance(registry.promote(1, emergency=True, reason="down")[0], ModelPromoted), "an emergency needs no approval"
 
 
 def test_two_approvals_are_two_people() -> None:
@@ -210,6 +220,65 @@ def test_a_comparison_with_the_champion_of_now(verdict: str, needed: str, passes
     assert isinstance(first, ModelPromoted if passes else ModelRequestRefused)
 
 
+@pytest.mark.parametrize(
+    ("margin", "allowed", "passes"),
+    [(0.005, 0.005, True), (0.05, 0.005, False), (0.01, None, False), (0.0, None, True), (None, 0.005, False)],
+)
+def test_not_worse_counts_within_the_margin_of_the_gate(margin: float | None, allowed: float | None, passes: bool) -> None:
+    registry = with_versions(2)
+    suite = {"suite": "accuracy", "metrics": {"top1": {"against_champion": "not worse", "margin": allowed}}}
+    gate(registry, approvals=0, suites=(suite,))
+    registry.evaluate(1)
+    registry.evaluate(2, 0.81)
+    registry.promote(1)
+    registry.ask(compared(2, 1, "not worse", "evaluation-2-0.81", "evaluation-1-0.8", registry.now_ms, margin))
+    decided = registry.promote(2)
+    assert isinstance(decided[0], ModelPromoted) if passes else "compare them with a margin of" in refusal(decided)
+
+
+def test_a_comparison_counts_of_the_result_that_the_gate_looks_at_alone() -> None:
+    registry = with_versions(2)
+    suite = {"suite": "accuracy", "dataset": VALIDATION, "metrics": {"top1": {"against_champion": "better"}}}
+    gate(registry, approvals=0, suites=(suite,))
+    for number in (1, 2):
+        registry.evaluate(number, dataset="other@sha256:" + "d" * 64, evaluation_id=f"easy-{number}")
+        registry.evaluate(number)
+    registry.promote(1)
+    registry.ask(compared(2, 1, "better", "easy-2", "easy-1", registry.now_ms))
+    assert "evaluation-2-0.8 was not compared with" in refusal(registry.promote(2))
+    registry.ask(compared(2, 1, "better", "evaluation-2-0.8", "evaluation-1-0.8", registry.now_ms))
+    registry.now_ms += 1000
+    registry.evaluate(2, 0.7)
+    assert "evaluation-2-0.7 was not compared with" in refusal(registry.promote(2))
+    registry.ask(compared(2, 1, "better", "evaluation-2-0.7", "evaluation-1-0.8", registry.now_ms))
+    assert isinstance(registry.promote(2)[0], ModelPromoted)
+
+
+def test_a_comparison_of_results_on_different_data_is_refused() -> None:
+    registry = with_versions(2)
+    registry.evaluate(1)
+    registry.evaluate(2, split="test")
+    refused = refusal(registry.ask(compared(2, 1, "better", "evaluation-2-0.8", "evaluation-1-0.8", registry.now_ms)))
+    assert "split test" in refused and "split validation" in refused and "same data" in refused
+
+
+def test_a_gate_with_more_conditions_than_a_record_holds_decides_on_all_of_them() -> None:
+    registry = with_versions(1)
+    limits = {f"m{n}": {"at_least": 0.5, "at_most": 1.0} for n in range(200)}
+    suites = [{"suite": name, "metrics": limits} for name in ("one", "two", "three")]
+    gate(registry, approvals=1, suites=suites)
+    for suite in ("one", "two", "three"):
+        metrics = {name: {"value": 0.7} for name in limits}
+        registry.evaluate(1, suite=suite, evaluation_id=suite, metrics=metrics)
+    decided = registry.promote(1)
+    assert "0 of 1 approvals" in refusal(decided)
+    assert isinstance(decided[0], ModelRequestRefused) and not decided[0].conditions[0].met
+    assert len(decided[0].conditions) == MOST_CONDITIONS
+    registry.approve(1, "bob")
+    (promoted, _) = registry.promote(1)
+    assert isinstance(promoted, ModelPromoted) and len(promoted.conditions) == MOST_CONDITIONS
+
+
 def test_a_comparison_of_evaluations_that_are_not_there_is_refused() -> None:
     registry = with_versions(2)
     assert "record it first" in refusal(registry.ask(compared(2, 1, "better", "none", "none", registry.now_ms)))
@@ -289,6 +358,21 @@ def test_an_emergency_skips_approvals_alone_and_is_listed_until_another_person_r
     assert not registry.model.versions[0].emergency
 
 
+def test_a_review_that_is_due_stays_due_whatever_happens_to_the_version() -> None:
+    registry = with_versions(2)
+    registry.promote(1, emergency=True, reason="down")
+    registry.approve(2, "bob")
+    registry.promote(2)
+    first = next(each for each in registry.decisions if isinstance(each, ModelPromoted))
+    registry.asked += 1
+    later = first.model_copy(update={"emergency": False, "user": "bob", "number": registry.model.number + 1})
+    fold_registry(registry.state, registry.now_ms, later)
+    assert registry.model.versions[0].emergency
+    assert "another person" in refusal(registry.ask(ModelEmergencyReview(**OF_MODEL, version="1", user="ada")))
+    registry.ask(ModelEmergencyReview(**OF_MODEL, version="1", user="bob"))
+    assert not registry.model.versions[0].emergency
+
+
 def test_a_rollback_goes_to_the_last_champion_and_further_the_next_time() -> None:
     registry = with_versions(3)
     gate(registry, approvals=0)
@@ -312,6 +396,43 @@ def test_a_rollback_to_a_version_that_was_never_champion_is_refused() -> None:
     gate(registry, approvals=0)
     registry.promote(1)
     assert "never champion" in refusal(registry.ask(ModelRollbackRequested(**OF_MODEL, to="2", reason="r")))
+
+
+def test_an_archived_version_is_not_promoted_and_comes_back_by_registering_it_again() -> None:
+    registry = with_versions(2)
+    registry.approve(1, "bob")
+    registry.ask(ModelArchiveRequested(**OF_MODEL, version="1", user="eve"))
+    assert not registry.model.versions[0].approvals
+    registry.approve(1, "bob")
+    assert "register it again" in refusal(registry.promote(1))
+    registered = registry.register(1)[0]
+    assert isinstance(registered, ModelVersionRegistered) and registered.version == 3
+    assert "is version 3" in refusal(registry.register(1))
+    assert "0 of 1 approvals" in refusal(registry.promote(3))
+    registry.approve(3, "bob")
+    assert isinstance(registry.promote(3)[0], ModelPromoted)
+
+
+def test_a_past_champion_is_not_promoted_with_its_old_approvals() -> None:
+    registry = with_versions(2)
+    for version in (1, 2):
+        registry.approve(version, "bob")
+        registry.promote(version)
+    assert "models rollback" in refusal(registry.promote(1))
+
+
+def test_a_rollback_passes_over_what_a_person_archived() -> None:
+    registry = with_versions(3)
+    gate(registry, approvals=0)
+    for version in (1, 2, 3):
+        registry.promote(version)
+    archived = registry.ask(ModelArchiveRequested(**OF_MODEL, version="2", user="eve"))
+    assert isinstance(archived[0], ModelArchived) and archived[0].successor is None
+    assert "archived already" in refusal(registry.ask(ModelArchiveRequested(**OF_MODEL, version="2", user="eve")))
+    assert "a person archived" in refusal(registry.ask(ModelRollbackRequested(**OF_MODEL, to="2", reason="r")))
+    registry.state = registry.machine.load(registry.machine.dump(registry.state))
+    registry.ask(ModelRollbackRequested(**OF_MODEL, reason="r"))
+    assert registry.model.champion == 1
 
 
 def test_the_champion_is_not_archived() -> None:
