@@ -57,10 +57,12 @@ LOST: tuple[type[Exception], ...] = (*TRANSPORT, _UnsettledError)
 
 
 class S3ObjectStore:
-    """One bucket. Cheap to make: nothing is opened before the first operation."""
+    """One bucket. Cheap to make: nothing is opened before the first operation. `most_get_bytes`: a `get` of more raises DamagedError, and
+    reads no more than that; None: any size."""
 
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(self, settings: StoreSettings, most_get_bytes: int | None = None) -> None:
         self._settings = settings
+        self._most_get_bytes = most_get_bytes
         self._lock = threading.Lock()
         self._client_of: tuple[int, S3Client] | None = None
         part = settings.multipart_bytes // 2
@@ -101,7 +103,7 @@ class S3ObjectStore:
         return self._until_deadline("conditional put", key, lambda s3: self._put_once(s3, key, content))
 
     def get(self, key: str) -> bytes:
-        return self._until_deadline("get", key, lambda s3: s3.get_object(Bucket=self._bucket, Key=key)["Body"].read())
+        return self._until_deadline("get", key, lambda s3: self._read(s3, key))
 
     def get_into(self, key: str, room: memoryview) -> tuple[int, str]:
         return self._until_deadline("get", key, lambda s3: self._read_into(s3, key, room))
@@ -173,6 +175,19 @@ class S3ObjectStore:
         file.seek(0)
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
         s3.put_object(Bucket=self._bucket, Key=key, Body=cast(IO[bytes], _Kept(file)), ChecksumSHA256=checksum)
+
+    def _read(self, s3: "S3Client", key: str) -> bytes:
+        answer, most_bytes = s3.get_object(Bucket=self._bucket, Key=key), self._most_get_bytes
+        body = answer["Body"]
+        if most_bytes is None:
+            return body.read()
+        size_bytes = answer.get("ContentLength", 0)
+        # An answer that does not say its length is read no further than that; the end has to be seen, where its checksum is compared.
+        content = b"" if size_bytes > most_bytes else body.read(most_bytes + 1)
+        if max(size_bytes, len(content)) > most_bytes:
+            body.close()
+            raise DamagedError(f"{self.uri(key)} has {max(size_bytes, len(content))} bytes, and at most {most_bytes} are read of it here")
+        return content
 
     def _read_into(self, s3: "S3Client", key: str, room: memoryview) -> tuple[int, str]:
         answer = s3.get_object(Bucket=self._bucket, Key=key)

@@ -28,7 +28,7 @@ MOST_NOTES_CHARS: Final = 16_384
 MOST_TAGS: Final = 64
 MOST_TAG_CHARS: Final = 1024
 MOST_DATA: Final = 256
-MOST_GROUPS: Final = 4096
+MOST_GROUPS: Final = 256
 MOST_GATE_CHARS: Final = 65_536
 TagText = Annotated[str, Field(max_length=MOST_TAG_CHARS)]
 Notes = Annotated[str, Field(max_length=MOST_NOTES_CHARS)]

@@ -26,7 +26,9 @@ class ModelStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """Facts of a job by the status topic."""
+    """Facts of a job by the topics. `data`, `splits`: what its spec says that it trains on, as `VersionFacts` has them."""
 
     project: str
     user: str
+    data: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.stack.sts_store import STS_ROLE
 from tests.support.waiting import until
 from trainhouse.checkpointing.artifacts.artifact_sweep import sweep_artifacts
-from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
+from trainhouse.checkpointing.errors import DamagedError, ObjectMissingError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores import s3
@@ -444,3 +444,14 @@ def test_a_forked_process_has_a_client_of_its_own(object_store_endpoint: StoreSe
     env |= {"TRAINHOUSE_S3_ACCESS_KEY": s.access_key, "TRAINHOUSE_S3_SECRET_KEY": s.secret_key}
     done = subprocess.run([sys.executable, "-c", FORKS, folder], env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.strip() == "parent and child", done.stderr
+
+
+def test_a_store_with_a_limit_reads_no_object_that_is_larger(object_store_endpoint: StoreServer) -> None:
+    store = S3ObjectStore(settings_of(object_store_endpoint), most_get_bytes=1000)
+    keys = {size: f"limits/{uuid.uuid4().hex}" for size in (0, 1000, 1001)}
+    for size, key in keys.items():
+        store.put(key, b"x" * size)
+    assert [store.get(keys[size]) for size in (0, 1000)] == [b"", b"x" * 1000]
+    with pytest.raises(DamagedError, match="has 1001 bytes, and at most 1000"):
+        store.get(keys[1001])
+    assert store.get_range(keys[1001], 1000, 1) == b"x", "a range is as long as it is asked for"

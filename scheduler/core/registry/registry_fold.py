@@ -12,6 +12,7 @@ from trainhouse.events import (
     ModelComparisonRecorded,
     ModelDescriptionChanged,
     ModelEmergencyReviewed,
+    ModelEvaluated,
     ModelEvaluationRecorded,
     ModelGateChanged,
     ModelPromoted,
@@ -28,6 +29,7 @@ from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.registry.registry_state import (
     MAX_EVALUATIONS,
     MAX_PAST,
+    MAX_RESULTS_ALIKE,
     Approval,
     HeldRegistration,
     ModelEntry,
@@ -53,12 +55,13 @@ def fold_registry(state: RegistryState, now_ms: int, decision: Event) -> None:
         case ModelStageStored():
             state.stages.pop(stage_id(decision.project, decision.name, decision.number), None)
         case ModelDecision():
-            model = replace(_folded(state, decision), number=decision.number)
-            state.models[model.key] = model
+            model = replace(folded(state, decision), number=decision.number)
+            state.put(model)
             _note_stages(state, model, decision)
 
 
-def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
+def folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
+    """The model of a decision after it, but for its number; the state stays as it is."""
     model = state.entry(decision.project, decision.name)
     match decision:
         case ModelVersionRegistered():
@@ -67,16 +70,17 @@ def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
             return model.put(replace(known, notes=decision.notes, tags=tuple(sorted(decision.tags.items()))))
         case ModelEvaluationRecorded():
             known = _version(model, decision.version)
-            evaluations = (*known.evaluations, decision.evaluated)[-MAX_EVALUATIONS:]
+            evaluations = _newest_alike((*known.evaluations, decision.evaluated))
             return model.put(replace(known, evaluations=evaluations, approvals=()))
         case ModelComparisonRecorded():
             known = _version(model, decision.version)
-            comparisons = (*known.comparisons, decision.compared)[-MAX_EVALUATIONS:]
-            return model.put(replace(known, comparisons=comparisons, approvals=()))
+            new = decision.compared
+            others = tuple(each for each in known.comparisons if (each.suite, each.against) != (new.suite, new.against))
+            return model.put(replace(known, comparisons=(*others, new)[-MAX_EVALUATIONS:], approvals=()))
         case ModelApprovalRecorded():
             known = _version(model, decision.version)
-            others = tuple(each for each in known.approvals if each.user != decision.user)
-            return model.put(replace(known, approvals=(*others, Approval(decision.user, decision.approved))))
+            by_others = tuple(each for each in known.approvals if each.user != decision.user)
+            return model.put(replace(known, approvals=(*by_others, Approval(decision.user, decision.approved))))
         case ModelPromoted():
             known = _version(model, decision.version)
             # A review that is due stays due, of the promotion that it is about.
@@ -99,6 +103,17 @@ def _folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
         case ModelEmergencyReviewed():
             return model.put(replace(_version(model, decision.version), emergency=False))
     raise BrokenInvariant(f"{decision.event_type} is no decision of the registry")
+
+
+def _newest_alike(evaluations: tuple[ModelEvaluated, ...]) -> tuple[ModelEvaluated, ...]:
+    """Without older results of a suite on the same data than its newest: the gate never looks at them. In their order; the last is new."""
+    new = evaluations[-1]
+    alike = [each for each in evaluations if (each.suite, each.dataset, each.split) == (new.suite, new.dataset, new.split)]
+    if len(alike) > MAX_RESULTS_ALIKE:
+        # Of results of the same time the later one goes: the gate takes the first.
+        oldest = min(reversed(alike), key=lambda each: each.evaluated_at_ms)
+        evaluations = tuple(each for each in evaluations if each is not oldest)
+    return evaluations[-MAX_EVALUATIONS:]
 
 
 def _described(model: ModelEntry, decision: ModelDescriptionChanged) -> ModelEntry:

@@ -45,7 +45,7 @@ from trainhouse.events import (
     ModelStageStored,
     ModelVersionRegistered,
 )
-from trainhouse.events.model.model_decisions import EvidenceUsed
+from trainhouse.events.model.model_decisions import EvidenceUsed, ModelDecision
 from trainhouse.events.model.model_names import model_key
 from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
 from trainhouse.events.model.routing import EventSeen
@@ -56,16 +56,22 @@ from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input,
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
 from trainhouse.scheduler.core.registry.gate_conditions import conditions, recorded
 from trainhouse.scheduler.core.registry.registry_effects import registry_effects
-from trainhouse.scheduler.core.registry.registry_fold import fold_registry
+from trainhouse.scheduler.core.registry.registry_fold import fold_registry, folded
 from trainhouse.scheduler.core.registry.registry_state import (
     HELD_FOR_MS,
     MAX_APPROVERS,
+    MAX_EVALUATIONS,
     MAX_HELD,
+    MAX_MODEL_BYTES,
     MAX_MODELS,
+    MAX_PROJECT_BYTES,
     MAX_STAGES_OF_MODEL,
     MAX_STAGES_WAITING,
+    MAX_STATE_BYTES,
     MAX_VERSIONS,
+    PROJECT_SHARE,
     ModelEntry,
+    ProjectUse,
     RegistryState,
     Version,
     capture_registry,
@@ -74,6 +80,7 @@ from trainhouse.scheduler.core.registry.registry_state import (
     stage_id,
     unmet,
 )
+from trainhouse.scheduler.core.registry.trained_on import trained_on
 from trainhouse.scheduler.core.registry.version_numbers import next_semver
 
 MOST_AHEAD_MS: Final = 2 * 86_400_000
@@ -179,6 +186,34 @@ class _Turn:
         fold_registry(self.state, self.now_ms, decision)
         self.decisions.append(decision)
 
+    def emit_kept(self, decision: ModelDecision, version: Version | None = None) -> None:
+        """Emits a decision that keeps more of a model, where there is room for it. Raises _RefusedError."""
+        before = self.state.model(decision.project, decision.name)
+        after_bytes = folded(self.state, decision).size_bytes
+        grown_bytes = after_bytes - (before.size_bytes if before is not None else 0)
+        used_bytes = self.state.used.get(decision.project, ProjectUse()).size_bytes
+        total_bytes = sum(use.size_bytes for use in self.state.used.values())
+        for what, size_bytes, most_bytes in (
+            (f"model {model_key(decision.project, decision.name)}", after_bytes, MAX_MODEL_BYTES),
+            (f"all models of project {decision.project}", used_bytes + grown_bytes, MAX_PROJECT_BYTES),
+            ("all models", total_bytes + grown_bytes, MAX_STATE_BYTES),
+        ):
+            if grown_bytes > 0 and size_bytes > most_bytes:
+                raise _RefusedError(
+                    f"the registry would keep {size_bytes} bytes of {what}, and at most {most_bytes} are allowed: send fewer metrics and "
+                    "groups, shorter notes and tags, or use another model",
+                    version,
+                )
+        self.emit(decision)
+
+    def check_new_model(self, project: str) -> None:
+        """Raises _RefusedError where there are as many models as may be."""
+        most = MAX_MODELS // PROJECT_SHARE
+        if self.state.used.get(project, ProjectUse()).models >= most:
+            raise _RefusedError(f"project {project} has {most} models already; register it as a version of one of them")
+        if len(self.state.models) >= MAX_MODELS:
+            raise _RefusedError(f"there are {MAX_MODELS} models already; register it as a version of one of them")
+
     def handle(self, envelope: Envelope) -> None:
         event = envelope.event
         match event:
@@ -218,14 +253,17 @@ class _Turn:
         return ""
 
     def decide(self, request_id: EventId, event: ModelRequest) -> None:
-        if len(self.state.stages) >= MAX_STAGES_WAITING:
-            raise _RefusedError(f"{len(self.state.stages)} changes of stages wait for the object store; ask again once it answers")
+        waiting, most = len(self.state.stages), MAX_STAGES_WAITING // PROJECT_SHARE
+        if waiting >= most and sum(each.project == event.project for each in self.state.stages.values()) >= most:
+            raise _RefusedError(f"{most} changes of stages of project {event.project} wait for the object store; ask again once it answers")
+        if waiting >= MAX_STAGES_WAITING:
+            raise _RefusedError(f"{waiting} changes of stages wait for the object store; ask again once it answers")
         if len(self.state.stages) >= MAX_STAGES_OF_MODEL:
-            waiting = sum((each.project, each.name) == (event.project, event.name) for each in self.state.stages.values())
-            if waiting >= MAX_STAGES_OF_MODEL:
+            of_model = sum((each.project, each.name) == (event.project, event.name) for each in self.state.stages.values())
+            if of_model >= MAX_STAGES_OF_MODEL:
                 key = model_key(event.project, event.name)
                 raise _RefusedError(
-                    f"{waiting} changes of stages of model {key} wait for the object store; see intake's log for what fails"
+                    f"{of_model} changes of stages of model {key} wait for the object store; see intake's log for what fails"
                 )
         match event:
             case ModelRegistered():
@@ -306,10 +344,13 @@ class _Turn:
         model = self.state.model(event.project, event.name)
         if event.content is None and event.job_id is None:
             raise _RefusedError("the registration names neither a content nor a job; name one of them")
-        if model is None and len(self.state.models) >= MAX_MODELS:
-            raise _RefusedError(f"there are {MAX_MODELS} models already; register it as a version of one of them")
+        if model is None:
+            self.check_new_model(event.project)
         if model is not None and len(model.versions) >= MAX_VERSIONS:
             raise _RefusedError(f"model {model.key} has {MAX_VERSIONS} versions already; register it under another name")
+        most = MAX_HELD // PROJECT_SHARE
+        if sum(each.registered.project == event.project for each in self.state.held.values()) >= most:
+            raise _RefusedError(f"{most} registrations of project {event.project} wait for the object store; ask again once it answers")
         if len(self.state.held) >= MAX_HELD:
             raise _RefusedError(f"{MAX_HELD} registrations wait for the object store; ask again once it answers")
         head = {"project": event.project, "name": event.name, "request_id": request_id, "digest": self.digest}
@@ -341,9 +382,11 @@ class _Turn:
         known = model.of_content(facts.content)
         if known is not None and known.stage is not ModelStage.ARCHIVED:
             raise _RefusedError(f"this content is version {known.version} ({known.semver}) of model {model.key} already", known)
+        if not model.number:
+            self.check_new_model(asked.project)
         newest = model.versions[-1] if model.versions else None
         semver, why = next_semver(newest.semver if newest else None, newest.facts if newest else None, facts, asked.bump)
-        self.emit(
+        self.emit_kept(
             ModelVersionRegistered(
                 **self.head(request_id, asked),
                 version=len(model.versions) + 1,
@@ -375,11 +418,17 @@ class _Turn:
             raise _RefusedError("the result is of the future: it says that it ended more than two days from now; set that clock", version)
         if any(each.evaluation_id == event.evaluation_id for each in version.evaluations):
             raise _RefusedError(f"evaluation {event.evaluation_id} is recorded already; send another result under another name", version)
-        trained_on = why_trained_on(version, event)
-        if trained_on:
-            raise _RefusedError(trained_on, version)
+        suites = {(each.suite, each.dataset, each.split) for each in version.evaluations}
+        if len(version.evaluations) >= MAX_EVALUATIONS and (event.suite, event.dataset, event.split) not in suites:
+            raise _RefusedError(
+                f"the version has {MAX_EVALUATIONS} results already; evaluate it by a suite that it has a result of", version
+            )
+        why = why_trained_on(version, event)
+        if why:
+            raise _RefusedError(why, version)
         voided = tuple(each.user for each in version.approvals)
-        self.emit(ModelEvaluationRecorded(**self.head(request_id, event), version=version.version, evaluated=event, voided=voided))
+        recorded = ModelEvaluationRecorded(**self.head(request_id, event), version=version.version, evaluated=event, voided=voided)
+        self.emit_kept(recorded, version)
 
     def compared(self, request_id: EventId, event: ModelCompared) -> None:
         model, version = self.of_content(event, event.content)
@@ -404,10 +453,11 @@ class _Turn:
         if event.compared_at_ms > self.now_ms + MOST_AHEAD_MS:
             raise _RefusedError("the comparison is of the future; set the clock of its machine", version)
         voided = tuple(each.user for each in version.approvals)
-        self.emit(
+        self.emit_kept(
             ModelComparisonRecorded(
                 **self.head(request_id, event), version=version.version, against=other.version, compared=event, voided=voided
-            )
+            ),
+            version,
         )
 
     def approve(self, request_id: EventId, event: ModelApproved | ModelRejected) -> None:
@@ -563,7 +613,7 @@ class _Turn:
             )
         if model.gate_version and event.gate == model.gate:
             raise _RefusedError(f"the gate of model {model.key} is so already, since version {model.gate_version}")
-        self.emit(
+        self.emit_kept(
             ModelGateChanged(
                 **self.head(request_id, event),
                 gate_version=model.gate_version + 1,
@@ -591,8 +641,7 @@ class _Turn:
         if model is None:
             if event.version is not None:
                 raise _RefusedError(f"project {event.project} has no model {event.name}; register a version of it first")
-            if len(self.state.models) >= MAX_MODELS:
-                raise _RefusedError(f"there are {MAX_MODELS} models already; use one of them")
+            self.check_new_model(event.project)
             model = self.state.entry(event.project, event.name)
         version = None if event.version is None else self.version(event, event.version)[1]
         of: ModelEntry | Version = version if version is not None else model
@@ -608,7 +657,8 @@ class _Turn:
             raise _RefusedError(f"there would be more than {MOST_TAGS} tags or aliases; remove some", version)
         notes = of.notes if event.notes is None else event.notes
         ordinal = version.version if version is not None else None
-        self.emit(ModelDescriptionChanged(**self.head(request_id, event), version=ordinal, notes=notes, tags=tags, aliases=aliases))
+        changed = ModelDescriptionChanged(**self.head(request_id, event), version=ordinal, notes=notes, tags=tags, aliases=aliases)
+        self.emit_kept(changed, version)
         if model.number == 0:
             self.publish(event)
 
@@ -625,10 +675,7 @@ def asker(event: ModelRequest) -> str:
 
 def why_trained_on(version: Version, event: ModelEvaluated) -> str:
     """Returns the reason that a result is no evidence: lineage shows that the version was trained on those samples; empty if not."""
-    if not event.dataset:
+    seen = trained_on(version.facts, event.dataset, event.split) if event.dataset else ""
+    if not seen:
         return ""
-    split = f"{event.dataset}/{event.split}" if event.split is not None else event.dataset
-    seen = {split} if event.split is not None else {each for each in version.facts.splits if each.startswith(f"{event.dataset}/")}
-    if not seen.intersection(version.facts.splits):
-        return ""
-    return f"job {version.facts.job_id} was trained on {sorted(seen)[0]}, so a result on it is no evidence: evaluate it on a held-out split"
+    return f"job {version.facts.job_id} was trained on {seen}, so a result on it is no evidence: name a held-out split"

@@ -35,9 +35,17 @@ MAX_MODELS: Final = 10_000
 MAX_VERSIONS: Final = 10_000
 MAX_EVALUATIONS: Final = 256
 """Of one version; likewise of comparisons."""
+MAX_RESULTS_ALIKE: Final = 4
+"""Results of one version, suite, dataset and split that are kept here, the newest; history has all of them."""
+MAX_MODEL_BYTES: Final = 8 << 20
+"""Of what is kept of one model, as JSON; in memory it is about ten times as much."""
+MAX_PROJECT_BYTES: Final = 16 << 20
+MAX_STATE_BYTES: Final = 128 << 20
 MAX_APPROVERS: Final = 64
 MAX_HELD: Final = 1_000
 MAX_STAGES_WAITING: Final = 10_000
+PROJECT_SHARE: Final = 10
+"""A project has at most one part in so many of what there may be of models, held registrations and waiting stages."""
 MAX_STAGES_OF_MODEL: Final = 500
 """Of those that wait: one model whose chain is broken leaves the others theirs."""
 MAX_PAST: Final = 256
@@ -92,6 +100,12 @@ class Version:
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
+    @cached_property
+    def size_bytes(self) -> int:
+        """Size of what is kept of it, as JSON without the fields of its own."""
+        parts = (self.facts, *self.evaluations, *self.comparisons)
+        return sum(len(part.model_dump_json()) for part in parts) + _texts_bytes(self.notes, self.tags)
+
     @property
     def approvers(self) -> tuple[str, ...]:
         """People whose approval counts."""
@@ -141,6 +155,12 @@ class ModelEntry:
     def key(self) -> str:
         """Key of its records."""
         return model_key(self.project, self.name)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of what is kept of it, as JSON without the fields of its own."""
+        versions_bytes = sum(version.size_bytes for version in self.versions)
+        return versions_bytes + len(self.gate.model_dump_json()) + _texts_bytes(self.notes, self.tags)
 
     def get(self, version: int | None) -> Version | None:
         """A version by its ordinal."""
@@ -221,23 +241,48 @@ class StageChange:
         return stage_id(self.project, self.name, self.decision)
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectUse:
+    """Number and size of the models of one project."""
+
+    models: int = 0
+    size_bytes: int = 0
+
+
 @dataclass(slots=True)
 class RegistryState:
-    """`held` is in order of arrival; `stages`: records that the store's chains do not have yet, in order; `asked`: ids of requests."""
+    """`held` is in order of arrival; `stages`: records that the store's chains do not have yet, in order; `asked`: ids of requests;
+    `used`: by project, follows from the models."""
 
     partition: int
     models: dict[str, ModelEntry] = field(default_factory=dict)
     held: dict[str, HeldRegistration] = field(default_factory=dict)
     stages: dict[str, StageChange] = field(default_factory=dict)
     asked: AskedIds = field(default_factory=AskedIds)
+    used: dict[str, ProjectUse] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.models and not self.used:
+            for model in self.models.values():
+                self._count(model, None)
+
+    def put(self, model: ModelEntry) -> None:
+        """Adds or replaces a model."""
+        self._count(model, self.models.get(model.key))
+        self.models[model.key] = model
+
+    def _count(self, model: ModelEntry, before: ModelEntry | None) -> None:
+        use = self.used.get(model.project, ProjectUse())
+        grown_bytes = model.size_bytes - (before.size_bytes if before is not None else 0)
+        self.used[model.project] = ProjectUse(use.models + (before is None), use.size_bytes + grown_bytes)
 
     def fork(self) -> "RegistryState":
         """A copy to decide on."""
-        return RegistryState(self.partition, dict(self.models), dict(self.held), dict(self.stages), self.asked.fork())
+        return RegistryState(self.partition, dict(self.models), dict(self.held), dict(self.stages), self.asked.fork(), dict(self.used))
 
     def copy(self) -> "RegistryState":
         """A copy that keeps what is here now, whatever is folded into this one."""
-        return RegistryState(self.partition, dict(self.models), dict(self.held), dict(self.stages), self.asked.copy())
+        return RegistryState(self.partition, dict(self.models), dict(self.held), dict(self.stages), self.asked.copy(), dict(self.used))
 
     def model(self, project: str, name: str) -> ModelEntry | None:
         """A model by its name."""
@@ -246,6 +291,10 @@ class RegistryState:
     def entry(self, project: str, name: str) -> ModelEntry:
         """The same; a new one where there is none."""
         return self.model(project, name) or ModelEntry(project, name)
+
+
+def _texts_bytes(notes: str, tags: tuple[tuple[str, str], ...]) -> int:
+    return len(notes.encode()) + sum(len(key) + len(value.encode()) for key, value in tags)
 
 
 def held_key(digest: str, request_id: EventId) -> str:

@@ -15,15 +15,18 @@ from typing import Final
 
 import structlog
 
-from trainhouse.events import Event, JobStatus, ModelContentObserved, ModelStageStored, decode, envelope_of
-from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events import Event, ModelContentObserved, ModelStageStored, envelope_of
 from trainhouse.events.model.model_names import model_key
+from trainhouse.events.model.model_registry import MOST_DATA
 from trainhouse.events.wire.codec import encode
-from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
+from trainhouse.events.wire.topics import MODEL_REQUESTS
 from trainhouse.scheduler.core.registry.registry_state import HeldRegistration, RegistryState, StageChange
+from trainhouse.scheduler.core.registry.trained_on import with_data
+from trainhouse.scheduler.core.registry.turns import in_turn
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError, KnownJob, ModelStore
+from trainhouse.scheduler.stream.registry.job_facts import read_job
 
 SOURCE: Final = "trainhouse/registry"
 MOST_AT_ONCE: Final = 100
@@ -32,14 +35,13 @@ RETRY_S: Final = 1.0
 MOST_JOBS: Final = 4096
 UNKNOWN_S: Final = 300.0
 """For how long a job counts as unknown, once the status topic was read to its end without it."""
-TAKE_S: Final = 5.0
 log_ = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class StoreLookups:
     """Lookups of one process. `_due_s`: when what was answered, or failed, is due again; a model's stages fail under the model's key.
-    `_jobs` keeps submitters of jobs, which never change; `_unknown_s`: until when a job counts as unknown."""
+    `_jobs` keeps facts of jobs, which never change; `_unknown_s`: until when a job counts as unknown."""
 
     log: Log
     clock: Clock
@@ -57,8 +59,10 @@ class StoreLookups:
         waiting = {*state.held, *state.stages, *(_model_of(each) for each in state.stages.values())}
         self._due_s = {key: at_s for key, at_s in self._due_s.items() if key in waiting}
         # Those that failed come last, so that they leave the others their places; stages of one model stay in their order.
-        held = sorted((each for each in state.held.values() if self._is_due(each.key, now_s)), key=self._held_since)
-        stages = sorted((each for each in state.stages.values() if self._is_stage_due(each, now_s)), key=self._stage_since)
+        due = [each for each in state.held.values() if self._is_due(each.key, now_s)]
+        held = sorted(in_turn(due, lambda each: each.registered.project), key=self._held_since)
+        changes = [each for each in state.stages.values() if self._is_stage_due(each, now_s)]
+        stages = sorted(in_turn(changes, lambda each: each.project), key=self._stage_since)
         if held or stages:
             self._looking = asyncio.create_task(self._look(held[:MOST_AT_ONCE], stages[:MOST_AT_ONCE]))
 
@@ -111,6 +115,7 @@ class StoreLookups:
             facts = facts.model_copy(update={"missing": (*facts.missing, "job")})
         else:
             facts = facts.model_copy(update={"trained_by": job.user, "project": job.project or facts.project})
+            facts = with_data(facts, job.data, job.splits, MOST_DATA)
         return ModelContentObserved.model_validate(about | {"facts": facts})
 
     async def _answer(self, key: str, event: Event, event_id: str) -> None:
@@ -119,13 +124,13 @@ class StoreLookups:
         self._due_s[key] = self.clock.steady_s() + AGAIN_S
 
     async def _job(self, job_id: str) -> KnownJob | None:
-        """A job's submitter and project by the status topic; None for one that it does not have."""
+        """A job's submitter, project and data by the topics; None for one that it does not have."""
         if job_id not in self._jobs:
             now_s = self.clock.steady_s()
             if now_s < self._unknown_s.get(job_id, float("-inf")):
                 return None
             self._unknown_s.pop(job_id, None)
-            found = await self._read_job(job_id)
+            found = await read_job(self.log, job_id)
             if found is None:
                 self._unknown_s[job_id] = now_s + UNKNOWN_S
                 if len(self._unknown_s) > MOST_JOBS:
@@ -136,31 +141,6 @@ class StoreLookups:
                 self._jobs.popitem(last=False)
         return self._jobs[job_id]
 
-    async def _read_job(self, job_id: str) -> KnownJob | None:
-        """Reads the topic from its beginning to its end; keeps nothing but this job's newest status."""
-        key, found = job_id.encode(), None
-        for partition in await self.log.partitions(STATUS):
-            start, end = await self.log.bounds(STATUS, partition)
-            if start >= end:
-                continue
-            tail = await self.log.open_tail(STATUS, {partition: start})
-            try:
-                while await tail.position(partition) < end:
-                    for entry in await tail.take(TAKE_S):
-                        if entry.key == key and entry.value is not None:
-                            found = _known(entry.value, entry.headers) or found
-            finally:
-                await tail.close()
-        return found
-
 
 def _model_of(change: StageChange) -> str:
     return model_key(change.project, change.name)
-
-
-def _known(value: bytes, headers: tuple[tuple[str, bytes], ...]) -> KnownJob | None:
-    try:
-        status = decode(value, headers).event
-    except InvalidEvent:
-        return None
-    return KnownJob(status.project, status.user) if isinstance(status, JobStatus) else None

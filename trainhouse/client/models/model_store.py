@@ -1,7 +1,7 @@
 """The registry's port to the object store: contents of versions, and chains of stages; the scheduler knows nothing of checkpointing."""
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -12,6 +12,10 @@ from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
 if TYPE_CHECKING:
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
     from trainhouse.events.model.model_content import ModelContent
+
+
+MOST_GET_BYTES: Final = 64 << 20
+"""Of one object: ranks write what is read here, into the memory of the process that admits all jobs."""
 
 
 class ObjectModelStore:
@@ -28,7 +32,7 @@ class ObjectModelStore:
             from trainhouse.checkpointing.settings import StoreSettings
             from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 
-            self._objects = S3ObjectStore(StoreSettings())
+            self._objects = S3ObjectStore(StoreSettings(), MOST_GET_BYTES)
         return self._objects
 
     def facts(self, registered: ModelRegistered) -> VersionFacts:

@@ -16,6 +16,7 @@ from trainhouse.client.models.model_store import ObjectModelStore
 from trainhouse.events import Event, ModelContentObserved, ModelRegistered, ModelRequestRefused, ModelStageStored, VersionFacts, decode
 from trainhouse.scheduler.core.registry.registry_state import MAX_STAGES_OF_MODEL, StageChange
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
+from trainhouse.scheduler.stream.registry import store_lookups
 from trainhouse.scheduler.stream.registry.store_lookups import MOST_AT_ONCE, UNKNOWN_S, StoreLookups
 
 
@@ -109,9 +110,10 @@ def test_a_model_whose_records_wait_for_too_long_refuses_its_own_requests_alone(
         assert isinstance(registry.ask(asked)[0], ModelRequestRefused) is is_refused, name
 
 
-def test_a_registration_that_fails_keeps_up_no_other() -> None:
+def test_a_registration_that_fails_keeps_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry()
-    for number in range(MOST_AT_ONCE):
+    monkeypatch.setattr(store_lookups, "MOST_AT_ONCE", 10)
+    for number in range(10):
         register(registry, "broken", number + 10, is_found=False)
     register(registry, "fine", 2, is_found=False)
     looks = Looks(registry, "broken")

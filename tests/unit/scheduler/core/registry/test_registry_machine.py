@@ -297,6 +297,28 @@ def test_a_split_that_lineage_shows_as_trained_on_is_no_evidence() -> None:
     assert isinstance(registry.evaluate(1, split="validation", dataset=VALIDATION)[0], ModelEvaluationRecorded)
 
 
+@pytest.mark.parametrize(
+    ("data", "splits", "dataset", "split", "refused"),
+    [
+        ((), (VALIDATION,), VALIDATION, "validation", True),
+        ((), (f"{VALIDATION}/train",), "imagenet", "train", True),
+        ((), ("imagenet@1.2.0/train",), VALIDATION, "train", True),
+        ((), ("imagenet/train",), VALIDATION, "test", False),
+        ((VALIDATION,), (), VALIDATION, None, True),
+        ((VALIDATION,), (), "imagenet", None, True),
+        ((VALIDATION,), (), VALIDATION, "validation", False),
+        ((VALIDATION,), (f"{VALIDATION}/train",), "imagenet@sha256:" + "d" * 64, "train", False),
+        (("s3://bucket/x",), (), VALIDATION, None, False),
+    ],
+)
+def test_data_that_was_trained_on_is_found_by_name_and_as_a_whole(
+    data: tuple[str, ...], splits: tuple[str, ...], dataset: str, split: str | None, refused: bool
+) -> None:
+    registry = with_versions(1, data=data, splits=splits)
+    (decision,) = registry.evaluate(1, dataset=dataset, split=split)
+    assert isinstance(decision, ModelRequestRefused if refused else ModelEvaluationRecorded)
+
+
 def test_a_result_of_the_future_and_a_second_of_one_name_are_refused() -> None:
     registry = with_versions(1)
     assert "of the future" in refusal(registry.ask(compared_future(registry)))

@@ -1,0 +1,116 @@
+"""What one project may keep in the registry: evidence that the gate can use, so many bytes, and a share of what there may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.registry_requests import OF_MODEL, Registry, compared, content_of, facts_of, observed
+from trainhouse.events import (
+    ModelCompared,
+    ModelDescribed,
+    ModelEvaluationRecorded,
+    ModelRegistered,
+    ModelRegistrationHeld,
+    ModelRequestRefused,
+)
+from trainhouse.scheduler.core.registry import registry_machine
+from trainhouse.scheduler.core.registry.registry_state import MAX_RESULTS_ALIKE, HeldRegistration
+from trainhouse.scheduler.core.registry.turns import in_turn
+
+
+def refusal(decisions: Sequence[object]) -> str:
+    """The reason of a refusal, which is all that came of a request."""
+    (refused,) = decisions
+    assert isinstance(refused, ModelRequestRefused), refused
+    return refused.reason
+
+
+def with_results() -> Registry:
+    """Two versions, each with a result."""
+    registry = Registry()
+    for number in (1, 2):
+        registry.register(number)
+        registry.evaluate(number)
+    return registry
+
+
+def test_of_comparisons_with_one_version_by_one_suite_the_newest_is_kept() -> None:
+    registry = with_results()
+    for at_ms in range(3):
+        registry.ask(compared(2, 1, "better", "evaluation-2-0.8", "evaluation-1-0.8", at_ms))
+    assert [each.compared_at_ms for each in registry.model.versions[1].comparisons] == [2]
+
+
+def test_of_results_alike_the_newest_are_kept_whatever_the_order_in_which_they_come() -> None:
+    registry = Registry()
+    registry.register(1)
+    registry.evaluate(1, 0.99)
+    registry.now_ms += 1000
+    for k in range(MAX_RESULTS_ALIKE):
+        assert isinstance(registry.evaluate(1, k / 10)[0], ModelEvaluationRecorded)
+    registry.evaluate(1, 0.5, suite="robustness")
+    registry.now_ms -= 5000
+    registry.evaluate(1, 0.7)
+    kept = registry.model.versions[0].evaluations
+    assert [each.metrics["top1"].value for each in kept] == [0.0, 0.1, 0.2, 0.3, 0.5]
+
+
+def test_a_comparison_has_a_bounded_number_of_groups() -> None:
+    one = compared(2, 1, "better", "a", "b", 0).model_dump()
+    with pytest.raises(ValueError, match="metrics"):
+        ModelCompared.model_validate(one | {"metrics": one["metrics"] * 257})
+
+
+@pytest.mark.parametrize(
+    ("bound", "what"), [("MAX_MODEL_BYTES", "model vision"), ("MAX_PROJECT_BYTES", "project"), ("MAX_STATE_BYTES", "all")]
+)
+def test_a_budget_of_bytes_refuses_what_would_be_more(monkeypatch: pytest.MonkeyPatch, bound: str, what: str) -> None:
+    registry = with_results()
+    monkeypatch.setattr(registry_machine, bound, registry.model.size_bytes + 100)
+    reason = refusal(registry.evaluate(1, suite="other", evaluation_id="more"))
+    assert what in reason and "fewer metrics" in reason
+    assert "shorter notes" in refusal(registry.ask(ModelDescribed(**OF_MODEL, notes="x" * 200)))
+    assert registry.ask(ModelDescribed(**OF_MODEL, notes="short"))
+    loaded = registry.machine.load(registry.machine.dump(registry.state))
+    assert loaded.used == registry.state.used and loaded.used["vision"].size_bytes == registry.model.size_bytes
+
+
+def test_a_project_has_a_share_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_machine, "MAX_MODELS", 20)
+    registry = Registry()
+    for k in range(2):
+        registry.ask(ModelDescribed(project="greedy", name=f"m{k}", create=True))
+    assert "project greedy has 2 models" in refusal(registry.ask(ModelDescribed(project="greedy", name="m", create=True)))
+    assert "project greedy has 2 models" in refusal(registry.ask(ModelRegistered(project="greedy", name="m", content=content_of(1))))
+    assert isinstance(registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)))[0], ModelRegistrationHeld)
+
+
+def test_registrations_that_were_held_make_no_more_models_than_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_machine, "MAX_MODELS", 10)
+    registry = Registry()
+    for name in ("a", "b"):
+        registry.ask(ModelRegistered(project="vision", name=name, content=content_of(1)), name)
+    assert len(registry.ask(observed("a", facts_of(1), name="a"))) == 2
+    assert "has 1 models" in refusal(registry.ask(observed("b", facts_of(1), name="b")))
+
+
+def test_a_project_has_a_share_of_held_registrations_and_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_machine, "MAX_HELD", 10)
+    registry = Registry()
+    registry.ask(ModelRegistered(project="greedy", name="m", content=content_of(1)))
+    assert "registrations of project greedy" in refusal(registry.ask(ModelRegistered(project="greedy", name="n", content=content_of(2))))
+    registry.register(1)
+    monkeypatch.setattr(registry_machine, "MAX_STAGES_WAITING", 10)
+    assert "of project vision wait" in refusal(registry.ask(ModelDescribed(**OF_MODEL, notes="x")))
+    assert registry.ask(ModelDescribed(project="speech", name="m", create=True))[0].event_type.endswith("description-changed.v1")
+
+
+def test_projects_take_turns_in_their_order() -> None:
+    held = [
+        HeldRegistration(str(k), ModelRegistered(project=project, name="m", content=content_of(k)), 0)  # type: ignore[arg-type]
+        for k, project in enumerate("aaabac")
+    ]
+    turns = in_turn(held, lambda each: each.registered.project)
+    assert [each.request_id for each in turns] == ["0", "3", "5", "1", "2", "4"]
