@@ -30,11 +30,11 @@ NAMES: Final = {
     "security_protocol": "security.protocol",
     "sasl_mechanism": "sasl.mechanism",
     "sasl_username": "sasl.username",
-    "sasl_password": "sasl.password",  # nosec B105: a name of a setting
+    "sasl_password": "sasl.password",  # nosec B105  # pragma: allowlist secret
     "ssl_ca_location": "ssl.ca.location",
     "ssl_certificate_location": "ssl.certificate.location",
     "ssl_key_location": "ssl.key.location",
-    "ssl_key_password": "ssl.key.password",  # nosec B105: a name of a setting
+    "ssl_key_password": "ssl.key.password",  # nosec B105  # pragma: allowlist secret
 }
 PLAINTEXT: Final = {"security.protocol": "PLAINTEXT"}
 # As `events.bus.kafka.consumer` with TO_END, for a reader that ends with its command.
