@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.story import JOB
 from tests.browser.world import World
@@ -29,6 +29,24 @@ COLOURED = """(chart) => {
 def of(module: str, expression: str) -> str:
     """A script that gives an expression's value, `m` being a module of the pages and `given` its argument."""
     return f"async (given) => {{ const m = await import('/static/app/{module}'); return {expression}; }}"
+
+
+def test_requests_that_a_change_of_networks_ended_are_sent_again(page: Page) -> None:
+    ended: Counter[str] = Counter()
+
+    def end_the_first(route: Route) -> None:
+        ended[asked := route.request.url.partition("?")[0].rpartition("/")[2]] += 1
+        if ended[asked] == 1:
+            route.abort("internetdisconnected")
+        else:
+            route.fallback()
+
+    page.route("**/views/job.js", end_the_first)
+    page.route(f"**/v1/training-jobs/{JOB}", end_the_first)
+    page.goto(f"/jobs/{JOB}")
+    expect(page.get_by_role("heading", name=re.compile("^loss "))).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert len(ended) == 2 and min(ended.values()) > 1, ended
 
 
 def test_a_metric_with_one_point_shows_it(page: Page) -> None:

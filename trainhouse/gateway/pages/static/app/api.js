@@ -40,11 +40,15 @@ export async function send(path, { method = "GET", body, signal, headers = {} } 
     options.body = JSON.stringify(body);
   }
   let response;
-  try {
-    response = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Problem(0, "The gateway does not answer", "check that the stack is up (trainhouse status), then try again");
+  // A change of the machine's networks ends all requests that are under way: what only asks is sent again, once.
+  for (let left = method === "GET" ? 1 : 0; !response; left -= 1) {
+    try {
+      response = await fetch(path, options);
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      if (left === 0) throw new Problem(0, "The gateway does not answer", "check that the stack is up (trainhouse status), then try again");
+      await new Promise((goOn) => setTimeout(goOn, 300));
+    }
   }
   if (!response.ok) throw await problemOf(response);
   return response;

@@ -65,12 +65,24 @@ function Navigation({ name }) {
     <a href=${path} aria-current=${(path.slice(1) || "overview") === name ? "page" : null}>${title}</a>`)}</nav>`;
 }
 
+// The module at a path. Tries again when it cannot be fetched: a change of the machine's networks ends all requests that are under way.
+async function loaded(path) {
+  for (const pauseMs of [200, 1000, 3000]) {
+    try {
+      return await import(path);
+    } catch {
+      await new Promise((goOn) => setTimeout(goOn, pauseMs));
+    }
+  }
+  return import(path);
+}
+
 // Loads a view's module when it is first shown; moves the reader to the top of it.
 function View({ route, who }) {
   const [module, setModule] = useState({ name: null, view: null, error: null });
   useEffect(() => {
     let wanted = true;
-    import(`./views/${route.name}.js`).then(
+    loaded(`./views/${route.name}.js`).then(
       (found) => wanted && setModule({ name: route.name, view: found.default, error: null }),
       () => wanted && setModule({ name: route.name, view: null, error: new Error("This page could not be loaded: the gateway does not answer.") }),
     );
