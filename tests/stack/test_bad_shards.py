@@ -86,8 +86,7 @@ def test_a_job_that_meets_a_bad_shard_is_reviewed_and_goes_on_with_the_rebuilt_o
 
     other = pool.submit("told", "pass", 1, data={"dataset": version})
     other.succeeds()
-    spec = json.loads(stack.ok("status", other.id, "--json"))
-    assert spec["state"] == "SUCCEEDED"
+    assert stack.status(other.id)["state"] == "SUCCEEDED"
 
     still = stack.run("data", "quarantine", "rebuild", version)
     assert still.code == Exit.FAILED and "other contents than its hash says" in still.err, (still.out, still.err)

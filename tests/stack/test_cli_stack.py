@@ -138,8 +138,7 @@ def test_cancel_ends_a_job_and_its_processes(stack: LiveStack, code: Path) -> No
     job = stack.ok("submit", "--", "python", "sleep.py", cwd=code).strip()
     wait_for_lines(stack, job, 1)
     assert stack.ok("cancel", job, "--reason", "enough", "--wait").strip() == f"{job} CANCELLED"
-    status = json.loads(stack.ok("status", job, "--json"))
-    assert "enough" in status["reason"]
+    assert "enough" in stack.status(job)["reason"]
     assert stack.run("status", job, "--watch").code == 4
     again = stack.run("cancel", job)
     assert again.code == 2
@@ -326,7 +325,7 @@ def test_a_repeated_id_is_one_job_and_another_spec_is_rejected(stack: LiveStack,
     other = stack.run("submit", "--id", job, "--wait", "--no-code", "--", "python", "-c", "print(2)")
     assert other.code == 3, other.out
     assert "another spec" in other.out or "other spec" in other.out or "different spec" in other.out
-    assert json.loads(stack.ok("status", job, "--json"))["state"] == "SUCCEEDED"
+    assert stack.status(job)["state"] == "SUCCEEDED"
     attempts = f"SELECT count() AS attempts FROM attempts WHERE job_id = '{job}'"
     until(lambda: stack.rows(attempts) == [{"attempts": 1}], lambda: stack.rows(attempts))
 

@@ -175,7 +175,7 @@ def test_a_job_is_changed_and_the_change_is_confirmed(stack: LiveStack, pool: st
     assert (told["priority"], told["limits"]["restarts"], told["limits"]["run_time_s"]) == (7, 9, None)
     told = json.loads(stack.ok("change", job, "--run-time", "2h", "--json"))
     assert (told["priority"], told["limits"]["restarts"], told["limits"]["run_time_s"]) == (7, 9, 7200)
-    assert json.loads(stack.ok("status", job, "--json"))["priority"] == 7
+    assert stack.status(job)["priority"] == 7
     same = stack.run("change", job, "--priority", "7")
     assert same.code == 2 and "has priority 7 already" in same.err
     assert stack.run("change", job).code == 2

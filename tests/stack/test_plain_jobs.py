@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -80,7 +79,7 @@ def test_the_reason_of_a_failed_job_is_one_line_and_its_traceback_is_in_the_logs
     (tmp_path / "raises.py").write_text(RAISES)
     done = stack.run("submit", "--gang", "2", "--restarts", "0", "--wait", "--", "python", "raises.py", cwd=tmp_path)
     job = done.lines[0]
-    reason = str(json.loads(stack.ok("status", job, "--json"))["reason"])
+    reason = str(stack.status(job)["reason"])
     line = r"rank 0 on node \S+ exited with code 1 \(NoCheckpointError: commit 4 of base is not there\)\. Blamed on user code"
     assert re.match(line, reason) and "\n" not in reason, reason
     assert reason in done.lines[-1] and done.out.count("Traceback") == 1, done.out  # rank 0's own output, and no second one with the state

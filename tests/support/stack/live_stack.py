@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.stack import warm_cli
-from tests.support.waiting import PATIENCE_S, answered
+from tests.support.waiting import PATIENCE_S, answered, until
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.kafka.backend import ByKafka
@@ -56,6 +56,14 @@ class LiveStack:
     def rows(self, query: str) -> list[dict[str, Any]]:
         """Rows of a query, over HTTP; waits for a projector that does not answer, or is on its way back."""
         return answered(lambda: self.client().sql.table(query).dicts())
+
+    def status(self, job: str) -> dict[str, Any]:
+        """What `trainhouse status JOB --json` prints once the tables, which it asks, have the newest status on the topic."""
+        newest = self.client().status(job)
+        query = f"SELECT status_seq FROM jobs WHERE job_id = '{job}' AND status_seq >= {int(newest.status_seq)}"
+        until(lambda: self.rows(query), f"the tables to have {newest}")
+        found: dict[str, Any] = json.loads(self.ok("status", job, "--json"))
+        return found
 
     def client_kafka(self) -> KafkaSettings:
         """The brokers, for clients that wait for them."""
