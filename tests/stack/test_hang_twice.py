@@ -33,7 +33,7 @@ gpt.main(["--width", "32", "--layers", "1", "--context", "32", "--batch", "4", "
 """
 POLICY = """\
 name: quick-hangs
-failures: {detection: {hang_floor_s: 10, start_limit_s: 600, live_floor_s: 20}}
+failures: {detection: {hang_floor_s: 10, start_limit_s: 90, live_floor_s: 20}}
 """
 
 
