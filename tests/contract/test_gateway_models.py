@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Message
 
 from tests.support.gateway_world import NOW_MS, World
-from tests.support.registry_requests import Registry, content_of, facts_of
-from trainhouse.events import Event, ModelContentObserved, ModelPromotionRequested, ModelRegistered, ModelRequestRefused, envelope_of
+from tests.support.registry_requests import Registry, content_of, facts_of, observed
+from trainhouse.events import Event, ModelPromotionRequested, ModelRegistered, ModelRequestRefused, envelope_of
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.wire.codec import HEADERS, encode
@@ -49,7 +49,7 @@ class Book(ModelBook):
     def register(self, project: str, name: str, number: int) -> None:
         of = {"project": project, "name": name}
         self.registry.ask(ModelRegistered(**of, content=content_of(number), user="ada"), f"{project}-{name}-{number}")
-        self.take(ModelContentObserved(**of, request_id=f"{project}-{name}-{number}", facts=facts_of(number, project=project)))
+        self.take(observed(f"{project}-{name}-{number}", facts_of(number, project=project), **of))
 
 
 @pytest.fixture
