@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -167,7 +168,6 @@ def test_every_fetch_succeeds_with_the_store_alone(store: S3ObjectStore, model: 
         assert same(load_file(out / "model.safetensors"), 2)
 
 
-@pytest.mark.timeout(600)
 def test_a_killed_fetch_leaves_nothing_under_its_name_and_the_next_one_goes_on(model: str, tmp_path: Path) -> None:
     """Kills the command at seeded chunks, each of which the record of progress shows."""
     seed = random.SystemRandom().randrange(2**32)
@@ -180,18 +180,21 @@ def test_a_killed_fetch_leaves_nothing_under_its_name_and_the_next_one_goes_on(m
         return len([line for line in progress.read_text().split("\n")[1:] if line]) if progress.exists() else 0
 
     words = [sys.executable, "-m", "trainhouse.cli.main", "models", "fetch", f"{model}@champion", str(out)]
-    was_killed, before = False, 0
-    for _ in range(3):
+    kills, before = 0, 0
+    for _ in range(20):  # a fetch may end before it is killed: another one begins
         at = before + drawn.randint(1, 4)
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
-            until(lambda at=at, running=running: chunks() >= at or running.poll() is not None, timeout_s=200)  # type: ignore[misc]
+            until(lambda at=at, running=running: chunks() >= at or running.poll() is not None, timeout_s=200, every_s=0.002)  # type: ignore[misc]
             running.send_signal(signal.SIGKILL)
-        was_killed |= running.returncode == -signal.SIGKILL
+        kills += running.returncode == -signal.SIGKILL
         assert chunks() >= before or out.exists()
         before = chunks()
-        if out.exists():
+        if kills >= 2:
             break
-    assert was_killed
+        if out.exists():
+            shutil.rmtree(out)
+            before = 0
+    assert kills
     done = subprocess.run(words, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert same(load_file(out / "model.safetensors"), 2) and command("models", "verify", str(out))[0] == Exit.OK
