@@ -24,7 +24,6 @@ VersionArgument = Annotated[
 ]
 Project = Annotated[str, typer.Option(help="Project that the model belongs to.")]
 Reason = Annotated[str, typer.Option(help="Why; kept with it.")]
-SHORT_CHARS = 12
 
 
 def register(app: typer.Typer) -> None:
