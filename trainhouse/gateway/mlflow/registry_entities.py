@@ -45,16 +45,19 @@ STAGES: Final = {ModelStage.STAGING: "Staging", ModelStage.CHAMPION: "Production
 def model_json(model: ModelEntry) -> dict[str, Any]:
     """One registered model, with the newest version of each stage."""
     newest = {version.stage: version for version in model.versions}
-    times = [version.registered_at_ms for version in model.versions]
     return {
-        "name": model.name,
-        "creation_timestamp": min(times, default=0),
-        "last_updated_timestamp": max(times, default=0),
+        **attributes_of(model),
         "description": model.notes,
         "latest_versions": [version_json(model, version) for version in newest.values()],
         "tags": [{"key": key, "value": value} for key, value in (("trainhouse.project", model.project), *model.tags)],
         "aliases": [{"alias": alias, "version": str(version)} for alias, version in aliases_of(model)],
     }
+
+
+def attributes_of(model: ModelEntry) -> dict[str, Any]:
+    """Attributes of a model that a search compares."""
+    times = [version.registered_at_ms for version in model.versions]
+    return {"name": model.name, "creation_timestamp": min(times, default=0), "last_updated_timestamp": max(times, default=0)}
 
 
 def version_json(model: ModelEntry, version: Version) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from trainhouse.gateway.mlflow.registry_entities import (
     OF_MODELS,
     OF_VERSIONS,
     aliases_of,
+    attributes_of,
     keeps,
     model_json,
     ordered,
@@ -169,7 +170,7 @@ async def search_models(
     page_token: TokenQuery = "",
 ) -> Json:
     """Models, each with its aliases."""
-    found = [(_model_attributes(each), each) for each in await _visible(here, principal)]
+    found = [(attributes_of(each), each) for each in await _visible(here, principal)]
     chosen, token = _page(found, OF_MODELS, filter, order_by, max_results, page_token, lambda model: dict(model.tags))
     return {"registered_models": [model_json(each) for each in chosen]} | token
 
@@ -231,8 +232,7 @@ async def create_version(body: CreateVersion, here: Here, principal: Submitter, 
     commit = int(named[2]) if named and named[2] else None
     fields = {"job_id": job_id, "commit": commit, "notes": body.description or "", "tags": _tags(body.tags)}
     decided = await _ask(here, principal, request, ModelRegistered, _about(model) | fields)
-    _, version = await _version(here, principal, body.name, str(getattr(decided, "version", 0)))
-    return {"model_version": version_json(await _model(here, principal, body.name), version)}
+    return {"model_version": version_json(*await _version(here, principal, body.name, str(getattr(decided, "version", 0))))}
 
 
 @router.get("/model-versions/get")
@@ -360,11 +360,6 @@ async def _ask(here: Gateway, principal: Principal, request: Request, kind: type
     except ModelRefusedError as refused:
         exists = isinstance(event, ModelDescribed) and event.create
         raise MlflowError("RESOURCE_ALREADY_EXISTS" if exists else "BAD_REQUEST", str(refused)) from refused
-
-
-def _model_attributes(model: ModelEntry) -> dict[str, Any]:
-    times = [version.registered_at_ms for version in model.versions]
-    return {"name": model.name, "creation_timestamp": min(times, default=0), "last_updated_timestamp": max(times, default=0)}
 
 
 def _version_attributes(model: ModelEntry, version: Version) -> dict[str, Any]:
