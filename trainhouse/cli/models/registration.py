@@ -57,11 +57,11 @@ def prepared(project: str, job: str, parts: Registration) -> tuple[str, dict[str
 
 def _data_of(spec: "JobSpec | None") -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Versions of datasets that a spec names, by hash, and their splits."""
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.cli.data.dataset_access import dataset_versions
 
     if spec is None or spec.data is None or spec.data.dataset is None:
         return (), ()
-    found = TrainhouseClient.from_settings().fleet().datasets().find(spec.data.dataset)
+    found = dataset_versions().find(spec.data.dataset)
     name = str(found.version.name) if found is not None else spec.data.dataset
     return (name,), (f"{name}/{spec.data.split}",) if spec.data.split is not None else ()
 
