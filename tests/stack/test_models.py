@@ -38,14 +38,20 @@ def settings(stack: LiveStack) -> dict[str, Any]:
     return tomllib.loads((stack.data_dir / "trainhouse.toml").read_text())
 
 
+def token(settings: dict[str, Any], sub: str, role: str) -> str:
+    """A token of the stack's gateway for all projects."""
+    key, now_s = Path(settings["gateway"]["key_file"]).read_bytes().strip(), int(time.time())
+    return tokens.issue(key, sub, [role], ["*"], now_s=now_s, expires_s=now_s + 3600)
+
+
 @pytest.fixture
 def gateway(settings: dict[str, Any]) -> Iterator[Any]:
     """Opens clients of the stack's gateway, each with a token of its own."""
-    key, opened = Path(settings["gateway"]["key_file"]).read_bytes().strip(), []
+    opened = []
 
     def client(sub: str, role: str) -> httpx.Client:
-        token = tokens.issue(key, sub, [role], ["*"], now_s=int(time.time()), expires_s=int(time.time()) + 3600)
-        opened.append(httpx.Client(base_url=settings["gateway"]["url"], headers={"Authorization": f"Bearer {token}"}, timeout=60))
+        headers = {"Authorization": f"Bearer {token(settings, sub, role)}"}
+        opened.append(httpx.Client(base_url=settings["gateway"]["url"], headers=headers, timeout=60))
         return opened[-1]
 
     yield client
@@ -127,10 +133,9 @@ def test_what_cannot_be_registered_is_refused_with_what_to_do(stack: LiveStack, 
 def test_mlflows_own_client_registers_searches_and_asks_the_gate(
     stack: LiveStack, job: str, gateway: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    key = Path(settings["gateway"]["key_file"]).read_bytes().strip()
-    token = tokens.issue(key, "ada", ["submitter"], ["*"], now_s=int(time.time()), expires_s=int(time.time()) + 3600)
-    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", token)
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", token(settings, "ada", "submitter"))
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     client, model = mlflow.MlflowClient(settings["gateway"]["url"], settings["gateway"]["url"]), f"mlflow-{OURS}"
     client.create_registered_model(model, tags={"team": "a"}, description="digits")
