@@ -207,26 +207,15 @@ def _format(text: str) -> "Format":
 @contextmanager
 def _explained() -> Iterator[None]:
     """Errors of models as one sentence."""
-    from trainhouse.checkpointing.errors import (
-        DamagedError,
-        ExportError,
-        InvalidStateError,
-        NoModelError,
-        ObjectStoreRefusedError,
-        ObjectStoreUnavailableError,
-    )
+    from trainhouse.checkpointing.errors import DamagedError, ExportError, InvalidStateError, NoModelError
 
-    codes: dict[type[Exception], Exit] = {
-        NoModelError: Exit.NOT_FOUND,
-        InvalidStateError: Exit.USAGE,
-        ExportError: Exit.FAILED,
-        DamagedError: Exit.FAILED,
-        ObjectStoreUnavailableError: Exit.UNAVAILABLE,
-        ObjectStoreRefusedError: Exit.CONFIG,
-    }
     try:
         yield
-    except tuple(codes) as error:
-        raise CliError(str(error), codes[type(error)]) from error
+    except NoModelError as error:
+        raise CliError(str(error), Exit.NOT_FOUND) from error
+    except InvalidStateError as error:
+        raise CliError(str(error), Exit.USAGE) from error
+    except (ExportError, DamagedError) as error:
+        raise CliError(str(error), Exit.FAILED) from error
     except OSError as error:
         raise CliError(f"{error.filename or 'a file'}: {error.strerror or error}", Exit.USAGE) from error

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from trainhouse.client.dataset_versions import DatasetVersions
 from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.journal_answers import JournalAnswers
-from trainhouse.client.kafka.outcomes import Outcomes, event_of
+from trainhouse.client.kafka.outcomes import Outcomes
 from trainhouse.client.kafka.request_answer import (
     JOURNALS,
     REFUSALS,
@@ -26,6 +26,7 @@ from trainhouse.client.kafka.request_answer import (
     sets,
 )
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
+from trainhouse.client.kafka.topic_events import topic_events
 from trainhouse.events import (
     ChangeJob,
     ChangeProject,
@@ -91,7 +92,7 @@ class Fleet:
 
     def datasets(self) -> DatasetVersions:
         """Every version of a dataset that was ever published. Blocks."""
-        return DatasetVersions.of(event for _, event in self._events(DATASETS))
+        return DatasetVersions.of(event for _, event in topic_events(self.kafka, DATASETS))
 
     def publish_dataset(self, event: PublishDataset, timeout_s: float) -> DatasetVersionPublished | None:
         """Publishes a version, with its tag. Blocks until jobs may name it; None: they might before. Raises ChangeRefusedError (also
@@ -234,20 +235,4 @@ class Fleet:
 
     def _newest(self, topic: str, kind: type[E]) -> list[E]:
         """The newest event of each key of a compacted topic that are of one kind."""
-        return list({key: event for key, event in self._events(topic) if isinstance(event, kind)}.values())
-
-    def _events(self, topic: str) -> Iterator[tuple[bytes, Event]]:
-        """The keys and events of a topic up to its end, those of a key in their order."""
-        reader = consumer(self.kafka, **QUIET)
-        try:
-            known = reader.list_topics(topic, timeout=at_least_s(reader, METADATA_TIMEOUT_S)).topics[topic]
-            if known.error is not None:
-                raise NotReachableError(f"{self.kafka.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
-            for message in read_to_end(reader, topic, sorted(known.partitions)):
-                event = event_of(message)
-                if event is not None:
-                    yield message.key() or b"", event
-        except (KafkaException, BusUnavailableError) as error:
-            raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
-        finally:
-            reader.close()
+        return list({key: event for key, event in topic_events(self.kafka, topic) if isinstance(event, kind)}.values())

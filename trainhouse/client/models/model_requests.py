@@ -6,14 +6,12 @@ Holds: a request returns when the registry has answered it, never before; a refu
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import Message
 
-from trainhouse.client.errors import ChangeRefusedError, NotReachableError
+from trainhouse.client.errors import ChangeRefusedError
 from trainhouse.client.kafka.outcomes import Outcomes, event_of
-from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
+from trainhouse.client.kafka.topic_events import topic_events
 from trainhouse.events import Event, ModelRequestRefused
-from trainhouse.events.bus.kafka import consumer, read_to_end
-from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.model_registry import ModelRequest
 from trainhouse.events.settings import KafkaSettings
@@ -35,21 +33,7 @@ class ModelRequests:
 
     def history(self) -> Iterator[Event]:
         """All decisions of the registry about all models, refusals among them, in their order. Blocks."""
-        reader = consumer(self.kafka, **QUIET)
-        try:
-            known = reader.list_topics(MODEL_HISTORY, timeout=METADATA_TIMEOUT_S).topics[MODEL_HISTORY]
-            if known.error is not None:
-                raise NotReachableError(
-                    f"{self.kafka.bootstrap} has no topic {MODEL_HISTORY}: {known.error.str()}; `trainhouse up` makes it"
-                )
-            for message in read_to_end(reader, MODEL_HISTORY, sorted(known.partitions)):
-                event = event_of(message)
-                if event is not None:
-                    yield event
-        except (KafkaException, BusUnavailableError) as error:
-            raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
-        finally:
-            reader.close()
+        return (event for _, event in topic_events(self.kafka, MODEL_HISTORY))
 
 
 def answer_of(message: Message, request_id: str) -> ModelDecision | None:
