@@ -47,6 +47,8 @@ TIMES = {
 }
 
 
+STATUSES = "trainhouse.status"
+STATUS_TYPE = "trainhouse.job.status.v1"
 WAITING = ("PENDING", "PREEMPTED")
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 FLOATS = ("loss", "learning_rate", "steps_per_s", "samples_per_s", "elapsed_s", "eta_s")
@@ -130,11 +132,14 @@ def job_query(job_id: str) -> str:
 
 def aged_job_query(job_id: str) -> str:
     """Query of that row, with the milliseconds since its status (`status_age_ms`) and since any node's newest heartbeat in the tables
-    (`tables_age_ms`): where both are long ago, the projector may be stopped or behind; pure."""
+    (`tables_age_ms`): where both are long ago, the projector may be stopped or behind. `held`: partition and offset, up to which the tables
+    have the statuses, of each; worked out before the row is read, so that what is behind is never newer than it. Pure."""
     beat = "(SELECT max(at) FROM node_facts WHERE fact = 'beat')"
     ages = {"status_age_ms": "updated_at", "tables_age_ms": beat}
     columns = ", ".join(f"dateDiff('millisecond', {at}, now64(3)) AS {name}" for name, at in ages.items())
-    return job_query(job_id).replace("SELECT ", f"SELECT {columns}, ", 1)
+    ends = "groupArray([toUInt64(partition), if(done = 1, to_offset, from_offset)])"
+    held = f"(SELECT {ends} FROM positions FINAL WHERE lane = 'facts' AND topic = {literal(STATUSES)}) AS held"
+    return job_query(job_id).replace("SELECT ", f"SELECT {columns}, {held}, ", 1)
 
 
 def status_of_row(row: Mapping[str, Any]) -> "JobStatus":
@@ -165,11 +170,16 @@ def status_json(row: Mapping[str, Any], allocation: Sequence[Mapping[str, Any]] 
             "completed_at_ms": row.get("last_checkpoint_at_ms") or 0,
         }
     known["status_seq"] = max(0, known.get("status_seq", 0))
+    return published_status_json(known | {"purpose": row.get("purpose")})
+
+
+def published_status_json(event: Mapping[str, Any]) -> dict[str, Any]:
+    """A status as it was published, with the fields that its writer did not know. Pure."""
     whole: dict[str, Any] = {}
     for name, absent in STATUS.items():
-        whole[name] = known.get(name, absent)
-        if name == "project" and row.get("purpose"):
-            whole["purpose"] = row["purpose"]
+        whole[name] = event.get(name, absent)
+        if name == "project" and event.get("purpose"):
+            whole["purpose"] = event["purpose"]
     return whole
 
 

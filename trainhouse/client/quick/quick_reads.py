@@ -26,7 +26,6 @@ T = TypeVar("T")
 W = TypeVar("W")
 FRESH_MS = 10_000
 """Nodes send a heartbeat a second; tables without one for so long may be behind."""
-STATUSES = "trainhouse.status"
 
 
 class QuickReads(Protocol):
@@ -100,7 +99,7 @@ class TableReads:
         found = self._rows(rows.aged_job_query(job_id))
         if not found:
             topics = None if self.ways is None else self.ways.topics
-            if topics is not None and topics.lacks(STATUSES, job_id):
+            if topics is not None and topics.lacks(rows.STATUSES, job_id):
                 raise UnknownJobError(job_id)
             return None
         (row,) = found
@@ -108,6 +107,15 @@ class TableReads:
             return None  # refused before it was a job: the topic of statuses may have more of it
         if row["state"] not in rows.FINAL and min(abs(row["status_age_ms"]), abs(row["tables_age_ms"])) > FRESH_MS:
             return None  # the job may have ended while no projector ran, or one is behind
+        if row["state"] not in rows.FINAL and self.ways is not None:
+            from trainhouse.client.quick.quick_topics import NotQuickError
+
+            try:
+                newer = _newer(row, self.ways.topics)
+            except NotQuickError:
+                return None
+            if newer is not None:
+                return rows.published_status_json(newer)
         return rows.status_json(row | self._checkpoint(row), self._allocation(row))
 
     def _checkpoint(self, row: "Row") -> "Row":
@@ -171,6 +179,24 @@ class TableReads:
 
     def _rows(self, query: str) -> "list[Row]":
         return self.sql.table(query).dicts()
+
+
+def _newer(row: "Row", topics: "QuickTopics | None") -> "Row | None":
+    """A job's status as the topic has it, which tables are behind by a moment; None where its row is the newest. Blocks. Raises
+    NotQuickError."""
+    from trainhouse.client.quick.quick_topics import NotQuickError
+
+    partition, offset = row["source_partition"], row["source_offset"]
+    held = dict(row["held"]).get(partition)
+    if topics is None or held is None or row["source_topic"] != rows.STATUSES:
+        raise NotQuickError("it is not known from where to read")
+    found = topics.later(rows.STATUSES, row["job_id"], (partition, offset), held)
+    if found is None:
+        return None
+    if found.get("type") != rows.STATUS_TYPE:
+        raise NotQuickError(f"a status of {row['job_id']} is in another form")
+    status: Row = found["data"]
+    return status if status["status_seq"] > row["status_seq"] else None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Compacted topics of the deployment, read to their ends without the settings models and our own consumer.
+"""Topics of the deployment, read to their ends without the settings models and our own consumer.
 
 Holds: what is not plainly readable (brokers that do not answer in time, a batch that stops a reader, a record in another form) raises
 NotQuickError: the whole client then reads, and has the words for it. Reads committed records only.
@@ -120,10 +120,31 @@ class QuickTopics:
         with _Reader(self.config) as reader:
             return reader.counts()
 
-    def messages(self, topic: str) -> Iterator[Message]:
-        """Yields the records of a topic up to its end, those of a partition in their order. Blocks. Raises NotQuickError."""
+    def later(self, topic: str, key: str, place: tuple[int, int], held: int) -> Mapping[str, Any] | None:
+        """The newest record of a key behind that at a place, a partition and an offset: an event in JSON, without its model. `held`: an
+        offset of that partition from which to read on. None where there is none. Blocks. Raises NotQuickError."""
+        import orjson
+
+        partition, offset = place
+        wanted, value = key.encode(), None
+        for message in self.messages(topic, {partition: held}):
+            if message.key() == wanted and (message.offset() or 0) > offset:
+                value = message.value() or b""
+        if value is None:
+            return None
+        try:
+            found = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise NotQuickError(f"topic {topic}: {error}") from error
+        if not isinstance(found, dict):
+            raise NotQuickError(f"topic {topic}: a record is no event")
+        return found
+
+    def messages(self, topic: str, since: Mapping[int, int] | None = None) -> Iterator[Message]:
+        """Yields the records of a topic up to its end, those of a partition in their order; of the partitions of `since` alone from these
+        offsets, where it is given. Blocks. Raises NotQuickError."""
         with _Reader(self.config) as reader:
-            yield from reader.messages(topic)
+            yield from reader.messages(topic, since)
 
 
 class _Reader:
@@ -156,17 +177,22 @@ class _Reader:
             raise NotQuickError(str(error)) from error
         return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None and topic.partitions}
 
-    def messages(self, topic: str) -> Iterator[Message]:
+    def _partitions(self, topic: str) -> list[int]:
+        assert self._consumer is not None
+        known = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        if known.error is not None or not known.partitions:
+            raise NotQuickError(f"topic {topic}: {known.error}")
+        return list(known.partitions)
+
+    def messages(self, topic: str, since: Mapping[int, int] | None) -> Iterator[Message]:
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         reader = self._consumer
         assert reader is not None
         try:
-            known = reader.list_topics(topic, timeout=ANSWER_S).topics[topic]
-            if known.error is not None or not known.partitions:
-                raise NotQuickError(f"topic {topic}: {known.error}")
-            left, silent_since_s = set(known.partitions), time.monotonic()
-            reader.assign([TopicPartition(topic, number, FROM_START) for number in left])
+            begin = dict.fromkeys(self._partitions(topic), FROM_START) if since is None else since
+            left, silent_since_s = set(begin), time.monotonic()
+            reader.assign([TopicPartition(topic, number, offset) for number, offset in begin.items()])
             while left:
                 for message in reader.consume(BATCH, 0.2):
                     silent_since_s = time.monotonic()
