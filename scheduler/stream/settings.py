@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -63,7 +63,6 @@ class StreamSettings(TomlSection):
         "trainhouse.client.kafka.snapshots:journal_stores",
         description="function that gives Faust's command line the stores of snapshots and of the archive, as MODULE:FUNCTION",
     )
-
     model_store: str = Field(
         "trainhouse.client.models.model_store:model_store",
         description="function that gives intake the object store for the registry of models, as MODULE:FUNCTION",
@@ -71,14 +70,12 @@ class StreamSettings(TomlSection):
 
     def open_model_store(self) -> "ModelStore":
         """Opens the store that `model_store` names."""
-        module, _, function = self.model_store.partition(":")
-        opened: ModelStore = getattr(import_module(module), function)()
+        opened: ModelStore = _opened(self.model_store)
         return opened
 
     def open_stores(self) -> tuple["SnapshotStore", "ArchiveStore"]:
         """Opens the stores that `stores` names: the scheduler itself knows none."""
-        module, _, function = self.stores.partition(":")
-        opened: tuple[SnapshotStore, ArchiveStore] = getattr(import_module(module), function)()
+        opened: tuple[SnapshotStore, ArchiveStore] = _opened(self.stores)
         return opened
 
     def key(self) -> SigningKey | None:
@@ -99,3 +96,9 @@ class StreamSettings(TomlSection):
     def owner_name(self) -> str:
         """A name for this start of this process: for records, never reused."""
         return f"{self.instance or socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def _opened(function: str) -> Any:
+    """Calls MODULE:FUNCTION."""
+    module, _, name = function.partition(":")
+    return getattr(import_module(module), name)()

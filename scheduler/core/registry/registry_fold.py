@@ -55,17 +55,25 @@ def fold_registry(state: RegistryState, now_ms: int, decision: Event) -> None:
         case ModelStageStored():
             state.stages.pop(stage_id(decision.project, decision.name, decision.number), None)
         case ModelDecision():
-            model = replace(folded(state, decision), number=decision.number)
-            state.put(model)
-            _note_stages(state, model, decision)
+            put_folded(state, folded(state, decision), decision)
+
+
+def put_folded(state: RegistryState, model: ModelEntry, decision: ModelDecision) -> None:
+    """Puts in place what `folded` gave for a decision, and takes away or adds what waits by it."""
+    if isinstance(decision, ModelVersionRegistered):
+        state.held.pop(held_key(decision.digest, decision.request_id), None)
+    state.put(model)
+    _note_stages(state, model, decision)
 
 
 def folded(state: RegistryState, decision: ModelDecision) -> ModelEntry:
-    """The model of a decision after it, but for its number; the state stays as it is."""
-    model = state.entry(decision.project, decision.name)
+    """The model of a decision after it; the state stays as it is."""
+    return replace(_folded(state.entry(decision.project, decision.name), decision), number=decision.number)
+
+
+def _folded(model: ModelEntry, decision: ModelDecision) -> ModelEntry:
     match decision:
         case ModelVersionRegistered():
-            state.held.pop(held_key(decision.digest, decision.request_id), None)
             known = Version(decision.version, decision.semver, decision.facts, ModelStage.STAGING, decision.user, decision.at_ms)
             return model.put(replace(known, notes=decision.notes, tags=tuple(sorted(decision.tags.items()))))
         case ModelEvaluationRecorded():

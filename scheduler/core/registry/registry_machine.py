@@ -56,7 +56,7 @@ from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input,
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
 from trainhouse.scheduler.core.registry.gate_conditions import conditions, recorded
 from trainhouse.scheduler.core.registry.registry_effects import registry_effects
-from trainhouse.scheduler.core.registry.registry_fold import fold_registry, folded
+from trainhouse.scheduler.core.registry.registry_fold import fold_registry, folded, put_folded
 from trainhouse.scheduler.core.registry.registry_state import (
     HELD_FOR_MS,
     MAX_APPROVERS,
@@ -188,13 +188,12 @@ class _Turn:
 
     def emit_kept(self, decision: ModelDecision, version: Version | None = None) -> None:
         """Emits a decision that keeps more of a model, where there is room for it. Raises _RefusedError."""
-        before = self.state.model(decision.project, decision.name)
-        after_bytes = folded(self.state, decision).size_bytes
-        grown_bytes = after_bytes - (before.size_bytes if before is not None else 0)
+        before, after = self.state.model(decision.project, decision.name), folded(self.state, decision)
+        grown_bytes = after.size_bytes - (before.size_bytes if before is not None else 0)
         used_bytes = self.state.used.get(decision.project, ProjectUse()).size_bytes
         total_bytes = sum(use.size_bytes for use in self.state.used.values())
         for what, size_bytes, most_bytes in (
-            (f"model {model_key(decision.project, decision.name)}", after_bytes, MAX_MODEL_BYTES),
+            (f"model {after.key}", after.size_bytes, MAX_MODEL_BYTES),
             (f"all models of project {decision.project}", used_bytes + grown_bytes, MAX_PROJECT_BYTES),
             ("all models", total_bytes + grown_bytes, MAX_STATE_BYTES),
         ):
@@ -204,7 +203,8 @@ class _Turn:
                     "groups, shorter notes and tags, or use another model",
                     version,
                 )
-        self.emit(decision)
+        put_folded(self.state, after, decision)
+        self.decisions.append(decision)
 
     def check_new_model(self, project: str) -> None:
         """Raises _RefusedError where there are as many models as may be."""

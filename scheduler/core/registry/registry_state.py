@@ -135,7 +135,7 @@ class Version:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelEntry:
     """One model. `versions` are in order, the first has ordinal 1; `past`: champions before this one, the last last."""
 
@@ -156,7 +156,7 @@ class ModelEntry:
         """Key of its records."""
         return model_key(self.project, self.name)
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
         """Size of what is kept of it, as JSON without the fields of its own."""
         versions_bytes = sum(version.size_bytes for version in self.versions)

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from trainhouse.events import Event, ModelContentObserved, ModelStageStored, envelope_of
+from trainhouse.events import ModelContentObserved, ModelStageStored, envelope_of
 from trainhouse.events.model.model_names import model_key
 from trainhouse.events.model.model_registry import MOST_DATA
 from trainhouse.events.wire.codec import encode
@@ -118,9 +118,9 @@ class StoreLookups:
             facts = with_data(facts, job.data, job.splits, MOST_DATA)
         return ModelContentObserved.model_validate(about | {"facts": facts})
 
-    async def _answer(self, key: str, event: Event, event_id: str) -> None:
+    async def _answer(self, key: str, event: ModelContentObserved | ModelStageStored, event_id: str) -> None:
         envelope = envelope_of(event, id=event_id, source=SOURCE, now_ms=self.clock.now_ms())
-        await self.log.send(MODEL_REQUESTS, model_key(event.project, event.name).encode(), encode(envelope))  # type: ignore[attr-defined]
+        await self.log.send(MODEL_REQUESTS, model_key(event.project, event.name).encode(), encode(envelope))
         self._due_s[key] = self.clock.steady_s() + AGAIN_S
 
     async def _job(self, job_id: str) -> KnownJob | None:

@@ -104,8 +104,8 @@ def compose(
     screening = ScreeningAgent(log, clock, meters=ScreeningMeters(registry))
     of_projects = ScreeningAgent(log, clock, meters=screening.meters)
     projects = ProjectIntake(kafka, of_projects, settings.batch_count, settings.group_session_s)
-    registries = [] if models is None else [_registry(kafka, snapshots, settings, models, log, registry, archive)]
-    app = intake_app(kafka, settings, registry, screening, host, *registries)
+    of_models = None if models is None else _registry(kafka, snapshots, settings, models, log, registry, archive)
+    app = intake_app(kafka, settings, registry, screening, host, of_models)
 
     async def decide() -> None:
         if before is not None:
@@ -113,7 +113,8 @@ def compose(
         await host.run()
 
     app.beside += [decide, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
-    app.beside += [each.run for each in registries]
+    if of_models is not None:
+        app.beside.append(of_models.run)
     return app
 
 
