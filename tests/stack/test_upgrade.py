@@ -9,12 +9,17 @@ import pytest
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
-from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 pytestmark = pytest.mark.stack
-LEVELS = {DECISIONS: ScheduleMachine.fold_version, DIRECTORY: DirectoryMachine.fold_version}
+LEVELS = {
+    DECISIONS: ScheduleMachine.fold_version,
+    DIRECTORY: DirectoryMachine.fold_version,
+    REGISTRY: RegistryMachine.fold_version,
+}
 
 
 def test_the_processes_of_a_stack_announce_themselves_and_nothing_is_to_be_finished(stack: LiveStack) -> None:

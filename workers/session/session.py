@@ -96,7 +96,6 @@ class Session:
         self._essentials = Essentials(context.essentials, gang.device, context.layout.pp > 1)
         self._boundary.poor_norm = self._essentials.poor_norm
         self._pulse = pulse or Pulse(self._progress)
-        self._pulse.look = lambda now: self._boundary.untracked.look(self._step, now)
         self._tracking_ns = 0
         self._best_of: tuple[str, str] | None = None
         self._own_log = OwnLog(context, sink, self._training_step, os.environ, lambda: self._tracking_ns)
@@ -106,6 +105,8 @@ class Session:
         self._media = MediaLog(context, sink)
         self._step = 0
         self._closed = False
+        # Last: a pulse that runs already calls it at once, from its own thread.
+        self._pulse.look = lambda now: self._boundary.untracked.look(self._step, now)
 
     @classmethod
     def start(

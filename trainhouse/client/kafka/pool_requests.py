@@ -3,7 +3,7 @@
 Holds: a request returns when the scheduler has answered it, never before; a refusal is an exception with the scheduler's own words.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -52,7 +52,7 @@ from trainhouse.events import (
     RevokeDatasetGrant,
     ShardReleased,
 )
-from trainhouse.events.bus.kafka import at_least_s, consumer, read_to_end
+from trainhouse.events.bus.kafka import at_least_s, consumer
 from trainhouse.events.bus.repair_log import emptied_records
 from trainhouse.events.model.dataset_grant import GrantKey
 from trainhouse.events.model.decisions import JobRetuned

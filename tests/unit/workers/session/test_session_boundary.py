@@ -24,6 +24,7 @@ from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver, Saver
 from trainhouse.workers.session.saving.peer_state import Elsewhere
 from trainhouse.workers.session.saving.tracked_state import Tracked
+from trainhouse.workers.session.steps.liveness import Pulse
 
 
 class SavedInMemory:
@@ -72,14 +73,14 @@ class SavedInMemory:
         self.good_commit = self.steps[-1] if self.steps else None
 
 
-def session_of(folder: Path, saver: Saver, **policy: object) -> Session:
+def session_of(folder: Path, saver: Saver, pulse: Pulse | None = None, **policy: object) -> Session:
     context = Context(
         job_id="j",
         spool=folder / "spool.jsonl",
         request=folder / "request.json",
         policy=CheckpointPolicy.model_validate({"min_interval_s": 1000, "max_interval_s": 2000} | policy),
     )
-    return Session(context, Gang(context), open_sink(context), saver)
+    return Session(context, Gang(context), open_sink(context), saver, pulse)
 
 
 def lines(folder: Path, kind: str) -> list[list[object]]:

@@ -135,6 +135,21 @@ def test_the_pulse_beats_while_the_program_is_stuck_and_ends_with_the_session(tm
     assert lines(tmp_path, "p")[-1][1]["pulse_at_ms"] > lines(tmp_path, "a")[0][1]["pulse_at_ms"]  # type: ignore[index, call-overload]
 
 
+def test_a_pulse_that_runs_already_finds_the_session_whole(tmp_path: Path) -> None:
+    class AtOnce(Pulse):
+        """Its thread looks the moment it has what to look with."""
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "look":
+                self.look(time.monotonic())
+
+    spool = SpoolWriter(tmp_path / "spool.jsonl")
+    pulse = AtOnce(Progress(0, spool.progress, spool.life))
+    session = session_of(tmp_path, SavedInMemory(), pulse)
+    assert list(session.steps(1)) == [0]
+
+
 def test_a_full_spool_does_not_end_the_pulse(tmp_path: Path) -> None:
     beats: list[int] = []
 
