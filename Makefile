@@ -34,9 +34,10 @@ test: lint            ## lint, types, import contracts, unit tests, one test of 
 	@$(MAKE) --no-print-directory -j2 quick-servers quick-journey
 	@$(BIN)/python -m tests.quick pages
 
-# Those of whole stacks wait much and are the longest: they come first, and what computes beside them. Three at a time, in this order.
+# Those of whole stacks wait much and are the longest: they come first, and what computes beside them. Three at a time, in this order, all to
+# their ends: one that fails hides nothing of the others.
 test-full: lint       ## lint and all tests, on ports and folders of their own
-	@$(MAKE) --no-print-directory -j3 stack faults unit parts pages
+	@$(MAKE) --no-print-directory -k -j3 stack faults unit parts pages
 
 lint: $(STAMP)        ## ruff, mypy --strict, import contracts, words and shape, bandit, a scan for secrets
 	@$(MAKE) --no-print-directory -j2 lint-types lint-rest

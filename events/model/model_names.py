@@ -12,8 +12,8 @@ from pydantic import Field, StringConstraints
 
 from trainhouse.events.model.bounds import MOST_SMALL
 from trainhouse.events.model.dataset_names import NAME_PATTERN, SEMVER_PATTERN
+from trainhouse.events.model.labels import DEFAULT_PROJECT
 
-DEFAULT_PROJECT: Final = "default"
 MOST_MODEL_REFERENCE_CHARS: Final = 320
 ModelName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAME_PATTERN}$")]
 VersionOrdinal = Annotated[int, Field(ge=1, le=MOST_SMALL)]

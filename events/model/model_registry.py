@@ -14,10 +14,9 @@ from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_SMALL, ByteCount, Count, CutText, Metric, Reading, ShortText, TimestampMs
 from trainhouse.events.model.dataset_names import SplitName
 from trainhouse.events.model.ids import EventId, JobId
-from trainhouse.events.model.labels import Label, Sha256
+from trainhouse.events.model.labels import DEFAULT_PROJECT, Label, Sha256
 from trainhouse.events.model.model_gate import MOST_METRICS, ComparisonVerdict, ModelGate
 from trainhouse.events.model.model_names import (
-    DEFAULT_PROJECT,
     ModelName,
     VersionBump,
     VersionSelector,

@@ -28,8 +28,8 @@ from trainhouse.events import (
     ModelRollbackRequested,
     RequestedBy,
 )
+from trainhouse.events.model.labels import DEFAULT_PROJECT
 from trainhouse.events.model.model_decisions import ModelDecision
-from trainhouse.events.model.model_names import DEFAULT_PROJECT
 from trainhouse.events.model.model_registry import ModelRequest
 from trainhouse.events.wire.topics import MODEL_REQUESTS
 from trainhouse.events.wire.validation_messages import explain_validation
