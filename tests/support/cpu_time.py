@@ -1,7 +1,7 @@
 """CPU seconds of each test and of its fixtures, with all processes that it started and with the servers that it shares.
 
 Off unless `TRAINHOUSE_TEST_CPU` names a file: then each process of tests writes one JSON line a phase (`setup`, `call`, `teardown`) of a
-test there, and `python -m tests.support.cpu_time FILE...` sums them up. A process that was reaped counts for its reaper, so no sampling is
+test to that name and its pid, and `python -m tests.support.cpu_time FILE...` sums them up. A process that was reaped counts for its reaper, so no sampling is
 needed; one that outlives its parent and goes to init is left out once it ends. Waiting costs nothing here, so figures hold on a busy
 machine; leave PYTHONDONTWRITEBYTECODE out of the environment as `make` does, or what is compiled anew is most of what is seen.
 """
@@ -153,11 +153,10 @@ def _descendants(root: int) -> dict[int, _Process]:
 
 
 def register(config: pytest.Config) -> None:
-    """Turns it on where the environment asks for it; each process of xdist has a file of its own."""
+    """Turns it on where the environment asks for it; each process has a file of its own, also those of lanes that run beside each other."""
     if name := os.environ.get(VARIABLE):
-        worker = os.environ.get("PYTEST_XDIST_WORKER", "")
         # Open as long as the run.
-        out = open(f"{name}.{worker}" if worker else name, "w", buffering=1, encoding="utf-8")  # noqa: SIM115
+        out = open(f"{name}.{os.getpid()}", "w", buffering=1, encoding="utf-8")  # noqa: SIM115
         config.pluginmanager.register(CpuTime(out), "trainhouse-cpu-time")
 
 
