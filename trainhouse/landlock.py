@@ -86,15 +86,19 @@ def restrict(
     return True
 
 
-def scope() -> None:
-    """Takes away signals to, and abstract Unix sockets of, processes outside; what this thread starts shares the scope. Nothing else goes.
+def scope(roots: Iterable[Path | str] = ("/",)) -> None:
+    """Takes away signals to, and abstract Unix sockets of, processes outside, and mounts; what this thread starts shares the scope.
 
-    A process under rules on files may not mount, one in a scope may. Raises LandlockError where this kernel's Landlock knows no scopes.
+    `roots`: the root folders of this process and of those that it starts. Below them files may still be renamed and linked from one folder
+    into another, which the kernel otherwise refuses (EXDEV) to all that gets rules on files later. Raises LandlockError where this kernel's
+    Landlock knows no scopes.
     """
     version = abi()
     _refuse_without_scopes(version)
-    ruleset = _ruleset(version, 0, 0, _ALL_SCOPES)
+    ruleset = _ruleset(version, _REFER, 0, _ALL_SCOPES)
     try:
+        for root in roots:
+            _allow_path(ruleset, root, _REFER, missing_ok=False)
         _enter(ruleset)
     finally:
         os.close(ruleset)

@@ -93,6 +93,8 @@ attack("has capabilities")(capabilities("CapEff", "CapPrm", "CapInh", "CapAmb"))
 attack("could be given capabilities")(capabilities("CapBnd"))
 attack("is root")(lambda: os.getuid() == 0)
 attack("raises a limit")(lambda: open("/sys/fs/cgroup/memory/memory.limit_in_bytes", "w"))
+attack("signals the first process")(lambda: os.getpid() > 1 and os.kill(1, 0) is None)
+os.makedirs("from", exist_ok=True); os.makedirs("to", exist_ok=True); open("from/moved", "w").close(); os.rename("from/moved", "to/moved")
 open("/tmp/mark", "w").write("x"); open("/dev/shm/mark", "w").write("x"); open("out", "w").write("x")
 open(os.environ["RANK"] + "/spool.jsonl", "a").close()
 dumps = [*resource.getrlimit(resource.RLIMIT_CORE), int(open("/proc/self/coredump_filter").read(), 16)]

@@ -255,7 +255,8 @@ def test_what_vs_code_s_remote_ssh_does_with_ssh_works(stack: LiveStack, start: 
             held.terminate()
             held.wait(PATIENCE_S)
         (tmp_path / "sent").write_bytes(os.urandom(100_000))
-        batch = f"put {tmp_path}/sent up\nmkdir d\nrename up moved\nls -l moved\nget moved {tmp_path}/back\nrmdir d\nrm moved\n"
+        there_and_back = "mkdir d\nrename up d/moved\nrename d/moved moved\nrmdir d\n"
+        batch = f"put {tmp_path}/sent up\n{there_and_back}ls -l moved\nget moved {tmp_path}/back\nrm moved\n"
         moved = run("-b", "-", host, program="sftp", stdin=batch)
         assert moved.returncode == 0, moved
         assert (tmp_path / "back").read_bytes() == (tmp_path / "sent").read_bytes()

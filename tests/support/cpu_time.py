@@ -1,9 +1,10 @@
 """CPU seconds of each test and of its fixtures, with all processes that it started and with the servers that it shares.
 
 Off unless `TRAINHOUSE_TEST_CPU` names a file: then each process of tests writes one JSON line a phase (`setup`, `call`, `teardown`) of a
-test to that name and its pid, and `python -m tests.support.cpu_time FILE...` sums them up. A process that was reaped counts for its reaper, so no sampling is
-needed; one that outlives its parent and goes to init is left out once it ends. Waiting costs nothing here, so figures hold on a busy
-machine; leave PYTHONDONTWRITEBYTECODE out of the environment as `make` does, or what is compiled anew is most of what is seen.
+test to that name and its pid, and `python -m tests.support.cpu_time FILE...` sums them up. A process that was reaped counts for its
+reaper, so no sampling is needed; one that outlives its parent and goes to init is left out once it ends. Waiting costs nothing here, so
+figures hold on a busy machine; leave PYTHONDONTWRITEBYTECODE out of the environment as `make` does, or what is compiled anew is most of
+what is seen.
 """
 
 from __future__ import annotations

@@ -148,6 +148,31 @@ def test_a_scope_takes_signals_to_processes_outside_and_no_files(folder: Path) -
     assert answers == ["refused", "done", "1"]
 
 
+RENAMED = """
+import os, sys
+from trainhouse import landlock
+folder = sys.argv[1]
+for name in ("/named/from/file", "/read/to"):
+    os.makedirs(os.path.dirname(folder + name), exist_ok=True)
+    open(folder + name, "w").close()
+os.makedirs(folder + "/named/to")
+landlock.scope()
+landlock.restrict(["/usr", folder + "/read"], [folder + "/named"])
+os.rename(folder + "/named/from/file", folder + "/named/to/file")
+os.link(folder + "/named/to/file", folder + "/named/from/again")
+try:
+    os.rename(folder + "/named/to/file", folder + "/read/to")
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+@needs_scopes
+def test_under_a_scope_and_rules_files_move_between_folders_that_may_be_written(folder: Path) -> None:
+    assert ran(RENAMED, str(folder)) == ["PermissionError"]
+    assert sorted(path.name for path in (folder / "named").rglob("*") if path.is_file()) == ["again", "file"]
+
+
 def test_it_waits_for_nothing_else_of_ours() -> None:
     assert ran("import sys; from trainhouse import landlock; print(*(n for n in sys.modules if n.startswith('trainhouse')))") == [
         "trainhouse",

@@ -1,7 +1,7 @@
 """The namespaces of one attempt on one node, held open by a first process of its own, and the way into them.
 
-Order: the keeper calls `Sandbox.open`, which forks the first process (number 1 in there: it builds the view and reaps orphans); then each
-forked rank calls `enter`. A process from elsewhere (`trainhouse exec`) enters by the record in the attempt's folder.
+Order: the keeper calls `Sandbox.open`, which forks the first process (number 1 in there: it builds the view and reaps orphans), and
+`scope`; then each forked rank calls `enter`. A process from elsewhere (`trainhouse exec`) enters by the record in the attempt's folder.
 
 Holds: ranks stay children of their keeper. What is confined cannot be undone by who is confined. All ranks of the attempt share uid,
 view, /dev/shm and messages. When the first process is killed, the kernel kills all that is in there.
@@ -9,11 +9,13 @@ Never: starts a thread; after `open` this process may not either (its children a
 """
 
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,12 +42,7 @@ class Sandbox:
     user_namespace: bool = False
     _entrances: list[tuple[int, int]] = field(default_factory=list)
     _claim: int | None = None
-
-    @staticmethod
-    def scope(confinement: Confinement) -> None:
-        """Comes before `open`, and before any child is born: who is in the scope may signal nobody outside of it."""
-        if confinement.scopes:
-            landlock.scope()
+    _end: int | None = None
 
     @classmethod
     def open(cls, folder: Path, own: Sequence[Path], confinement: Confinement) -> "Sandbox":
@@ -95,6 +92,14 @@ class Sandbox:
             "confinement": self.confinement.as_json(),
         }
 
+    def scope(self) -> None:
+        """Takes signals to processes outside from this process and all that it starts later: what was started before is outside.
+
+        Not before `open`: no process in a scope may mount, and the first one mounts.
+        """
+        if self.confinement.scopes:
+            landlock.scope(("/",) if self.pid is None else ("/", f"/proc/{self.pid}/root"))
+
     def join(self) -> None:
         """Enters the namespaces from outside; children of this process are born in there. Then `enter` in a child."""
         for fd, kind in self._entrances:
@@ -104,8 +109,7 @@ class Sandbox:
             fd = os.open(f"/proc/{self.pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
             system.setns(fd, system.NEWPID)
             os.close(fd)
-        if self.confinement.scopes:
-            landlock.scope()
+        self.scope()
 
     def enter(self, cwd: str) -> None:
         """Confines the calling process, a fresh child, for good."""
@@ -125,9 +129,15 @@ class Sandbox:
         return f"Memory cgroup out of memory: the kernel killed {killed} of the attempt's processes at its limit of {limit / 2**30:.2f} GiB"
 
     def close(self) -> None:
-        """Kills what is in there."""
+        """Ends what is in there."""
+        if self._end is not None:
+            with suppress(BrokenPipeError):
+                os.write(self._end, b".")
+            os.close(self._end)
+            self._end = None
         if self.pid is not None:
-            with suppress(ProcessLookupError):
+            # From within a scope the first process cannot be signalled: it ends by what is written above.
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
         for fd, _ in self._entrances:
             os.close(fd)
@@ -146,10 +156,12 @@ class Sandbox:
         scratch = folder / SCRATCH
         scratch.mkdir(exist_ok=True)
         reader, writer = os.pipe()
+        end, self._end = os.pipe()
         pid = os.fork()
         if pid == 0:
-            self._first_process(scratch, writer)
+            self._first_process(scratch, writer, end)
         os.close(writer)
+        os.close(end)
         reply = b""
         while piece := os.read(reader, 4096):
             reply += piece
@@ -159,13 +171,13 @@ class Sandbox:
             raise ConfinementError(f"the attempt's view cannot be made: {reply.decode(errors='replace') or 'its process died'}")
         self._entrances = _namespaces_of(pid, _KINDS)
 
-    def _first_process(self, scratch: Path, writer: int) -> NoReturn:
+    def _first_process(self, scratch: Path, writer: int, end: int) -> NoReturn:
         try:
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
                 with suppress(OSError, ValueError):
                     signal.signal(number, signal.SIG_IGN if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) else signal.SIG_DFL)
             os.setsid()
-            _close_all_but(writer)
+            _close_all_but(writer, end)
             self.groups.join()  # the hierarchies cannot be reached later; its memory is the attempt's
             system.unshare(system.NEWNS | system.NEWIPC)
             view.build(scratch, self.confinement, self.uid, self.gid)
@@ -174,11 +186,7 @@ class Sandbox:
                 system.prctl(system.PR_SET_DUMPABLE, 0)  # ranks, which have its uid, may not trace it
             os.write(writer, b"ready")
             os.close(writer)
-            while True:
-                with suppress(ChildProcessError, InterruptedError):
-                    while True:
-                        os.waitpid(-1, 0)
-                signal.sigtimedwait({signal.SIGCHLD}, 1.0)
+            _reap_until(end)
         except BaseException as error:
             with suppress(OSError):
                 os.write(writer, f"{type(error).__name__}: {error}".encode()[:4000])
@@ -221,6 +229,27 @@ def _give(folder: Path, uid: int, gid: int) -> None:
             os.chown(os.path.join(base, name), uid, gid, follow_symlinks=False)
 
 
-def _close_all_but(kept: int) -> None:
-    os.closerange(3, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX") if sys.platform != "linux" else 1 << 20)
+def _reap_until(end: int) -> None:
+    """Collects processes that ended until something is written to `end`; that its writer is gone is no reason to end."""
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    watched = [woken, end]
+    while True:
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        ready = select.select(watched, [], [])[0]
+        if woken in ready:
+            os.read(woken, 4096)
+        if end in ready:
+            if os.read(end, 1):
+                return
+            watched.remove(end)
+
+
+def _close_all_but(*kept: int) -> None:
+    for low, high in pairwise((2, *sorted(kept), os.sysconf("SC_OPEN_MAX") if sys.platform != "linux" else 1 << 20)):
+        os.closerange(low + 1, high)

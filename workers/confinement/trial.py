@@ -17,8 +17,8 @@ def main() -> None:
     order = json.load(sys.stdin)
     folder, own = Path(order["folder"]), Path(order["own"])
     confinement = Confinement.from_json(order["confinement"])
-    Sandbox.scope(confinement)
     sandbox = Sandbox.open(folder, [own], confinement)
+    sandbox.scope()
     try:
         if not _readable(order["interpreter"], own, sandbox):
             raise SystemExit("the interpreter cannot be run confined: are its files readable by another uid?")

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from trainhouse.workers.launcher import store_walls
@@ -61,7 +62,11 @@ class StoreProcess:
         os.close(fd)
 
     def close(self) -> None:
-        self._process.kill()
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.close()
+        with suppress(PermissionError):  # a keeper in a scope: the store ends by what is closed above
+            self._process.kill()
         self._process.wait()
 
 

@@ -99,12 +99,12 @@ def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[St
     sandbox: Sandbox | None = None
     try:
         if order.confinement is not None:
-            Sandbox.scope(order.confinement)
             # Its process is born before the namespaces: whoever is born after is born in them.
             store = host_store(order.store) if order.store else None
             sandbox = _open_sandbox(order, order.confinement)
             if store:
                 sandbox.groups.add(store.pid)  # what its ranks put there counts as theirs
+            sandbox.scope()
         for rank in order.ranks:
             running.append(_start(rank, spawner, sandbox))
     except Exception as error:

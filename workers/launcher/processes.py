@@ -137,10 +137,10 @@ def kill_keeper(attempt: AttemptPaths) -> bool:
 
 
 def kill_all(processes: Iterable[psutil.Process]) -> int:
-    """SIGKILL each; those that are gone do not count."""
+    """SIGKILL each; those that are gone, or outside the scope of this process, do not count."""
     killed = 0
     for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             process.kill()
             killed += 1
     return killed

@@ -73,10 +73,9 @@ class ForkedStore:
             for other in open_fds() - {0, 1, 2, fd, reader}:
                 os.close(other)
             store_walls.log_to(folder)
-            store = hosted_store(order, fd)
+            store = hosted_store(order, fd)  # noqa: F841  # held until the end
             os.read(reader, 1)
-            del store
-            code = 0
+            code = 0  # with no look back at the store: what ranks did to it may not hold up its end
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
@@ -84,7 +83,7 @@ class ForkedStore:
 
     def close(self) -> None:
         os.close(self._writer)
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):  # a keeper in a scope: the store ends by what is closed above
             os.kill(self.pid, signal.SIGKILL)
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
