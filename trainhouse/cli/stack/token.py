@@ -16,12 +16,14 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from trainhouse.events import Event
     from trainhouse.gateway.auth.keyring import Keys
 
 FOR_EVER = "never"
+ISSUED = "trainhouse.token.issued.v1"
+REVOKED = "trainhouse.token.revoked.v1"
 MAX_DAYS = 36_500
 
 
@@ -180,15 +182,15 @@ def _claims(token: str) -> dict[str, Any]:
 def _listed() -> list[dict[str, Any]]:
     """Returns the content of the topic of tokens: one row a token. Blocks on the brokers."""
     from trainhouse.client.quick.quick_topics import NotQuickError
-    from trainhouse.events.model.audit import TokenIssued, TokenRevoked
 
+    events: Iterable[Any]
     try:
         events = _quick_events()
     except NotQuickError:
         events = _events()
     found: dict[str, dict[str, Any]] = {}
     for event in events:
-        if isinstance(event, TokenIssued):
+        if event.event_type == ISSUED:
             found[event.token_id] = {
                 "token_id": event.token_id,
                 "sub": event.sub,
@@ -197,24 +199,23 @@ def _listed() -> list[dict[str, Any]]:
                 "expires_at": _time(event.expires_at_ms),
                 "state": "counts" if (event.expires_at_ms or 2**62) > time.time() * 1000 else "expired",
             }
-        elif isinstance(event, TokenRevoked):
+        elif event.event_type == REVOKED:
             # Compaction may have left of it nothing but this.
             unknown = {"token_id": event.token_id, "sub": "", "roles": [], "projects": [], "expires_at": ""}
             found[event.token_id] = found.get(event.token_id, unknown) | {"state": "revoked"}
     return list(found.values())
 
 
-def _quick_events() -> "list[Event]":
+def _quick_events() -> list[Any]:
     """Raises NotQuickError."""
     from trainhouse.client.quick.quick_reads import quick_ways
     from trainhouse.client.quick.quick_topics import NotQuickError
-    from trainhouse.events.model.base import Event
     from trainhouse.events.wire.topics import TOKENS
 
     topics = quick_ways().topics
     if topics is None:
         raise NotQuickError("the settings models have to decide")
-    return [event for _, event in topics.events(TOKENS, Event)]
+    return [event for _, event in topics.read(TOKENS, ISSUED, REVOKED) if event is not None]
 
 
 def _events() -> "list[Event]":

@@ -8,9 +8,9 @@ Never: joins a group, commits or creates anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from trainhouse.client.quick.quick_sql import knows_kafka, section_of
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from trainhouse.events import Event
 
-E = TypeVar("E", bound="Event")
 ANSWER_S: Final = 10.0
 BATCH: Final = 1000
 FROM_START: Final = -2
@@ -61,47 +60,25 @@ class QuickTopics:
 
     config: Mapping[str, Any] = field(repr=False)
 
-    def events(self, topic: str, kind: type[E]) -> list[tuple[bytes, E]]:
-        """Keys and events of one kind or of kinds derived from it, those of a key in their order. Models that are not imported are loaded
-        where the kind is Event. Blocks. Raises NotQuickError, also for a type that is not known here."""
-        return [(key, event) for key, event in self._changes(topic, kind) if event is not None]
+    def read(self, topic: str, *types: str) -> list[tuple[bytes, Any]]:
+        """Keys and events of these types, without their models where they are plain; None where a key was deleted. An event is as its model
+        has it, those of a key are in their order. Blocks. Raises NotQuickError."""
+        from trainhouse.client.quick.plain_events import NotPlainError, plain_record
 
-    def newest(self, topic: str, kind: type[E]) -> list[E]:
-        """The newest event of each key that is of one kind, of keys that were not deleted since. Blocks. Raises NotQuickError."""
-        found: dict[bytes, E] = {}
-        for key, event in self._changes(topic, kind):
-            if event is None:
-                found.pop(key, None)
-            else:
-                found[key] = event
+        records = [(message.key() or b"", message.value()) for message in self.messages(topic)]
+        try:
+            read = [(key, None if value is None else plain_record(value, types)) for key, value in records]
+            return [(key, event) for (key, event), (_, value) in zip(read, records, strict=True) if event is not None or value is None]
+        except NotPlainError:
+            return [(key, event) for key, event in _decoded(topic, records) if event is None or event.event_type in types]
+
+    def newest_of(self, topic: str, event_type: str) -> list[Any]:
+        """The newest event of each key that is of one type, as `read` has it, of keys that were not deleted since. Blocks. Raises
+        NotQuickError."""
+        found: dict[bytes, Any] = {}
+        for key, event in self.read(topic, event_type):
+            found.pop(key, None) if event is None else found.update({key: event})
         return list(found.values())
-
-    def _changes(self, topic: str, kind: type[E]) -> Iterator[tuple[bytes, E | None]]:
-        """Keys and events of a kind; None where a key was deleted."""
-        from trainhouse.events.model.base import Event, event_class, registered
-        from trainhouse.events.model.errors import InvalidEvent
-        from trainhouse.events.wire.codec import decode_parts, split
-        from trainhouse.events.wire.upcast import UPCASTERS
-
-        for message in self.messages(topic):
-            key, value = message.key() or b"", message.value()
-            if value is None:
-                yield key, None
-                continue
-            try:
-                attributes, data = split(value)
-                if "specversion" not in attributes:
-                    raise NotQuickError(f"topic {topic}: a record is not in the structured mode")
-                type_string = UPCASTERS.newest(str(attributes.get("type")))
-                model = event_class(type_string) if kind is Event else registered(type_string)
-                if model is None:
-                    raise NotQuickError(f"topic {topic}: {type_string} may be of a kind with {kind.__name__}, and is not loaded")
-                if issubclass(model, kind):
-                    event = decode_parts(attributes, data).event
-                    assert isinstance(event, kind)
-                    yield key, event
-            except InvalidEvent as error:
-                raise NotQuickError(str(error)) from error
 
     def has_key(self, topic: str, key: str) -> bool:
         """Whether a topic has a record of a key that was not deleted. Blocks. Raises NotQuickError."""
@@ -145,6 +122,21 @@ class QuickTopics:
         offsets, where it is given. Blocks. Raises NotQuickError."""
         with _Reader(self.config) as reader:
             yield from reader.messages(topic, since)
+
+
+def _decoded(topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, Event | None]]:
+    """Keys and events by their models, all of which are loaded; None where a key was deleted. Raises NotQuickError."""
+    from trainhouse.events.model.errors import InvalidEvent
+    from trainhouse.events.wire.codec import decode_parts, split
+
+    for key, value in records:
+        try:
+            attributes, data = ({}, None) if value is None else split(value)
+            if value is not None and "specversion" not in attributes:
+                raise NotQuickError(f"topic {topic}: a record is not in the structured mode")
+            yield key, None if value is None else decode_parts(attributes, data).event
+        except InvalidEvent as error:
+            raise NotQuickError(str(error)) from error
 
 
 class _Reader:
