@@ -255,6 +255,6 @@ def seconds_of(text: str) -> int:
 
 
 def _time(at_ms: int | None) -> str:
-    from trainhouse.events.wire.envelope import rfc3339
+    from trainhouse.events.wire.written_times import rfc3339
 
     return FOR_EVER if at_ms is None else rfc3339(at_ms)

@@ -2,6 +2,7 @@
 
 Holds: an event is as its model reads it and, as JSON, as its model writes it; whatever might differ (a field that is missing or unknown, a
 value beyond its bounds, a keyword of a schema that is not known here) raises NotPlainError, and the model decides.
+Never: looks at rules across fields. The platform alone writes what is read here, and its models held them.
 """
 
 import re
