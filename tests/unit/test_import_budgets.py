@@ -77,7 +77,7 @@ ASKING_MORE = {
     "open --print": Budget(330),
     "report health": Budget(330),
     **dict.fromkeys(REPORTS, Budget(300)),
-    "slo": Budget(420, frozenset({"pydantic"})),
+    "slo": Budget(330),
 }
 # These read a topic whole, from brokers at a closed port: without models.
 TOPICS_READ = ("project list", "project show p", "policy show p", "token show", "data list", "data grants", "data quarantine list")
