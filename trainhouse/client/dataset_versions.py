@@ -1,7 +1,7 @@
 """Versions of datasets as their topic has them. Pure.
 
-Holds: a version is there from its first publication; its tags are in the order in which it got them. Events are known by their types, so that
-what has the fields of a model is folded as the model is; no model is loaded.
+Holds: a version is there from its first publication; its tags are in the order in which it got them. Events are known by their types, so
+that what has the fields of a model is folded as the model is; no model is loaded.
 """
 
 from collections.abc import Iterable

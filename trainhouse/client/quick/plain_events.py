@@ -21,11 +21,15 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     "DatasetVersion": frozenset({"fields"}),
     "DatasetVersionDeprecated": frozenset({"resent"}),
     "DatasetVersionPublished": frozenset({"semver", "resent", "quarantine", "job_id"}),
+    "GateSuite": frozenset({"dataset", "split"}),
+    "MetricLimits": frozenset({"against_champion", "at_least", "at_most", "margin"}),
+    "ModelGate": frozenset({"max_age_days"}),
     "ProjectLimits": frozenset({"running", "queued", "cost_per_month"}),
     "SchedulingPolicy": frozenset({"unlisted_teams"}),
     "ShardQuarantined": frozenset({"resent", "split"}),
     "ShardsInQuarantine": frozenset({"lost"}),
     "TokenIssued": frozenset({"job_id"}),
+    "VersionStatus": frozenset({"emergency"}),
 }
 READABLE: Final = (
     "trainhouse.dataset.grant-revoked.v1",
@@ -34,6 +38,7 @@ READABLE: Final = (
     "trainhouse.dataset.shard-released.v1",
     "trainhouse.dataset.version-deprecated.v1",
     "trainhouse.dataset.version-published.v1",
+    "trainhouse.model.status.v1",
     "trainhouse.policy.applied.v1",
     "trainhouse.pool.created.v1",
     "trainhouse.project.applied.v1",
