@@ -13,8 +13,8 @@ from typing import Final
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import MOST_COUNT, MOST_SMALL, time_within
 from trainhouse.events.model.ids import EventId
-from trainhouse.events.wire.written_times import EPOCH as EPOCH
-from trainhouse.events.wire.written_times import rfc3339 as rfc3339
+from trainhouse.events.model.written_times import EPOCH as EPOCH
+from trainhouse.events.model.written_times import rfc3339 as rfc3339
 
 MAX_TOPIC_ID_CHARS: Final = 64
 # Above the ordinal of any effect of a record.

@@ -16,8 +16,9 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
+    from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.events import Event
     from trainhouse.gateway.auth.keyring import Keys
 
@@ -181,13 +182,13 @@ def _claims(token: str) -> dict[str, Any]:
 
 def _listed() -> list[dict[str, Any]]:
     """Returns the content of the topic of tokens: one row a token. Blocks on the brokers."""
-    from trainhouse.client.quick.quick_topics import NotQuickError
+    from trainhouse.client.quick.quick_reads import by_topics_or
+    from trainhouse.events.wire.topics import TOKENS
 
-    events: Iterable[Any]
-    try:
-        events = _quick_events()
-    except NotQuickError:
-        events = _events()
+    def quick(topics: "QuickTopics") -> list[Any]:
+        return [event for _, event in topics.read(TOKENS, ISSUED, REVOKED) if event is not None]
+
+    events = by_topics_or(quick, _events)
     found: dict[str, dict[str, Any]] = {}
     for event in events:
         if event.event_type == ISSUED:
@@ -206,19 +207,7 @@ def _listed() -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _quick_events() -> list[Any]:
-    """Raises NotQuickError."""
-    from trainhouse.client.quick.quick_reads import quick_ways
-    from trainhouse.client.quick.quick_topics import NotQuickError
-    from trainhouse.events.wire.topics import TOKENS
-
-    topics = quick_ways().topics
-    if topics is None:
-        raise NotQuickError("the settings models have to decide")
-    return [event for _, event in topics.read(TOKENS, ISSUED, REVOKED) if event is not None]
-
-
-def _events() -> "list[Event]":
+def _events() -> list[Any]:
     from trainhouse.events import decode
     from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end
     from trainhouse.events.settings import KafkaSettings
@@ -255,6 +244,6 @@ def seconds_of(text: str) -> int:
 
 
 def _time(at_ms: int | None) -> str:
-    from trainhouse.events.wire.written_times import rfc3339
+    from trainhouse.events.model.written_times import rfc3339
 
     return FOR_EVER if at_ms is None else rfc3339(at_ms)

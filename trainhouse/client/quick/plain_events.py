@@ -48,6 +48,8 @@ READABLE: Final = (
     "trainhouse.project.applied.v1",
     "trainhouse.token.issued.v1",
     "trainhouse.token.revoked.v1",
+    "trainhouse.topic.recorded.v1",
+    "trainhouse.upgrade.program-running.v1",
 )
 MOST_BYTES: Final = 1 << 20
 TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -59,7 +61,7 @@ TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "array": list,
     "object": dict,
 }
-SAYS_NOTHING: Final = frozenset(
+ANNOTATIONS: Final = frozenset(
     {"$defs", "$id", "$ref", "$schema", "anyOf", "default", "description", "examples", "ordered", "title", "type"}
 )
 OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
@@ -68,7 +70,7 @@ OF_LISTS: Final = frozenset({"items", "minItems", "maxItems"})
 OF_OBJECTS: Final = frozenset(
     {"additionalProperties", "maxProperties", "minProperties", "patternProperties", "properties", "propertyNames", "required"}
 )
-KNOWN: Final = SAYS_NOTHING | OF_NUMBERS | OF_TEXTS | OF_LISTS | OF_OBJECTS | {"enum", "const"}
+KNOWN: Final = ANNOTATIONS | OF_NUMBERS | OF_TEXTS | OF_LISTS | OF_OBJECTS | {"enum", "const"}
 Schema = Mapping[str, Any]
 
 
@@ -155,8 +157,8 @@ def _read(schema: Schema, value: Any, defs: Schema) -> tuple[Any, Any]:
         return _any_of(schema["anyOf"], value, defs)
     if "$ref" in schema:
         return _read(defs[schema["$ref"].rpartition("/")[2]], value, defs)
-    kind = schema.get("type")
-    if kind not in TYPES or not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
+    kind = str(schema.get("type"))
+    if not _is_of(kind, value):
         raise NotPlainError(f"a value is no {kind}")
     if value not in schema.get("enum", (value,)) or value != schema.get("const", value):
         raise NotPlainError("a value is none of those that there are")
@@ -170,6 +172,10 @@ def _read(schema: Schema, value: Any, defs: Schema) -> tuple[Any, Any]:
     elif kind == "object":
         return _object(schema, value, defs)
     return value, value
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    return isinstance(value, TYPES.get(kind, ())) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def _any_of(schemas: list[Schema], value: Any, defs: Schema) -> tuple[Any, Any]:

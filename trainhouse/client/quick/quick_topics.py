@@ -56,9 +56,10 @@ class NotQuickError(Exception):
 
 @dataclass(frozen=True)
 class QuickTopics:
-    """Reader of whole topics. `config`: librdkafka's, for the brokers of the settings."""
+    """Reader of whole topics. `config`: librdkafka's, for the brokers of the settings. `partitions`: of topics, as settings have it."""
 
     config: Mapping[str, Any] = field(repr=False)
+    partitions: int | None = None
 
     def read(self, topic: str, *types: str) -> list[tuple[bytes, Any]]:
         """Keys and events of these types, without their models where they are plain; None where a key was deleted. An event is as its model
@@ -96,6 +97,17 @@ class QuickTopics:
         """Partitions of each topic that this account may see. Blocks. Raises NotQuickError."""
         with _Reader(self.config) as reader:
             return reader.counts()
+
+    def newest_records(self, topic: str) -> dict[int, Message | None]:
+        """The newest record of each partition; None where it never had one. Blocks. Raises NotQuickError, also where it was deleted."""
+        with _Reader(self.config) as reader:
+            ends = reader.ends(topic)
+            found: dict[int, Message | None] = dict.fromkeys(ends)
+            for message in reader.messages(topic, {number: end - 1 for number, end in ends.items() if end}):
+                found[message.partition() or 0] = message
+        if any(found[number] is None for number, end in ends.items() if end):
+            raise NotQuickError(f"topic {topic}: its newest record is gone")
+        return found
 
     def later(self, topic: str, key: str, place: tuple[int, int], held: int) -> Mapping[str, Any] | None:
         """The newest record of a key behind that at a place, a partition and an offset: an event in JSON, without its model. `held`: an
@@ -169,6 +181,17 @@ class _Reader:
             raise NotQuickError(str(error)) from error
         return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None and topic.partitions}
 
+    def ends(self, topic: str) -> dict[int, int]:
+        """The offset behind the newest record of each partition."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        assert self._consumer is not None
+        try:
+            each = {number: TopicPartition(topic, number) for number in self._partitions(topic)}
+            return {number: self._consumer.get_watermark_offsets(place, timeout=ANSWER_S)[1] for number, place in sorted(each.items())}
+        except (KafkaException, TypeError) as error:
+            raise NotQuickError(str(error)) from error
+
     def _partitions(self, topic: str) -> list[int]:
         assert self._consumer is not None
         known = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
@@ -209,4 +232,7 @@ def topics_of(file: Mapping[str, Any], environment: Mapping[str, str]) -> QuickT
     chosen = {NAMES[name]: value for name, value in known.items() if name in NAMES}
     if not all(isinstance(value, str) and value for value in chosen.values()):
         return None
-    return QuickTopics(PLAINTEXT | chosen)
+    partitions = known.get("partitions")
+    if partitions is not None and not (type(partitions) is int or (isinstance(partitions, str) and partitions.isdecimal())):
+        return None
+    return QuickTopics(PLAINTEXT | chosen, None if partitions is None else int(partitions))
