@@ -9,7 +9,6 @@ from typing import Any
 
 from trainhouse.checkpointing.artifacts.artifact_versions import ArtifactVersion, versions_of
 from trainhouse.client.quick.plain_events import NotPlainError, plain_manifest
-from trainhouse.client.quick.quick_reads import quick_ways
 from trainhouse.client.quick.quick_store import QuickStore
 from trainhouse.client.quick.quick_topics import NotQuickError
 from trainhouse.events.model import artifact_keys, version_names
@@ -42,6 +41,8 @@ def artifact_versions(project: str, name: str | None) -> Iterator[tuple[Artifact
 
 
 def _store() -> QuickStore:
+    from trainhouse.client.quick.quick_reads import quick_ways
+
     store = quick_ways().store
     if store is None:
         raise NotQuickError("the settings models have to decide")
