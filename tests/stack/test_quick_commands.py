@@ -47,7 +47,6 @@ QUESTIONS = (
     "data show quick-chats@1.0.0",
     "data show quick-chats@1.0.0 --json",
     "data show quick-chats@9.9.9",
-    "data diff quick-chats@1.0.0 quick-chats@1.0.0",
     "artifact list quick-words",
     "artifact list quick-words --json",
     "artifact list nothing-like-that",

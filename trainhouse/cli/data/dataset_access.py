@@ -111,14 +111,6 @@ def shown_version(reference: str) -> "tuple[PublishedVersion, Manifest]":
         return known, _manifest_of(known)
 
 
-def shown_versions(*references: str) -> "list[tuple[PublishedVersion, Manifest]]":
-    """Several of them, all read in the same way, so that they can be compared. Raises CliError."""
-    found = [shown_version(reference) for reference in references]
-    if len({type(manifest) for _, manifest in found}) == 1:
-        return found
-    return [(known, _manifest_of(known)) for known, _ in found]
-
-
 def _manifest_of(known: "PublishedVersion") -> "Manifest":
     from trainhouse.workers.data.stored_versions import read_manifest
 

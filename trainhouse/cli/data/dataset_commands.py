@@ -18,7 +18,6 @@ from trainhouse.cli.data.dataset_access import (
     object_store,
     opened_version,
     shown_version,
-    shown_versions,
     source_root,
 )
 from trainhouse.cli.data.drift_command import drift, record_drift
@@ -273,7 +272,7 @@ def diff(
     from trainhouse.cli.shared import output
     from trainhouse.workers.data.publishing.manifest_differences import differences
 
-    (_, old), (_, new) = shown_versions(before, after)
+    (_, old), (_, new) = opened_version(before), opened_version(after)
     found = differences(old, new)
     if json:
         output.json_lines([{"what": what, "before": a, "after": b} for what, a, b in found])

@@ -92,11 +92,6 @@ class Fields:
         except KeyError:
             raise AttributeError(name) from None
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fields) and (self.event_type, self._json) == (other.event_type, other._json)
-
-    __hash__ = None  # type: ignore[assignment]  # as of a dict
-
     def model_dump(self, *, mode: str, exclude: Collection[str] = ()) -> dict[str, Any]:
         """The JSON that its model writes. `mode`: "json" alone."""
         assert mode == "json"

@@ -1,12 +1,9 @@
 """Differences between two manifests, for people. Pure."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from trainhouse.events.model.dataset import Manifest
+from trainhouse.events.model.dataset import Manifest
 
 
-def differences(before: "Manifest", after: "Manifest") -> list[tuple[str, str, str]]:
+def differences(before: Manifest, after: Manifest) -> list[tuple[str, str, str]]:
     """Returns each difference with both values, as text; none for equal manifests."""
     if before == after:
         return []
