@@ -18,7 +18,7 @@ from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, fil
 from trainhouse.checkpointing.artifacts.artifact_sweep import sweep_artifacts
 from trainhouse.checkpointing.errors import DamagedError, HeldError, NoArtifactError, ObjectStoreRefusedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.stores.object_store import ObjectStat
-from trainhouse.events.model import artifact_keys
+from trainhouse.events.model import artifact
 from trainhouse.events.model.artifact import (
     BY_USER,
     MOST_FILES,
@@ -191,7 +191,7 @@ def test_a_file_is_in_64_folders_at_most_and_each_folder_is_looked_at_once() -> 
             return Counted(above), found, last
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(artifact_keys, "_folded", Counted)
+        patch.setattr(artifact, "_folded", Counted)
         check_paths(["/".join(["a"] * MOST_FOLDERS + [str(number)]) for number in range(1000)])
     assert Counted.taken <= 1000 + MOST_FOLDERS
 
