@@ -17,10 +17,8 @@ import orjson
 from pydantic import Field, StringConstraints, field_validator
 
 from trainhouse.events.model.artifact_keys import MOST_FILES as MOST_FILES
-from trainhouse.events.model.artifact_keys import MOST_FOLDERS as MOST_FOLDERS
 from trainhouse.events.model.artifact_keys import MOST_MANIFEST_BYTES as MOST_MANIFEST_BYTES
 from trainhouse.events.model.artifact_keys import MOST_PATH_BYTES as MOST_PATH_BYTES
-from trainhouse.events.model.artifact_keys import PREFIX as PREFIX
 from trainhouse.events.model.artifact_keys import ArtifactError as ArtifactError
 from trainhouse.events.model.artifact_keys import artifacts_prefix as artifacts_prefix
 from trainhouse.events.model.artifact_keys import check_paths as check_paths

@@ -86,8 +86,7 @@ def _listed(text: str, loader: Any) -> list[Any]:
         raise ValueError(f"this is no YAML: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("objectives"), list):
         raise ValueError("a file of objectives has `objectives:`, a list")
-    found: list[Any] = content["objectives"]
-    return found
+    return content["objectives"]
 
 
 def _target(fields: Mapping[str, Any]) -> Target:
