@@ -10,27 +10,26 @@ Never: content of a file.
 import builtins
 import hashlib
 import re
+import unicodedata
 from collections.abc import Collection, Iterable
 from typing import Annotated, Final, Literal
 
 import orjson
 from pydantic import Field, StringConstraints, field_validator
 
-from trainhouse.events.model.artifact_keys import MOST_FILES as MOST_FILES
-from trainhouse.events.model.artifact_keys import MOST_MANIFEST_BYTES as MOST_MANIFEST_BYTES
-from trainhouse.events.model.artifact_keys import MOST_PATH_BYTES as MOST_PATH_BYTES
-from trainhouse.events.model.artifact_keys import ArtifactError as ArtifactError
-from trainhouse.events.model.artifact_keys import artifacts_prefix as artifacts_prefix
-from trainhouse.events.model.artifact_keys import check_paths as check_paths
-from trainhouse.events.model.artifact_keys import manifest_key as manifest_key
-from trainhouse.events.model.artifact_keys import names_prefix as names_prefix
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import ByteCount, SmallCount, TimestampMs
-from trainhouse.events.model.dataset_names import NAME_PATTERN
+from trainhouse.events.model.dataset_names import NAME_PATTERN, project_word
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
 from trainhouse.events.model.labels import Label, Sha256
 
 FORMAT: Final = 1
+MOST_FILES: Final = 10_000
+MOST_PATH_BYTES: Final = 1024
+MOST_FOLDERS: Final = 64
+"""Folders that a file may be in, one inside the other."""
+MOST_MANIFEST_BYTES: Final = 16 << 20
+PREFIX: Final = "project-artifacts/"
 BY_JOB: Final = "job."
 BY_USER: Final = "user"
 """What keeps a version under a name: a job that stored it, or a person."""
@@ -44,6 +43,10 @@ ArtifactName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAM
 KIND_PATTERN: Final = "[a-z][a-z0-9_-]{0,31}"
 ArtifactKind = Annotated[str, StringConstraints(max_length=32, pattern=rf"^{KIND_PATTERN}$")]
 """tokenizer, preprocessing, model, profile, file, or another word."""
+
+
+class ArtifactError(ValueError):
+    """A path, a name or a manifest that no artifact has. The message says which, and what to do."""
 
 
 class ArtifactFile(Model):
@@ -98,6 +101,39 @@ def facts_of(sha256: str, manifest: ArtifactManifest | None) -> dict[str, str | 
     return {"sha256": sha256, "kind": manifest.kind, "bytes": manifest.bytes, "files": len(manifest.files)}
 
 
+def check_paths(paths: Collection[str]) -> None:
+    """Raises ArtifactError where one leads out of its folder, or two would be one file on some file system, or there are none, or too
+    many."""
+    if not paths:
+        raise ArtifactError("an artifact has at least one file; this folder has none")
+    if len(paths) > MOST_FILES:
+        raise ArtifactError(f"{len(paths)} files, and an artifact has {MOST_FILES} at most; pack them into one file, or store several")
+    seen, folders = dict[str, str](), set[str]()
+    for path in paths:
+        parts = path.split("/")
+        if len(parts) > MOST_FOLDERS + 1:
+            raise ArtifactError(
+                f"{path[:200]!r} is in {len(parts) - 1} folders, one inside the other, and may be in {MOST_FOLDERS}; pack them in one file"
+            )
+        if len(path.encode("utf-8", "surrogatepass")) > MOST_PATH_BYTES or any(_is_no_part(part) for part in parts):
+            raise ArtifactError(
+                f"{path[:200]!r} is no path of an artifact: name folders and a file below it, with / between them, of printable "
+                f"characters, without . and .., in at most {MOST_PATH_BYTES} bytes"
+            )
+        same = _folded(path)
+        if same in seen:
+            raise ArtifactError(f"{seen[same]!r} and {path!r} are one file where case does not count; rename one")
+        seen[same] = path
+    for same, path in seen.items():
+        above = same.rpartition("/")[0]
+        # What is above a folder that is known was looked at with it.
+        while above and above not in folders:
+            if above in seen:
+                raise ArtifactError(f"{seen[above]!r} is a file, and {path!r} needs a folder of that name; rename one")
+            folders.add(above)
+            above = above.rpartition("/")[0]
+
+
 def parse_reference(text: str) -> tuple[str, str]:
     """Name and hash, or the beginning of one, of `NAME` or `NAME@[sha256:]HASH`; the hash is empty where none is given. Raises
     ArtifactError."""
@@ -110,9 +146,24 @@ def parse_reference(text: str) -> tuple[str, str]:
     return found["name"], found["sha256"] or ""
 
 
+def artifacts_prefix(project: str) -> str:
+    """Prefix of all that a project's artifacts are."""
+    return f"{PREFIX}{project_word(project)}/"
+
+
 def object_key(project: str, sha256: str) -> str:
     """Key of a file's content, which all artifacts and runs of a project share."""
     return f"{artifacts_prefix(project)}objects/{sha256[:2]}/{sha256}"
+
+
+def manifest_key(project: str, sha256: str) -> str:
+    """Key of a manifest."""
+    return f"{artifacts_prefix(project)}manifests/{sha256}.json"
+
+
+def names_prefix(project: str, name: str = "") -> str:
+    """Prefix of the names of a project's versions, or of those of one name."""
+    return f"{artifacts_prefix(project)}names/" + (f"{name}/" if name else "")
 
 
 def name_key(project: str, name: str, sha256: str, by: str) -> str:
@@ -201,3 +252,11 @@ class ArtifactRecorded(Event, type="trainhouse.artifact.recorded.v1"):
     bytes: ByteCount = Field(description="bytes of its files")
     files: SmallCount = Field(description="number of its files")
     at_ms: TimestampMs
+
+
+def _is_no_part(part: str) -> bool:
+    return part in ("", ".", "..") or not part.isprintable() or "\\" in part
+
+
+def _folded(path: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

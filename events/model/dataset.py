@@ -17,9 +17,6 @@ from pydantic import Field, model_validator
 from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, ByteCount, Count, CutText, InputText, ShortText, SmallCount, TimestampMs
-from trainhouse.events.model.dataset_manifest_rules import check_sums
-from trainhouse.events.model.dataset_manifest_rules import schema_bytes as schema_bytes
-from trainhouse.events.model.dataset_manifest_rules import schema_hash_of as schema_hash_of
 from trainhouse.events.model.dataset_names import DatasetName, FieldName, Semver, SplitName, VersionName
 from trainhouse.events.model.ids import JobId, PoolName
 from trainhouse.events.model.labels import MOST_QUARANTINED, Label, Sha256
@@ -123,7 +120,15 @@ class Manifest(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Manifest":
-        check_sums(self)
+        if self.schema_hash != schema_hash_of(self.fields):
+            raise ValueError("schema_hash is not the hash of the fields; the manifest was changed, publish again")
+        if self.split_config_hash != hashlib.sha256(self.split_rule.encode()).hexdigest():
+            raise ValueError("split_config_hash is not the hash of split_rule; the manifest was changed, publish again")
+        for name, split in self.splits.items():
+            if split.samples != sum(s.samples for s in split.shards) or split.bytes != sum(s.bytes for s in split.shards):
+                raise ValueError(f"splits.{name}: its shards have other sums than it names; the manifest was changed, publish again")
+        if self.row_count != sum(s.samples for s in self.splits.values()) or self.bytes != sum(s.bytes for s in self.splits.values()):
+            raise ValueError("row_count or bytes is not the sum over the splits; the manifest was changed, publish again")
         return self
 
     def canonical_json(self) -> builtins.bytes:
@@ -133,6 +138,20 @@ class Manifest(Model):
     def sha256(self) -> str:
         """Hex SHA-256 of the canonical JSON: the version's id."""
         return hashlib.sha256(self.canonical_json()).hexdigest()
+
+
+def schema_hash_of(fields: tuple[DataField, ...]) -> str:
+    """Hex SHA-256 of the fields as canonical JSON."""
+    return hashlib.sha256(_schema_json(fields)).hexdigest()
+
+
+def schema_bytes(fields: tuple[DataField, ...]) -> int:
+    """Size of the fields as canonical JSON; 0 of none."""
+    return len(_schema_json(fields)) if fields else 0
+
+
+def _schema_json(fields: tuple[DataField, ...]) -> bytes:
+    return orjson.dumps([f.model_dump(mode="json") for f in fields], option=orjson.OPT_SORT_KEYS)
 
 
 class SplitSize(Model):

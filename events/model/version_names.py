@@ -3,7 +3,6 @@
 Holds: the version id of equal contents is equal on every machine; a tag, once taken, names one version for ever.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +13,6 @@ SHA256_PATTERN: Final = r"[0-9a-f]{64}"
 SPLIT_PATTERN: Final = r"[A-Za-z0-9_.-]{1,64}"
 REFERENCE_PATTERN: Final = rf"{NAME_PATTERN}@(?:sha256:{SHA256_PATTERN}|{SEMVER_PATTERN})"
 MOST_REFERENCE_CHARS: Final = 256
-_BY_HASH: Final = "sha256-"
 
 
 class DatasetNameError(ValueError):
@@ -47,22 +45,3 @@ class VersionName:
 def is_dataset_name(text: str) -> bool:
     """Whether a dataset may be called so."""
     return re.fullmatch(NAME_PATTERN, text) is not None
-
-
-def datasets_prefix(project: str) -> str:
-    """Prefix of all objects of a project's datasets."""
-    return f"datasets/{project_word(project)}/"
-
-
-def project_word(project: str) -> str:
-    """Part of a key that stands for a project: its name, or the name's hash where that is no word of a key. Two projects have two."""
-    return project if re.fullmatch(NAME_PATTERN, project) and not project.startswith(_BY_HASH) else _BY_HASH + _sha256(project)
-
-
-def manifest_key(project: str, sha256: str) -> str:
-    """Key of a manifest."""
-    return f"{datasets_prefix(project)}manifests/{sha256}.json"
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

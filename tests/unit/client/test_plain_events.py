@@ -11,23 +11,10 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from tests.support.manifest_schemas import schemas
-from trainhouse.client.quick.plain_events import (
-    LEFT_OUT,
-    MANIFESTS,
-    READABLE,
-    SCHEMAS,
-    Fields,
-    NotPlainError,
-    plain_event,
-    plain_manifest,
-    plain_record,
-)
+from trainhouse.client.quick.plain_events import LEFT_OUT, READABLE, SCHEMAS, Fields, NotPlainError, plain_event, plain_record
 from trainhouse.events import Event, InvalidEvent, decode, encode, envelope_of
 from trainhouse.events.model import topic_record
-from trainhouse.events.model.artifact import ArtifactFile, ArtifactManifest
 from trainhouse.events.model.base import event_class
-from trainhouse.events.model.dataset import DataField, DataShard, DataSource, DataSplit, FieldStatistics, Manifest
 
 assert topic_record, "its event is of no topic that all know, so that nothing else loads it"
 SAMPLES = SCHEMAS.parent / "samples"
@@ -41,10 +28,10 @@ def written(event_type: str) -> dict[str, Any]:
     return found
 
 
-def models_of(model: type[BaseModel]) -> set[type[BaseModel]]:
-    """A model and those of its parts."""
+def models_of(event_type: str) -> set[type[BaseModel]]:
+    """The model of a type and those of its parts."""
     found: set[type[BaseModel]] = set()
-    left: list[Any] = [model]
+    left: list[Any] = [event_class(event_type)]
     while left:
         each = left.pop()
         if isinstance(each, type) and issubclass(each, BaseModel) and each not in found:
@@ -116,8 +103,7 @@ def test_whatever_is_read_plainly_is_as_its_model_reads_it(event_type: str) -> N
 
 
 def test_fields_that_are_left_out_are_those_of_the_models() -> None:
-    read = [*map(event_class, READABLE), Manifest, ArtifactManifest]
-    models = {model for each in read for model in models_of(each)}
+    models = {model for event_type in READABLE for model in models_of(event_type)}
     left_out = {model.__name__: frozenset(name for name, one in model.model_fields.items() if one.exclude_if) for model in models}
     assert {name: fields for name, fields in left_out.items() if fields} == LEFT_OUT
 
@@ -125,42 +111,3 @@ def test_fields_that_are_left_out_are_those_of_the_models() -> None:
 def test_a_type_that_is_not_listed_is_left_to_its_model() -> None:
     with pytest.raises(NotPlainError):
         plain_event("trainhouse.job.submitted.v1", {})
-
-
-def dataset() -> Manifest:
-    """A manifest of two splits."""
-    shard = DataShard(sha256="a" * 64, index_sha256="b" * 64, bytes=10, samples=3)
-    figures = {"json.text": FieldStatistics(samples=3, bytes=9, least_bytes=1, most_bytes=5)}
-    splits = {
-        "train": DataSplit(shards=(shard, shard), samples=6, bytes=20, statistics=figures),
-        "test": DataSplit(shards=(shard,), samples=3, bytes=10),
-    }
-    sources = (DataSource(kind="jsonl", sha256="c" * 64, bytes=30, files=1),)
-    fields = (DataField(name="json.text", type="text"), DataField(name="json.user", type="text", optional=True))
-    return Manifest.of(fields, splits, "train=0.7,test=0.3", sources=sources, licence="CC0-1.0", purposes=("research",))
-
-
-MADE: dict[str, Manifest | ArtifactManifest] = {
-    "dataset": dataset(),
-    "artifact": ArtifactManifest.of("tokenizer", [ArtifactFile(path=path, bytes=3, sha256="d" * 64) for path in ("b", "a/c")]),
-}
-
-
-@pytest.mark.parametrize("kind", MADE)
-def test_a_manifest_is_as_its_model_reads_it(kind: str) -> None:
-    plain = plain_manifest(kind, MADE[kind].canonical_json())
-    stored = type(MADE[kind]).model_validate(orjson.loads(MADE[kind].canonical_json()))
-    assert orjson.dumps(plain.model_dump(mode="json")) == orjson.dumps(stored.model_dump(mode="json")), "in the same order"
-    assert same(plain, stored)
-
-
-@pytest.mark.parametrize("kind", MADE)
-def test_another_form_of_a_manifest_is_left_to_its_model(kind: str) -> None:
-    stored = orjson.loads(MADE[kind].canonical_json())
-    for content in (b"", b"[]", orjson.dumps(dict(reversed(stored.items()))), orjson.dumps({}), orjson.dumps(stored | {"format": 2})):
-        with pytest.raises(NotPlainError):
-            plain_manifest(kind, content)
-
-
-def test_the_schemas_of_manifests_are_those_of_their_models() -> None:
-    assert MANIFESTS.read_bytes() == schemas(), "run `python -m tests.support.manifest_schemas`"

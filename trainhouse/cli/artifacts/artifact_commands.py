@@ -6,7 +6,7 @@ Holds: a version is whole in the store before anything is sent; what is read is 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -15,7 +15,6 @@ from trainhouse.cli.shared.options import DataDir, Json, KafkaDir
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
-    from trainhouse.checkpointing.artifacts.artifact_versions import ArtifactVersion
     from trainhouse.client.backend_protocol import Sql
     from trainhouse.events.model.artifact import ArtifactManifest
     from trainhouse.events.model.ids import JobId
@@ -26,7 +25,6 @@ Reference = Annotated[
 ]
 Project = Annotated[str, typer.Option(help="Project that it belongs to.")]
 SHORT_CHARS = 12
-Facts = dict[str, int | str]
 
 
 def register(app: typer.Typer) -> None:
@@ -97,38 +95,25 @@ def list_versions(
     trainhouse artifact list --project lm
     trainhouse artifact list bpe-32k --json
     """
+    from trainhouse.checkpointing.errors import DamagedError, NoArtifactError
     from trainhouse.cli.shared import output
-    from trainhouse.client.quick.quick_manifests import artifact_versions
-    from trainhouse.client.quick.quick_topics import NotQuickError
 
-    try:
-        found = [(version, _facts_of(version.sha256, manifest)) for version, manifest in artifact_versions(project, name)]
-    except NotQuickError:
-        found = list(_stored(project, name))
-    rows = [
-        {"name": version.name, "project": project, **facts, "stored_at_s": version.stored_at_s, "named_by": version.by}
-        for version, facts in found
-        if kind in (None, facts["kind"])
-    ]
+    artifacts = _store(project)
+    rows = []
+    with _explained():
+        for version in artifacts.names() if name is None else artifacts.versions(name):
+            try:
+                facts = _facts(artifacts.manifest(version.sha256))
+            except (DamagedError, NoArtifactError) as error:
+                output.remark(str(error))
+                continue
+            if kind in (None, facts["kind"]):
+                rows.append({"name": version.name, "project": project, **facts, "stored_at_s": version.stored_at_s, "named_by": version.by})
     if json:
         output.json_lines(rows)
         return
     for row in rows:
         print(f"{row['name']}@sha256:{str(row['sha256'])[:SHORT_CHARS]}  {row['kind']}  {row['files']} files  {row['size_bytes']} bytes")
-
-
-def _stored(project: str, name: str | None) -> "Iterator[tuple[ArtifactVersion, Facts]]":
-    """Versions with what their manifests say. Blocks. Raises CliError."""
-    from trainhouse.checkpointing.errors import DamagedError, NoArtifactError
-    from trainhouse.cli.shared import output
-
-    artifacts = _store(project)
-    with _explained():
-        for version in artifacts.names() if name is None else artifacts.versions(name):
-            try:
-                yield version, _facts(artifacts.manifest(version.sha256))
-            except (DamagedError, NoArtifactError) as error:
-                output.remark(str(error))
 
 
 def show(reference: Reference, project: Project = "default", json: Json = False, data_dir: DataDir = None) -> None:
@@ -255,13 +240,8 @@ def _of_project(job: str, project: str) -> None:
         raise CliError(f"job {job} is of project {owner.project}, not {project}; give --project {owner.project}", Exit.USAGE)
 
 
-def _facts(manifest: "ArtifactManifest") -> Facts:
-    return _facts_of(manifest.sha256(), manifest)
-
-
-def _facts_of(sha256: str, manifest: Any) -> Facts:
-    size_bytes = sum(file.bytes for file in manifest.files)
-    return {"sha256": sha256, "kind": manifest.kind, "size_bytes": size_bytes, "files": len(manifest.files)}
+def _facts(manifest: "ArtifactManifest") -> dict[str, int | str]:
+    return {"sha256": manifest.sha256(), "kind": manifest.kind, "size_bytes": manifest.bytes, "files": len(manifest.files)}
 
 
 def _record(

@@ -95,27 +95,11 @@ def known_version(reference: str) -> "PublishedVersion":
 
 def opened_version(reference: str) -> "tuple[PublishedVersion, Manifest]":
     """A published version with its manifest. Raises CliError."""
-    known = known_version(reference)
-    return known, _manifest_of(known)
-
-
-def shown_version(reference: str) -> "tuple[PublishedVersion, Manifest]":
-    """A published version with its manifest as `opened_version` has it, without models where it is plain. Raises CliError."""
-    from trainhouse.client.quick.quick_manifests import dataset_manifest
-    from trainhouse.client.quick.quick_topics import NotQuickError
-
-    known = known_version(reference)
-    try:
-        return known, dataset_manifest(known.version.project, known.version.sha256)
-    except NotQuickError:
-        return known, _manifest_of(known)
-
-
-def _manifest_of(known: "PublishedVersion") -> "Manifest":
     from trainhouse.workers.data.stored_versions import read_manifest
 
+    known = known_version(reference)
     with explained():
-        return read_manifest(object_store(), known.version.project, known.version.sha256)
+        return known, read_manifest(object_store(), known.version.project, known.version.sha256)
 
 
 def profiled_version(reference: str) -> "tuple[PublishedVersion, ProfiledVersion]":

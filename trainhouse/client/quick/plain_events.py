@@ -14,18 +14,14 @@ from typing import Any, Final
 import orjson
 
 SCHEMAS: Final = Path(__file__).parents[2] / "events" / "contract" / "schemas"
-MANIFESTS: Final = Path(__file__).parent / "manifests.json"
-"""Schemas of the manifests in the object store, `ordered`: with the fields in the order of their models, as stored ones are sorted."""
 # Fields that are left out where they have their default, by the title of their model: schemas do not say it. A test holds them.
 LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
-    "DataSource": frozenset({"job"}),
     "DatasetGrantRevoked": frozenset({"sha256", "reason"}),
     "DatasetGranted": frozenset({"sha256", "reason", "resent"}),
     "DatasetVersion": frozenset({"fields"}),
     "DatasetVersionDeprecated": frozenset({"resent"}),
     "DatasetVersionPublished": frozenset({"semver", "resent", "quarantine", "job_id"}),
     "GateSuite": frozenset({"dataset", "split"}),
-    "Manifest": frozenset({"artifacts"}),
     "MetricLimits": frozenset({"against_champion", "at_least", "at_most", "margin"}),
     "ModelGate": frozenset({"max_age_days"}),
     "ProjectLimits": frozenset({"running", "queued", "cost_per_month"}),
@@ -61,9 +57,7 @@ TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "array": list,
     "object": dict,
 }
-ANNOTATIONS: Final = frozenset(
-    {"$defs", "$id", "$ref", "$schema", "anyOf", "default", "description", "examples", "ordered", "title", "type"}
-)
+ANNOTATIONS: Final = frozenset({"$defs", "$id", "$ref", "$schema", "anyOf", "default", "description", "examples", "title", "type"})
 OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 OF_TEXTS: Final = frozenset({"minLength", "maxLength", "pattern"})
 OF_LISTS: Final = frozenset({"items", "minItems", "maxItems"})
@@ -105,20 +99,6 @@ def plain_event(event_type: str, data: Any) -> Fields:
     if not isinstance(found, Fields):
         raise NotPlainError(f"{event_type} is no object")
     found.event_type = event_type
-    return found
-
-
-def plain_manifest(kind: str, content: bytes) -> Fields:
-    """A manifest of a dataset or of an artifact from its canonical JSON; rules across its fields are the caller's. Raises NotPlainError."""
-    try:
-        parsed = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise NotPlainError(str(error)) from error
-    if orjson.dumps(parsed, option=orjson.OPT_SORT_KEYS) != content:
-        raise NotPlainError("a manifest is not in its canonical form")
-    schema = orjson.loads(MANIFESTS.read_bytes())[kind]
-    _, found = _read(schema, parsed, schema.get("$defs", {}))
-    assert isinstance(found, Fields)
     return found
 
 
@@ -239,8 +219,8 @@ def _fields(schema: Schema, value: dict[str, Any], defs: Schema) -> tuple[Any, A
     if not set(properties).issuperset(value) or not left_out.issuperset(set(properties) - set(value)):
         raise NotPlainError(f"{schema.get('title')} has other fields")
     json, values = {}, {}
-    for name in (known for known in properties if known in value) if schema.get("ordered") else value:
-        json[name], values[name] = _read(properties[name], value[name], defs)
+    for name, each in value.items():
+        json[name], values[name] = _read(properties[name], each, defs)
         if name in left_out and json[name] == properties[name].get("default"):
             raise NotPlainError(f"{name} is written though it says nothing")
     for name in properties.keys() - value.keys():

@@ -55,7 +55,7 @@ class QuickGateway:
         headers = {"Authorization": f"Bearer {self.token}", "User-Agent": "trainhouse-client", **kind, **request.headers}
         try:
             if self._connection is None:
-                self._connection = connection_to(parts, self.ca, TIMEOUT_S)
+                self._connection = self._connected(parts)
             self._connection.request(request.method, path, body, headers)
             answer = self._connection.getresponse()
             return GatewayAnswer(answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()})
@@ -63,26 +63,24 @@ class QuickGateway:
             self._connection = None
             raise away(self.url, error) from error
 
+    def _connected(self, parts: urllib.parse.SplitResult) -> "HTTPConnection":
+        import http.client
 
-def connection_to(parts: urllib.parse.SplitResult, ca: str, timeout_s: float) -> "HTTPConnection":
-    """A connection to an address, opened. `ca`: a trusted authority's file, or empty. Blocks. Raises OSError."""
-    import http.client
+        host = parts.hostname or ""
+        if parts.scheme == "https":
+            import ssl
 
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        import ssl
+            import certifi
 
-        import certifi
-
-        trusted = ssl.create_default_context(cafile=certifi.where())
-        if ca:
-            trusted.load_verify_locations(cafile=ca)
-        connection: HTTPConnection = http.client.HTTPSConnection(host, parts.port, timeout=CONNECT_S, context=trusted)
-    else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=CONNECT_S)
-    connection.connect()
-    connection.sock.settimeout(timeout_s)
-    return connection
+            trusted = ssl.create_default_context(cafile=certifi.where())
+            if self.ca:
+                trusted.load_verify_locations(cafile=self.ca)
+            connection: HTTPConnection = http.client.HTTPSConnection(host, parts.port, timeout=CONNECT_S, context=trusted)
+        else:
+            connection = http.client.HTTPConnection(host, parts.port, timeout=CONNECT_S)
+        connection.connect()
+        connection.sock.settimeout(TIMEOUT_S)
+        return connection
 
 
 def gateway_of(file: Mapping[str, Any], environment: Mapping[str, str], *, own: bool = False) -> QuickGateway | None:
@@ -100,7 +98,7 @@ def gateway_of(file: Mapping[str, Any], environment: Mapping[str, str], *, own: 
         token = _own_token(known.get("token_file", ""))
     if not all(isinstance(each, str) for each in (url, token, ca)) or not _is_plain(url) or (ca and not os.path.isfile(ca)):
         return None
-    if goes_around(url, environment):
+    if _goes_around(url, environment):
         return None
     # The whole client says what is wrong with others.
     return QuickGateway(url, token, ca) if token.isascii() and token.isprintable() and token and " " not in token else None
@@ -114,8 +112,7 @@ def _is_plain(url: str) -> bool:
         return False
 
 
-def goes_around(url: str, environment: Mapping[str, str]) -> bool:
-    """Whether an HTTP library would go to an address by another way than straight. Pure."""
+def _goes_around(url: str, environment: Mapping[str, str]) -> bool:
     parts = urllib.parse.urlsplit(url)
     excepted = (environment.get("NO_PROXY") or environment.get("no_proxy") or "").split(",")
     if parts.hostname in [name.strip() for name in excepted] and parts.scheme == "http":

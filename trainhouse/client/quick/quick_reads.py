@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from trainhouse.client.client import TrainhouseClient
     from trainhouse.client.filters import JobFilter
     from trainhouse.client.quick.quick_gateway import QuickGateway
-    from trainhouse.client.quick.quick_store import QuickStore
     from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.client.sql import SqlEndpoint
 
@@ -298,15 +297,6 @@ class QuickWays:
         from trainhouse.client.quick.quick_gateway import gateway_of
 
         return gateway_of(self._file, self._environment, own=knows_kafka(self._file, self._environment))
-
-    @cached_property
-    def store(self) -> "QuickStore | None":
-        """The object store; None where the whole client has to decide."""
-        if self._file is None or not knows_kafka(self._file, self._environment):
-            return None
-        from trainhouse.client.quick.quick_store import store_of
-
-        return store_of(self._file, self._environment)
 
     @cached_property
     def reads(self) -> QuickReads | None:
