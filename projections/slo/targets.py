@@ -86,7 +86,8 @@ def _listed(text: str, loader: Any) -> list[Any]:
         raise ValueError(f"this is no YAML: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("objectives"), list):
         raise ValueError("a file of objectives has `objectives:`, a list")
-    return content["objectives"]
+    found: list[Any] = content["objectives"]
+    return found
 
 
 def _target(fields: Mapping[str, Any]) -> Target:

@@ -73,7 +73,7 @@ QUESTIONS = (
 
 # None of these loads a model, where all is as it should be.
 PLAIN = (
-    *("project list", "policy show default", "data list", "data show quick-chats@1.0.0 --json", "data grants", "artifact list"),
+    *("project list", "policy show default", "data list", "data grants"),
     *(
         "models list",
         "models show quick-models/digits",

@@ -82,13 +82,12 @@ ASKING_MORE = {
 # These read a topic whole, from brokers at a closed port: without models.
 TOPICS_READ = (
     *("project list", "project show p", "policy show p", "token show", "topics", "upgrade status"),
-    *("data list", "data show d@1.0.0", "data grants", "data quarantine list", "models list", "models show m", "models why m 1"),
+    *("data list", "data grants", "data quarantine list", "models list", "models show m", "models why m 1"),
 )
 TOPIC_READING = dict.fromkeys(TOPICS_READ, Budget(300, frozenset({"confluent_kafka"})))
 NOTHING = "http://127.0.0.1:1"
 TABLES_ALONE = {"TRAINHOUSE_KAFKA_BOOTSTRAP": "127.0.0.1:1", "TRAINHOUSE_CLICKHOUSE_URL": NOTHING}
 GATEWAY_ALONE = {"TRAINHOUSE_GATEWAY_URL": NOTHING, "TRAINHOUSE_GATEWAY_TOKEN": "t"}
-STORE = {"TRAINHOUSE_S3_ENDPOINT": NOTHING, "TRAINHOUSE_S3_ACCESS_KEY": "k", "TRAINHOUSE_S3_SECRET_KEY": "s"}  # pragma: allowlist secret
 # Where the first question fails, what the quick way has imported is known.
 STOPS = """
 import os, sys, json
@@ -199,13 +198,6 @@ def test_a_question_to_a_topic_imports_no_models(words: str, monkeypatch: pytest
     found = imported(STOPS_AT_TOPIC.format(words=words.split(), environment=TABLES_ALONE))
     assert "confluent_kafka" in found and "trainhouse.client.client" not in found
     hold(TOPIC_READING[words], found - {"rich", "rich.cells", "rich._unicode_data"})
-
-
-def test_a_list_of_artifacts_imports_no_models_and_no_boto(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_settings(monkeypatch)
-    found = imported(STOPS.format(words=["artifact", "list"], environment=TABLES_ALONE | STORE))
-    assert "trainhouse.client.quick.quick_store" in found
-    hold(Budget(300), found - {"rich", "rich.cells", "rich._unicode_data"})
 
 
 def test_the_state_of_a_stack_imports_no_models_and_no_brokers() -> None:
