@@ -6,8 +6,16 @@ Never: writes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from trainhouse.events.model.upgrade import GONE_AFTER_MS, ProgramRunning
+from trainhouse.events.model.announcements import GONE_AFTER_MS
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
+
+if TYPE_CHECKING:
+    from trainhouse.events.model.upgrade import ProgramRunning
+
+KNOWN_LEVELS: Final = {DIRECTORY: 16, DECISIONS: 21, REGISTRY: 1}
+"""The level that this program knows of each journal: the fold_version of its machine, without a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,7 @@ class JournalUpgrade:
     journal: str
     known: int
     partitions: Sequence[PartitionLevel]
-    programs: Sequence[ProgramRunning]
+    programs: "Sequence[ProgramRunning]"
     now_ms: int
 
     @property
@@ -58,7 +66,7 @@ class JournalUpgrade:
         return sorted(late - names)
 
     @property
-    def behind(self) -> list[ProgramRunning]:
+    def behind(self) -> "list[ProgramRunning]":
         """Programs that keep the level from going to that of the newest."""
         return [p for p in self.programs if p.fold_version < self.newest]
 

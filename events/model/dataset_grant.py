@@ -4,14 +4,14 @@ Holds: a grant is named by dataset, version (absent: all), project and purpose; 
 none.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-
 from pydantic import Field
 
 from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import MOST_COUNT, CutText, ShortText, TimestampMs
+from trainhouse.events.model.dataset_grant_table import GRANT_REVOKED, GRANTED
+from trainhouse.events.model.dataset_grant_table import GrantKey as GrantKey
+from trainhouse.events.model.dataset_grant_table import GrantTable as GrantTable
 from trainhouse.events.model.dataset_names import DatasetName, VersionReference
 from trainhouse.events.model.ids import EventId, JobId
 from trainhouse.events.model.labels import Label, Sha256
@@ -55,7 +55,7 @@ class RevokeDatasetGrant(Event, type="trainhouse.dataset.revoke-grant.v1", publi
         return self.dataset
 
 
-class DatasetGranted(Event, type="trainhouse.dataset.granted.v1"):
+class DatasetGranted(Event, type=GRANTED):
     """Jobs of a project may use a dataset for a purpose."""
 
     dataset: DatasetName = Field(description="name of the dataset")
@@ -76,7 +76,7 @@ class DatasetGranted(Event, type="trainhouse.dataset.granted.v1"):
         return self.dataset
 
 
-class DatasetGrantRevoked(Event, type="trainhouse.dataset.grant-revoked.v1"):
+class DatasetGrantRevoked(Event, type=GRANT_REVOKED):
     """A grant is over: no new job is admitted by it, and ranks that run get no further access to the store by it."""
 
     dataset: DatasetName = Field(description="name of the dataset")
@@ -111,70 +111,3 @@ class DatasetAccessRefused(Event, type="trainhouse.dataset.access-refused.v1"):
 
     def subject(self) -> str:
         return self.project
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class GrantKey:
-    """Name of a grant. `sha256` is empty where it is one of all versions."""
-
-    dataset: str
-    sha256: str
-    project: str
-    purpose: str
-
-    @classmethod
-    def of(cls, event: GrantDataset | RevokeDatasetGrant | DatasetGranted | DatasetGrantRevoked) -> "GrantKey":
-        """The grant that an event is about."""
-        return cls(event.dataset, event.sha256 or "", event.project, event.purpose)
-
-    @property
-    def of_all(self) -> "GrantKey":
-        """The same of all versions."""
-        return GrantKey(self.dataset, "", self.project, self.purpose)
-
-    @property
-    def reference(self) -> str:
-        """The version, or the dataset where it is one of all versions."""
-        return f"{self.dataset}@sha256:{self.sha256}" if self.sha256 else self.dataset
-
-
-@dataclass(slots=True)
-class GrantTable:
-    """Grants that hold, as the topic of datasets has them; and those that were revoked, with their last revocation."""
-
-    held: dict[GrantKey, DatasetGranted] = field(default_factory=dict)
-    revoked: dict[GrantKey, DatasetGrantRevoked] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, events: Iterable[Event]) -> "GrantTable":
-        """Folds the topic's events; others are passed over."""
-        table = cls()
-        for event in events:
-            table.fold(event)
-        return table
-
-    def fold(self, event: Event) -> None:
-        """Takes one event of the topic; others, and a change that is older than what is known of its grant, are passed over."""
-        if not isinstance(event, DatasetGranted | DatasetGrantRevoked):
-            return
-        key = GrantKey.of(event)
-        known = self.held.get(key) or self.revoked.get(key)
-        if known is not None and event.number < known.number:
-            return
-        if isinstance(event, DatasetGranted):
-            self.held[key] = event
-            self.revoked.pop(key, None)
-        else:
-            self.held.pop(key, None)
-            self.revoked[key] = event
-
-    def covers(self, key: GrantKey) -> bool:
-        """Whether a version may be used by a project for a purpose: by its own grant, or by one of all versions."""
-        return key in self.held or key.of_all in self.held
-
-    def revocation(self, key: GrantKey) -> DatasetGrantRevoked | None:
-        """The last revocation of a grant that covered it, where none does now."""
-        if self.covers(key):
-            return None
-        found = [event for each in (key, key.of_all) if (event := self.revoked.get(each)) is not None]
-        return max(found, key=lambda event: event.number, default=None)

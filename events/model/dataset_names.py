@@ -6,17 +6,20 @@ of two projects have no prefix in common, so that leave for one project's never 
 
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import StringConstraints
 
-NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
-SEMVER_PATTERN: Final = r"(?:0|[1-9][0-9]{0,8})\.(?:0|[1-9][0-9]{0,8})\.(?:0|[1-9][0-9]{0,8})(?:-[0-9A-Za-z.-]{1,32})?"
-SHA256_PATTERN: Final = r"[0-9a-f]{64}"
-SPLIT_PATTERN: Final = r"[A-Za-z0-9_.-]{1,64}"
-REFERENCE_PATTERN: Final = rf"{NAME_PATTERN}@(?:sha256:{SHA256_PATTERN}|{SEMVER_PATTERN})"
-MOST_REFERENCE_CHARS: Final = 256
+from trainhouse.events.model.version_names import MOST_REFERENCE_CHARS as MOST_REFERENCE_CHARS
+from trainhouse.events.model.version_names import NAME_PATTERN as NAME_PATTERN
+from trainhouse.events.model.version_names import REFERENCE_PATTERN as REFERENCE_PATTERN
+from trainhouse.events.model.version_names import SEMVER_PATTERN as SEMVER_PATTERN
+from trainhouse.events.model.version_names import SHA256_PATTERN as SHA256_PATTERN
+from trainhouse.events.model.version_names import SPLIT_PATTERN as SPLIT_PATTERN
+from trainhouse.events.model.version_names import DatasetNameError as DatasetNameError
+from trainhouse.events.model.version_names import VersionName as VersionName
+from trainhouse.events.model.version_names import is_dataset_name as is_dataset_name
+
 _BY_HASH: Final = "sha256-"
 
 DatasetName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAME_PATTERN}$")]
@@ -25,38 +28,6 @@ SplitName = Annotated[str, StringConstraints(max_length=64, pattern=rf"^{SPLIT_P
 FieldName = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 """Extension of a sample's member, or `json.` and a column."""
 VersionReference = Annotated[str, StringConstraints(max_length=MOST_REFERENCE_CHARS, pattern=rf"^{REFERENCE_PATTERN}$")]
-
-
-class DatasetNameError(ValueError):
-    """A text names no version of a dataset."""
-
-
-@dataclass(frozen=True, order=True)
-class VersionName:
-    """One version of a dataset, by the hash of its manifest or by a semver tag; exactly one of the two is set."""
-
-    dataset: str
-    sha256: str = ""
-    semver: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> "VersionName":
-        """Reads `NAME@sha256:…` or `NAME@1.2.0`. Raises DatasetNameError."""
-        if not re.fullmatch(REFERENCE_PATTERN, text):
-            raise DatasetNameError(
-                f"{text[:MOST_REFERENCE_CHARS]!r} names no version of a dataset: write NAME@sha256:<64 hexadecimal digits> or NAME@1.2.0, "
-                "NAME of letters, digits, '.', '_' and '-'"
-            )
-        dataset, _, version = text.partition("@")
-        return cls(dataset, sha256=version[7:]) if version.startswith("sha256:") else cls(dataset, semver=version)
-
-    def __str__(self) -> str:
-        return f"{self.dataset}@sha256:{self.sha256}" if self.sha256 else f"{self.dataset}@{self.semver}"
-
-
-def is_dataset_name(text: str) -> bool:
-    """Whether a dataset may be called so."""
-    return re.fullmatch(NAME_PATTERN, text) is not None
 
 
 def datasets_prefix(project: str) -> str:

@@ -4,9 +4,9 @@ from typing import Annotated, Final
 
 from pydantic import StringConstraints
 
+from trainhouse.events.model.default_project import DEFAULT_PROJECT as DEFAULT_PROJECT
+
 Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
 Sha256 = Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")]
-DEFAULT_PROJECT: Final = "default"
-"""Project of a job, secret or model of which none is given."""
 MOST_QUARANTINED: Final = 64
 """Shards of a version that are in quarantine at once."""

@@ -4,7 +4,6 @@ Holds: a model belongs to one project; its topics are keyed by `PROJECT/NAME`; l
 than the default one `model:PROJECT/NAME@V`.
 """
 
-import re
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -13,6 +12,8 @@ from pydantic import Field, StringConstraints
 from trainhouse.events.model.bounds import MOST_SMALL
 from trainhouse.events.model.dataset_names import NAME_PATTERN, SEMVER_PATTERN
 from trainhouse.events.model.labels import DEFAULT_PROJECT
+from trainhouse.events.model.model_key import ModelNameError as ModelNameError
+from trainhouse.events.model.model_key import parse_model as parse_model
 
 MOST_MODEL_REFERENCE_CHARS: Final = 320
 ModelName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAME_PATTERN}$")]
@@ -38,10 +39,6 @@ class VersionBump(StrEnum):
     MAJOR = "major"
 
 
-class ModelNameError(ValueError):
-    """A text names no model, or no version of one."""
-
-
 def model_key(project: str, name: str) -> str:
     """Key of a model's records."""
     return f"{project}/{name}"
@@ -50,14 +47,3 @@ def model_key(project: str, name: str) -> str:
 def model_lineage_id(project: str, name: str, version: int) -> str:
     """Id of a version in lineage."""
     return f"model:{name if project == DEFAULT_PROJECT else model_key(project, name)}@{version}"
-
-
-def parse_model(text: str, project: str = DEFAULT_PROJECT) -> tuple[str, str]:
-    """Reads `NAME` or `PROJECT/NAME` as project and name. Raises ModelNameError."""
-    head, slash, name = text.rpartition("/")
-    if not re.fullmatch(NAME_PATTERN, name) or (slash and not head):
-        raise ModelNameError(
-            f"{text[:200]!r} names no model: write NAME or PROJECT/NAME, NAME of 1 to 128 letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit"
-        )
-    return (head or project), name

@@ -9,12 +9,12 @@ from typing import Final
 
 from pydantic import Field
 
+from trainhouse.events.model.announcements import ANNOUNCED_EVERY_MS as ANNOUNCED_EVERY_MS
+from trainhouse.events.model.announcements import GONE_AFTER_MS as GONE_AFTER_MS
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import SmallCount, TimestampMs
 
 MAX_TEXT_CHARS: Final = 2048
-ANNOUNCED_EVERY_MS: Final = 60_000
-GONE_AFTER_MS: Final = 3 * ANNOUNCED_EVERY_MS
 
 
 class ProgramRunning(Event, type="trainhouse.upgrade.program-running.v1"):

@@ -13,8 +13,9 @@ from typing import Final
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import MOST_COUNT, MOST_SMALL, time_within
 from trainhouse.events.model.ids import EventId
+from trainhouse.events.model.written_times import EPOCH as EPOCH
+from trainhouse.events.model.written_times import rfc3339 as rfc3339
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_TOPIC_ID_CHARS: Final = 64
 # Above the ordinal of any effect of a record.
 FIRST_LIVE_ORDINAL: Final = 1_000_000
@@ -118,11 +119,6 @@ def envelope_of(
         correlation_id=correlation_id or (str(job_id) if job_id is not None else None),
         order=order,
     )
-
-
-def rfc3339(time_ms: int) -> str:
-    """Milliseconds since 1970 as RFC 3339 text in UTC."""
-    return (EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def from_rfc3339(text: str) -> int:

@@ -9,9 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from trainhouse.events.model.errors import InvalidEvent
-from trainhouse.events.model.topic_record import MOST_PARTITIONS, TopicRecorded
-from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.events.wire.project_topics import JOBS_PREFIX
 from trainhouse.events.wire.topics import ADMISSION, ALLOCATIONS, CONTROL, DECISIONS, DIRECTORY, JOBS, PROGRESS
 
@@ -43,6 +40,11 @@ class Topology:
 
 def topology_of(values: Iterable[bytes | None]) -> Topology:
     """From the values of the topic of records, oldest first. Passes over what it cannot read."""
+    # Only here: commands that show the counts load no models.
+    from trainhouse.events.model.errors import InvalidEvent
+    from trainhouse.events.model.topic_record import TopicRecorded
+    from trainhouse.events.wire.codec import HEADERS, decode
+
     counts: dict[str, int] = {}
     for value in values:
         try:
@@ -129,6 +131,8 @@ class Grow:
 
 def grow_plan(topology: Topology, found: Mapping[str, int], partitions: int) -> Grow:
     """Raises ValueError, with what to do, where the topics cannot be made to have so many partitions."""
+    from trainhouse.events.model.topic_record import MOST_PARTITIONS
+
     absent = [topic for topic in SCHEDULING if topic not in found]
     if absent:
         raise ValueError(f"topic {absent[0]} is not there; make the topics first (`trainhouse up` does)")

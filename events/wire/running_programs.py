@@ -1,11 +1,12 @@
 """The topic of updates read: which programs run, and which level an operator finished."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from trainhouse.events.model.announcements import Announced as Announced
+from trainhouse.events.model.announcements import fresh
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.errors import InvalidEvent
-from trainhouse.events.model.upgrade import GONE_AFTER_MS, ProgramRunning, UpgradeFinished
+from trainhouse.events.model.upgrade import ProgramRunning, UpgradeFinished
 from trainhouse.events.wire.codec import HEADERS, decode
 
 
@@ -15,23 +16,12 @@ def finished_level(values: Iterable[bytes | None], journal: str, most: int) -> U
     return max(found, key=lambda e: (e.level, -e.at_ms), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """A record of the topic of updates, with its append time."""
-
-    key: bytes | None
-    value: bytes | None
-    appended_ms: int
-
-
 def running(records: Iterable[Announced], now_ms: int) -> list[ProgramRunning]:
     """The processes that announced themselves within the last minutes: of each what it said last, by journal and name.
 
     Times are the brokers', so that no process is taken for gone because its clock is off.
     """
-    newest = {record.key: record for record in records}
-    fresh = [r.value for r in newest.values() if now_ms - r.appended_ms < GONE_AFTER_MS]
-    return sorted((e for e in _events(fresh) if isinstance(e, ProgramRunning)), key=lambda e: (e.journal, e.process))
+    return sorted((e for e in _events(fresh(records, now_ms)) if isinstance(e, ProgramRunning)), key=lambda e: (e.journal, e.process))
 
 
 def _events(values: Iterable[bytes | None]) -> Iterable[Event]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +15,7 @@ from trainhouse.cli.main import build
 from trainhouse.client.quick import quick_reads
 
 WAIT_S = 150.0
+TRAINS = ("python", "-m", "trainhouse.workers.examples.gpt", "--width", "64", "--checkpoint-every", "5", "--steps", "5")
 PROJECT = "name: quick-commands\nmembers: {ana: maintainer}\npurposes: {trials: to compare commands}\nlimits: {highest_priority: 20}\n"
 CHATS = "".join(f'{{"text": "line {n}"}}\n' for n in range(4))
 # By lists that stand still; `JOB` is one that ended.
@@ -41,6 +44,24 @@ QUESTIONS = (
     "data list quick-chats --json",
     "data grants quick-chats",
     "data quarantine list",
+    "data show quick-chats@1.0.0",
+    "data show quick-chats@1.0.0 --json",
+    "data show quick-chats@9.9.9",
+    "artifact list quick-words",
+    "artifact list quick-words --json",
+    "artifact list nothing-like-that",
+    "models list --project quick-models",
+    "models list --project quick-models --json",
+    "models show quick-models/digits",
+    "models show quick-models/digits --json",
+    "models show nothing-like-that",
+    "models why quick-models/digits 1",
+    "models why quick-models/digits 1 --json",
+    "models why quick-models/digits 7",
+    "topics",
+    "topics --json",
+    "topics --wide",
+    "upgrade status",
     "token show",
     "token show --json",
     "report list --project quick-commands",
@@ -49,6 +70,30 @@ QUESTIONS = (
     "report history quick-report --json",
     "sql SELECT-1",
 )
+
+# None of these loads a model, where all is as it should be.
+PLAIN = (
+    *("project list", "policy show default", "data list", "data grants"),
+    *(
+        "models list",
+        "models show quick-models/digits",
+        "models why quick-models/digits 1",
+        "topics",
+        "upgrade status",
+        "token show",
+        "slo",
+    ),
+)
+LOADED = """
+import sys
+sys.argv = ["trainhouse", *sys.argv[1:]]
+from trainhouse.cli.main import main
+try:
+    main()
+finally:
+    loaded = {"pydantic", "boto3", "rich.console", "trainhouse.client.client"} & set(sys.modules)
+    assert not loaded, loaded
+"""
 
 
 def printed(words: str) -> tuple[int, str, str]:
@@ -71,6 +116,10 @@ def job(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> str:
     stack.ok("project", "set", str(folder / "p.yaml"))
     stack.ok("data", "publish", "quick-chats", str(folder / "chats.jsonl"), "--version", "1.0.0")
     stack.ok("data", "grant", "quick-chats", "--project", "quick-commands", "--purpose", "trials")
+    (folder / "words.txt").write_text("one two")
+    stack.ok("artifact", "put", "quick-words", str(folder / "words.txt"))
+    trained = stack.ok("submit", "--wait", "--quiet", "--no-code", "--project", "quick-models", "--", *TRAINS, timeout_s=240).split()[0]
+    stack.ok("models", "register", "quick-models/digits", trained)
     stack.ok("token", "create", "quick-ana", "--role", "viewer", "--project", "default")
     if stack.run("report", "show", "quick-report").code != 0:
         stack.ok("report", "save", "quick-report", str(folder / "r.md"))
@@ -91,3 +140,14 @@ def test_a_question_is_answered_alike_by_both_ways(words: str, job: str, stack: 
     monkeypatch.setattr(quick_reads, "quick_ways", lambda: quick_reads.QuickWays(None, {}))
     whole = printed(asked)
     assert quick == whole, asked
+
+
+@pytest.mark.parametrize("words", PLAIN)
+def test_a_question_loads_no_models(words: str, job: str, stack: LiveStack) -> None:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("TRAINHOUSE_")}
+    environment = plain | {"TRAINHOUSE_CONFIG": str(stack.data_dir / "trainhouse.toml")}
+    command = [sys.executable, "-c", LOADED, *words.split()]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    # `models why` ends with 1 where a condition is not met.
+    assert done.returncode == (1 if words.startswith("models why") else 0), done.stderr
+    assert "AssertionError" not in done.stderr, done.stderr

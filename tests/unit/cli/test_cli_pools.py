@@ -79,8 +79,12 @@ def test_a_policy_with_faults_is_told_by_line_and_field_before_anything_is_sent(
 def test_a_policy_is_written_as_a_file_that_reads_back_the_same(tmp_path: Path) -> None:
     policy = SchedulingPolicy.model_validate({"name": "x", "teams": [{"name": "a", "limit": {"h100": 4}}]})
     path = tmp_path / "policy.yaml"
-    path.write_text(policies.as_yaml(policy))
+    path.write_text(policies.as_yaml(policy.model_dump(mode="json")))
     assert policies.read(str(path)) == (policy, path.read_text())
+
+
+def test_the_default_policy_that_is_shown_is_that_of_the_model() -> None:
+    assert list(policies.default_policy().items()) == list(SchedulingPolicy().model_dump(mode="json").items())
 
 
 class _Sql:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics
 from trainhouse.events import encode, envelope_of
-from trainhouse.events.model.base import Event
 from trainhouse.events.model.job import PoolCreated
 
 
@@ -45,43 +43,34 @@ def created(pool: str, type_string: str = "") -> Record:
     return Record(pool, value.replace(event.event_type.encode(), type_string.encode()) if type_string else value)
 
 
+POOL = PoolCreated.event_type
+
+
 def test_a_deleted_key_has_no_newest_event() -> None:
     topics = Records(created("a"), created("b"), Record("a", None), Record("c", None), created("c"))
-    assert [event.pool for event in topics.newest("t", PoolCreated)] == ["b", "c"]
-    assert [key for key, _ in topics.events("t", PoolCreated)] == [b"a", b"b", b"c"]
+    assert [event.pool for event in topics.newest_of("t", POOL)] == ["b", "c"]
+    assert [key for key, event in topics.read("t", POOL) if event is not None] == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("kind", [PoolCreated, Event])
-def test_a_version_that_is_not_known_here_is_for_the_whole_client(kind: type[Event]) -> None:
-    newer = created("a", PoolCreated.event_type.removesuffix("1") + "99")
-    for ask in (lambda: Records(newer).events("t", kind), lambda: Records(newer).newest("t", kind)):
+def test_a_version_that_is_not_known_here_is_for_the_whole_client() -> None:
+    newer = created("a", POOL.removesuffix("1") + "99")
+    for ask in (lambda: Records(newer).read("t", POOL), lambda: Records(newer).newest_of("t", POOL)):
         with pytest.raises(NotQuickError):
             ask()
 
 
-# A process that knows projects alone.
-READS_PROJECTS = """
-import sys
-from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics
-from trainhouse.events.model.base import Event, registered
-from trainhouse.events.model.project import ProjectApplied
-
-class Record:
-    def key(self): return b"a"
-    def value(self): return sys.argv[1].encode()
-
-QuickTopics.messages = lambda self, topic: iter([Record()])
-assert registered("trainhouse.pool.created.v1") is None
-try:
-    print(len(QuickTopics({}).newest("t", ProjectApplied)))
-except NotQuickError:
-    print("not quick")
-print(*(type(event).__name__ for _, event in QuickTopics({}).events("t", Event)))
-"""
+def test_an_event_that_is_not_plain_is_read_by_its_model() -> None:
+    older = Record("a", orjson.dumps(orjson.loads(created("a").value() or b"") | {"data": {"pool": "a", "partition": 1}}))
+    (_, plain), (_, by_model) = Records(created("a")).read("t", POOL)[0], Records(older).read("t", POOL)[0]
+    assert not isinstance(plain, PoolCreated) and isinstance(by_model, PoolCreated)
+    assert plain.model_dump(mode="json") == by_model.model_dump(mode="json")
 
 
-def test_a_model_that_no_module_has_yet_is_never_passed_over() -> None:
-    value = created("a").value()
-    assert value is not None
-    done = subprocess.run([sys.executable, "-c", READS_PROJECTS, value.decode()], capture_output=True, text=True, check=False)
-    assert done.stdout.split("\n")[:2] == ["not quick", "PoolCreated"], done.stderr
+def test_events_of_other_types_are_passed_over() -> None:
+    assert Records(created("a")).read("t", "trainhouse.project.applied.v1") == []
+
+
+def test_a_record_without_the_attributes_of_an_event_is_for_the_whole_client() -> None:
+    for value in (b"{}", b"[]", b"none", b'{"specversion": "1.0", "data": {}}'):
+        with pytest.raises(NotQuickError):
+            Records(Record("a", value)).read("t", POOL)

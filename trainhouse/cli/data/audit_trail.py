@@ -194,7 +194,7 @@ def _row(topic: str, partition: int, proved: "Proved") -> dict[str, Any]:
 
 def _time(at_ms: int) -> str:
     """A record's time; its writer said it, so it may be of no year that there is."""
-    from trainhouse.events.wire.envelope import rfc3339
+    from trainhouse.events.model.written_times import rfc3339
 
     try:
         return rfc3339(at_ms)

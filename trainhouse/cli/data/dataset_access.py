@@ -70,19 +70,19 @@ def source_root(place: str) -> "SourceRoot":
 
 def dataset_versions() -> "DatasetVersions":
     """Every version of a dataset that was ever published. Blocks. Raises ClientError."""
-    from trainhouse.client.dataset_versions import DatasetVersions
+    from trainhouse.client.dataset_versions import TYPES, DatasetVersions
     from trainhouse.client.quick.quick_reads import from_topics
-    from trainhouse.events.model.base import Event
     from trainhouse.events.wire.topics import DATASETS
 
     return from_topics(
-        lambda topics: DatasetVersions.of(event for _, event in topics.events(DATASETS, Event)), lambda client: client.fleet().datasets()
+        lambda topics: DatasetVersions.of(event for _, event in topics.read(DATASETS, *TYPES) if event is not None),
+        lambda client: client.fleet().datasets(),
     )
 
 
 def known_version(reference: str) -> "PublishedVersion":
     """A published version. Raises CliError."""
-    from trainhouse.events.model.dataset_names import DatasetNameError
+    from trainhouse.events.model.version_names import DatasetNameError
 
     try:
         found = dataset_versions().find(reference)

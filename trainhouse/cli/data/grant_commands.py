@@ -162,7 +162,7 @@ def _asked(kind: Any, reference: str, project: str, purpose: str, reason: str, d
 
 def _named(versions: "DatasetVersions", reference: str, done: str) -> tuple[str, str | None]:
     """A dataset, and the hash of its version where one is named. Raises CliError."""
-    from trainhouse.events.model.dataset_names import DatasetNameError
+    from trainhouse.events.model.version_names import DatasetNameError
 
     try:
         found = versions.grantable(reference)
@@ -175,19 +175,20 @@ def _named(versions: "DatasetVersions", reference: str, done: str) -> tuple[str,
 
 
 def _row(event: "DatasetGranted | DatasetGrantRevoked") -> dict[str, Any]:
-    from trainhouse.events import DatasetGrantRevoked
+    from trainhouse.events.model.dataset_grant_table import GRANT_REVOKED
 
-    return event.model_dump(mode="json", exclude={"admission_partitions", "number"}) | {"revoked": isinstance(event, DatasetGrantRevoked)}
+    return event.model_dump(mode="json", exclude={"admission_partitions", "number"}) | {"revoked": event.event_type == GRANT_REVOKED}
 
 
 def _cells(versions: "DatasetVersions", event: "DatasetGranted | DatasetGrantRevoked") -> tuple[Any, ...]:
     from trainhouse.cli.shared import output
-    from trainhouse.events import DatasetGranted
-    from trainhouse.events.model.dataset_names import VersionName
+    from trainhouse.events.model.dataset_grant_table import GRANTED
+    from trainhouse.events.model.version_names import VersionName
 
     known = versions.by_name.get(VersionName(event.dataset, sha256=event.sha256)) if event.sha256 else None
     version = "" if not event.sha256 else known.tags[-1] if known is not None and known.tags else f"sha256:{event.sha256[:12]}…"
-    at_ms = event.granted_at_ms if isinstance(event, DatasetGranted) else event.revoked_at_ms
-    over = "" if isinstance(event, DatasetGranted) else "yes"
+    holds = event.event_type == GRANTED
+    at_ms = event.granted_at_ms if holds else event.revoked_at_ms  # type: ignore[union-attr]
+    over = "" if holds else "yes"
     named = f"{event.dataset}@{version}" if version else f"{event.dataset} (all versions)"
     return named, event.owner, event.project, event.purpose, output.clock(at_ms), event.user, event.reason, over

@@ -4,7 +4,9 @@ Holds: a file is checked whole before anything is sent, with its line; what is p
 """
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,22 +42,21 @@ def show(pool: PoolArgument, json: Json = False, data_dir: KafkaDir = None) -> N
     trainhouse policy show default > policy.yaml        a file to change and apply again
     """
     from trainhouse.cli.shared import output
-    from trainhouse.events import SchedulingPolicy
 
     applied = _now(pool)
+    policy = applied.policy.model_dump(mode="json") if applied else default_policy()
     if json:
-        policy = applied.policy if applied else SchedulingPolicy()
         about = applied.model_dump(mode="json", exclude={"policy"}) if applied else {"pool": pool, "version": 0}
-        output.json_lines([about | {"policy": policy.model_dump(mode="json")}])
+        output.json_lines([about | {"policy": policy}])
         return
     if applied is None:
         output.remark(f"pool {pool}: no policy was ever applied, the default decides")
-        sys.stdout.write(as_yaml(SchedulingPolicy()))
+        sys.stdout.write(as_yaml(policy))
         return
     why = f": {applied.reason}" if applied.reason else ""
     at = output.clock(applied.applied_at_ms)
     output.remark(f"pool {pool}: version {applied.version}, applied {at} UTC by {applied.user}{why}")
-    sys.stdout.write(applied.text if applied.text.strip() else as_yaml(applied.policy))
+    sys.stdout.write(applied.text if applied.text.strip() else as_yaml(policy))
 
 
 def diff(pool: PoolArgument, file: FileArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
@@ -71,7 +72,7 @@ def diff(pool: PoolArgument, file: FileArgument, json: Json = False, data_dir: K
 
     new, _ = read(file)
     applied = _now(pool)
-    changes = differences(applied.policy if applied else SchedulingPolicy(), new)
+    changes = differences(SchedulingPolicy.model_validate(applied.policy.model_dump(mode="json")) if applied else SchedulingPolicy(), new)
     if json:
         output.json_lines({"field": c.field, "old": c.old, "new": c.new} for c in changes)
     elif changes:
@@ -140,15 +141,13 @@ def _now(pool: str) -> "PolicyApplied | None":
     from trainhouse.cli.fleet.pools import unknown
     from trainhouse.client.quick.quick_reads import from_topics
     from trainhouse.client.quick.quick_topics import QuickTopics
-    from trainhouse.events.model.pool import PolicyApplied
     from trainhouse.events.wire.topics import POLICIES, POOLS
 
-    def by_topics(topics: QuickTopics) -> PolicyApplied | None:
+    def by_topics(topics: QuickTopics) -> "PolicyApplied | None":
         if not topics.has_key(POOLS, pool):
-            from trainhouse.events.model.job import PoolCreated
-
-            raise unknown(pool, [str(created.pool) for created in topics.newest(POOLS, PoolCreated)])
-        return next((applied for applied in topics.newest(POLICIES, PolicyApplied) if applied.pool == pool), None)
+            raise unknown(pool, [str(created.pool) for created in topics.newest_of(POOLS, "trainhouse.pool.created.v1")])
+        found: list[PolicyApplied] = topics.newest_of(POLICIES, "trainhouse.policy.applied.v1")
+        return next((applied for applied in found if applied.pool == pool), None)
 
     return from_topics(by_topics, lambda client: current(client, pool))
 
@@ -161,8 +160,16 @@ def current(client: "TrainhouseClient", pool: str) -> "PolicyApplied | None":
     return client.fleet().policies().get(pool)
 
 
-def as_yaml(policy: "SchedulingPolicy") -> str:
-    """A policy as a file, every field written out."""
+def default_policy() -> dict[str, Any]:
+    """The policy of a pool that was never given one, as JSON."""
+    import orjson
+
+    found: dict[str, Any] = orjson.loads(resources.files("trainhouse.client.quick").joinpath("default_policy.json").read_bytes())
+    return found
+
+
+def as_yaml(policy: Mapping[str, Any]) -> str:
+    """A policy, as JSON, as a file, every field written out."""
     import yaml
 
-    return str(yaml.safe_dump(policy.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+    return str(yaml.safe_dump(dict(policy), sort_keys=False, allow_unicode=True))

@@ -13,6 +13,9 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
 
 if TYPE_CHECKING:
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick.quick_models import QuickModels, VersionRow
+    from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.events.model.model_decisions import ModelDecision
     from trainhouse.events.model.model_registry import ModelRequest
     from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
@@ -99,18 +102,18 @@ def list_models(
     """
     from trainhouse.cli.shared import output
 
-    models = [model for model in _view().models() if project in (None, model.project)]
+    found = [each for each in _statuses() if project in (None, each["project"])]
     if json:
-        output.json_lines(model.status(0).model_dump(mode="json", exclude={"updated_at_ms"}) for model in models)
+        output.json_lines(found)
         return
-    if not models:
+    if not found:
         output.remark("there are no models; `trainhouse models register NAME JOB` makes one")
         return
     rows = []
-    for model in models:
-        champion, newest = model.get(model.champion), model.versions[-1] if model.versions else None
-        shown = [f"{each.version} ({each.semver})" if each else "" for each in (champion, newest)]
-        rows.append((model.project, model.name, *shown, len(model.versions), model.gate.approvals))
+    for each in found:
+        newest = each["versions"][-1] if each["versions"] else None
+        shown = [f"{one['version']} ({one['semver']})" if one else "" for one in (each["champion"], newest)]
+        rows.append((each["project"], each["name"], *shown, each["version_count"], each["gate"]["approvals"]))
     output.table(("project", "model", "champion", "newest", "versions", "approvals"), rows)
 
 
@@ -122,22 +125,22 @@ def show(name: ModelArgument, project: Project = "default", json: Json = False, 
     """
     from trainhouse.cli.shared import output
 
-    model = _model(name, project)
+    found = _version_rows(*_named(name, project))
     if json:
-        output.json_lines(_version_row(model, version) for version in model.versions)
+        output.json_lines(each.row for each in found)
         return
     rows = [
         (
-            version.version,
-            version.semver,
-            version.stage.value + (" (emergency)" if version.emergency else ""),
-            f"{version.facts.job_id}@{version.facts.commit}",
-            output.clock(version.registered_at_ms),
-            version.registered_by,
-            len(version.evaluations),
-            ", ".join(version.approvers),
+            each.row["version"],
+            each.row["semver"],
+            each.row["stage"] + (" (emergency)" if each.row["emergency"] else ""),
+            f"{each.row['job_id']}@{each.row['commit']}",
+            output.clock(each.row["registered_at_ms"]),
+            each.row["registered_by"],
+            each.evaluations,
+            ", ".join(each.row["approvers"]),
         )
-        for version in model.versions
+        for each in found
     ]
     output.table(("version", "semver", "stage", "checkpoint", "registered", "by", "evaluations", "approved by"), rows)
 
@@ -329,18 +332,15 @@ def why(name: ModelArgument, version: VersionArgument, project: Project = "defau
     trainhouse models why digits 2
     """
     from trainhouse.cli.shared import output
-    from trainhouse.events.runtime.clock import wall_ms
-    from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
 
-    model = _model(name, project)
-    found = _version(model, version)
-    conditions = conditions_of(model, found, wall_ms())
+    conditions, evidence = _conditions(*_named(name, project), version)
     if json:
-        output.json_lines(each.model_dump(mode="json") for each in conditions)
+        output.json_lines(conditions)
     else:
-        output.table(("condition", "met", "detail"), [(each.name, "yes" if each.met else "no", each.detail) for each in conditions])
-        output.remark(f"evidence {found.evidence}")
-    if any(not each.met for each in conditions):
+        shown = [(each["name"], "yes" if each["met"] else "no", each["detail"]) for each in conditions]
+        output.table(("condition", "met", "detail"), shown)
+        output.remark(f"evidence {evidence}")
+    if any(not each["met"] for each in conditions):
         raise typer.Exit(Exit.FAILED)
 
 
@@ -416,8 +416,59 @@ def _view() -> "RegistryView":
     return RegistryView.of(_requests().history())
 
 
+def _quick(topics: "QuickTopics") -> "QuickModels":
+    from trainhouse.client.quick.quick_models import QuickModels
+    from trainhouse.client.quick.quick_reads import quick_ways
+
+    return QuickModels(topics, quick_ways().gateway)
+
+
+def _statuses() -> list[dict[str, Any]]:
+    """The status of each model as JSON, by project and name. Blocks."""
+    from trainhouse.client.quick.quick_reads import from_topics
+
+    def whole(_: "TrainhouseClient") -> list[dict[str, Any]]:
+        return [model.status(0).model_dump(mode="json", exclude={"updated_at_ms"}) for model in _view().models()]
+
+    return from_topics(lambda topics: _quick(topics).statuses(), whole)
+
+
+def _version_rows(owner: str, model: str) -> "list[VersionRow]":
+    """The versions of a model. Blocks. Raises CliError."""
+    from trainhouse.client.quick.quick_reads import from_topics
+
+    def whole(_: "TrainhouseClient") -> "list[VersionRow]":
+        from trainhouse.client.quick.quick_models import VersionRow
+
+        entry = _known_model(owner, model)
+        return [VersionRow(_version_row(entry, version), len(version.evaluations)) for version in entry.versions]
+
+    found = from_topics(lambda topics: _quick(topics).versions(owner, model), whole)
+    if found is None:
+        raise _unknown(owner, model)
+    return found
+
+
+def _conditions(owner: str, model: str, selector: str) -> tuple[list[dict[str, Any]], str]:
+    """The conditions of the gate for a version as JSON, and the hash of its evidence. Blocks. Raises CliError."""
+    from trainhouse.client.quick.quick_reads import from_topics
+
+    def whole(_: "TrainhouseClient") -> tuple[list[dict[str, Any]], str]:
+        from trainhouse.events.runtime.clock import wall_ms
+        from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
+
+        entry = _known_model(owner, model)
+        version = _version(entry, selector)
+        return [each.model_dump(mode="json") for each in conditions_of(entry, version, wall_ms())], version.evidence
+
+    found = from_topics(lambda topics: _quick(topics).why(owner, model, selector), whole)
+    if found is None:
+        raise _unknown(owner, model)
+    return found
+
+
 def _named(text: str, project: str) -> tuple[str, str]:
-    from trainhouse.events.model.model_names import ModelNameError, parse_model
+    from trainhouse.events.model.model_key import ModelNameError, parse_model
 
     try:
         return parse_model(text, project)
@@ -430,7 +481,10 @@ def _unknown(project: str, name: str) -> CliError:
 
 
 def _model(text: str, project: str) -> "ModelEntry":
-    owner, name = _named(text, project)
+    return _known_model(*_named(text, project))
+
+
+def _known_model(owner: str, name: str) -> "ModelEntry":
     found = _view().find(owner, name)
     if found is None:
         raise _unknown(owner, name)

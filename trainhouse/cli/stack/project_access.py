@@ -82,7 +82,7 @@ def show(name: NameArgument, json: Json = False, data_dir: KafkaDir = None) -> N
     output.remark(f"project {name}: version {applied.version}, set {output.clock(applied.applied_at_ms)} UTC by {applied.user}{why}")
     for purpose, approval in applied.project.purposes.items():
         output.remark(f"purpose {purpose}: approved {output.clock(approval.approved_at_ms)} UTC by {approval.approved_by}")
-    sys.stdout.write(applied.text if applied.text.strip() else as_yaml(applied.project))
+    sys.stdout.write(applied.text if applied.text.strip() else as_yaml(_model_of(applied).project))
 
 
 def list_projects(json: Json = False, data_dir: KafkaDir = None) -> None:
@@ -282,13 +282,19 @@ def _print_applied(applied: "ProjectApplied | None", *, json: bool, file: str = 
 
 def _projects() -> "dict[str, ProjectApplied]":
     from trainhouse.client.quick.quick_reads import from_topics
-    from trainhouse.events.model.project import ProjectApplied
     from trainhouse.events.wire.topics import PROJECTS
 
     return from_topics(
-        lambda topics: {applied.project.name: applied for applied in topics.newest(PROJECTS, ProjectApplied)},
+        lambda topics: {applied.project.name: applied for applied in topics.newest_of(PROJECTS, "trainhouse.project.applied.v1")},
         lambda client: client.fleet().projects(),
     )
+
+
+def _model_of(applied: "ProjectApplied") -> "ProjectApplied":
+    """The model, where it was read plainly."""
+    from trainhouse.events import ProjectApplied
+
+    return applied if isinstance(applied, ProjectApplied) else ProjectApplied.model_validate(applied.model_dump(mode="json"))
 
 
 def _known(name: str) -> "ProjectApplied":

@@ -18,10 +18,13 @@ from trainhouse.cli.shared.options import Json, KafkaDir
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.events import Event
     from trainhouse.gateway.auth.keyring import Keys
 
 FOR_EVER = "never"
+ISSUED = "trainhouse.token.issued.v1"
+REVOKED = "trainhouse.token.revoked.v1"
 MAX_DAYS = 36_500
 
 
@@ -179,16 +182,16 @@ def _claims(token: str) -> dict[str, Any]:
 
 def _listed() -> list[dict[str, Any]]:
     """Returns the content of the topic of tokens: one row a token. Blocks on the brokers."""
-    from trainhouse.client.quick.quick_topics import NotQuickError
-    from trainhouse.events.model.audit import TokenIssued, TokenRevoked
+    from trainhouse.client.quick.quick_reads import by_topics_or
+    from trainhouse.events.wire.topics import TOKENS
 
-    try:
-        events = _quick_events()
-    except NotQuickError:
-        events = _events()
+    def quick(topics: "QuickTopics") -> list[Any]:
+        return [event for _, event in topics.read(TOKENS, ISSUED, REVOKED) if event is not None]
+
+    events = by_topics_or(quick, _events)
     found: dict[str, dict[str, Any]] = {}
     for event in events:
-        if isinstance(event, TokenIssued):
+        if event.event_type == ISSUED:
             found[event.token_id] = {
                 "token_id": event.token_id,
                 "sub": event.sub,
@@ -197,27 +200,14 @@ def _listed() -> list[dict[str, Any]]:
                 "expires_at": _time(event.expires_at_ms),
                 "state": "counts" if (event.expires_at_ms or 2**62) > time.time() * 1000 else "expired",
             }
-        elif isinstance(event, TokenRevoked):
+        elif event.event_type == REVOKED:
             # Compaction may have left of it nothing but this.
             unknown = {"token_id": event.token_id, "sub": "", "roles": [], "projects": [], "expires_at": ""}
             found[event.token_id] = found.get(event.token_id, unknown) | {"state": "revoked"}
     return list(found.values())
 
 
-def _quick_events() -> "list[Event]":
-    """Raises NotQuickError."""
-    from trainhouse.client.quick.quick_reads import quick_ways
-    from trainhouse.client.quick.quick_topics import NotQuickError
-    from trainhouse.events.model.base import Event
-    from trainhouse.events.wire.topics import TOKENS
-
-    topics = quick_ways().topics
-    if topics is None:
-        raise NotQuickError("the settings models have to decide")
-    return [event for _, event in topics.events(TOKENS, Event)]
-
-
-def _events() -> "list[Event]":
+def _events() -> list[Any]:
     from trainhouse.events import decode
     from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end
     from trainhouse.events.settings import KafkaSettings
@@ -254,6 +244,6 @@ def seconds_of(text: str) -> int:
 
 
 def _time(at_ms: int | None) -> str:
-    from trainhouse.events.wire.envelope import rfc3339
+    from trainhouse.events.model.written_times import rfc3339
 
     return FOR_EVER if at_ms is None else rfc3339(at_ms)

@@ -40,7 +40,10 @@ def status(json: Json = False, data_dir: KafkaDir = None) -> None:
     trainhouse upgrade status
     trainhouse upgrade status --json | jq 'select(.kind == "program")'
     """
-    found = _read(*_journals())
+    from trainhouse.client.quick.quick_reads import by_topics_or
+    from trainhouse.client.quick.quick_upgrades import upgrades_of
+
+    found = by_topics_or(upgrades_of, lambda: _read(*_journals()))
     if json:
         from trainhouse.cli.shared import output
 

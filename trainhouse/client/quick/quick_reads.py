@@ -375,6 +375,17 @@ def sql_of_settings() -> "Sql":
 
 def from_topics(quick: "Callable[[QuickTopics], T]", whole: "Callable[[TrainhouseClient], W]") -> T | W:
     """Answers a question by whole topics; by the whole client where those are not plainly readable. Blocks. Raises what the two raise."""
+
+    def by_client() -> W:
+        from trainhouse.client import TrainhouseClient
+
+        return whole(TrainhouseClient.from_settings())
+
+    return by_topics_or(quick, by_client)
+
+
+def by_topics_or(quick: "Callable[[QuickTopics], T]", instead: Callable[[], W]) -> T | W:
+    """Answers a question by whole topics; in the other way where those are not plainly readable. Blocks. Raises what the two raise."""
     topics = quick_ways().topics
     if topics is not None:
         from trainhouse.client.quick.quick_topics import NotQuickError
@@ -382,7 +393,5 @@ def from_topics(quick: "Callable[[QuickTopics], T]", whole: "Callable[[Trainhous
         try:
             return quick(topics)
         except NotQuickError:
-            pass  # the whole client has the words for it
-    from trainhouse.client import TrainhouseClient
-
-    return whole(TrainhouseClient.from_settings())
+            pass  # the other way has the words for it
+    return instead()

@@ -8,9 +8,9 @@ Never: joins a group, commits or creates anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from trainhouse.client.quick.quick_sql import knows_kafka, section_of
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from trainhouse.events import Event
 
-E = TypeVar("E", bound="Event")
 ANSWER_S: Final = 10.0
 BATCH: Final = 1000
 FROM_START: Final = -2
@@ -57,51 +56,30 @@ class NotQuickError(Exception):
 
 @dataclass(frozen=True)
 class QuickTopics:
-    """Reader of whole topics. `config`: librdkafka's, for the brokers of the settings."""
+    """Reader of whole topics. `config`: librdkafka's, for the brokers of the settings. `partitions`: of topics, as settings have it."""
 
     config: Mapping[str, Any] = field(repr=False)
+    partitions: int | None = None
 
-    def events(self, topic: str, kind: type[E]) -> list[tuple[bytes, E]]:
-        """Keys and events of one kind or of kinds derived from it, those of a key in their order. Models that are not imported are loaded
-        where the kind is Event. Blocks. Raises NotQuickError, also for a type that is not known here."""
-        return [(key, event) for key, event in self._changes(topic, kind) if event is not None]
+    def read(self, topic: str, *types: str) -> list[tuple[bytes, Any]]:
+        """Keys and events of these types, without their models where they are plain; None where a key was deleted. An event is as its model
+        has it, those of a key are in their order. Blocks. Raises NotQuickError."""
+        from trainhouse.client.quick.plain_events import NotPlainError, plain_record
 
-    def newest(self, topic: str, kind: type[E]) -> list[E]:
-        """The newest event of each key that is of one kind, of keys that were not deleted since. Blocks. Raises NotQuickError."""
-        found: dict[bytes, E] = {}
-        for key, event in self._changes(topic, kind):
-            if event is None:
-                found.pop(key, None)
-            else:
-                found[key] = event
+        records = [(message.key() or b"", message.value()) for message in self.messages(topic)]
+        try:
+            read = [(key, None if value is None else plain_record(value, types)) for key, value in records]
+            return [(key, event) for (key, event), (_, value) in zip(read, records, strict=True) if event is not None or value is None]
+        except NotPlainError:
+            return [(key, event) for key, event in _decoded(topic, records) if event is None or event.event_type in types]
+
+    def newest_of(self, topic: str, event_type: str) -> list[Any]:
+        """The newest event of each key that is of one type, as `read` has it, of keys that were not deleted since. Blocks. Raises
+        NotQuickError."""
+        found: dict[bytes, Any] = {}
+        for key, event in self.read(topic, event_type):
+            found.pop(key, None) if event is None else found.update({key: event})
         return list(found.values())
-
-    def _changes(self, topic: str, kind: type[E]) -> Iterator[tuple[bytes, E | None]]:
-        """Keys and events of a kind; None where a key was deleted."""
-        from trainhouse.events.model.base import Event, event_class, registered
-        from trainhouse.events.model.errors import InvalidEvent
-        from trainhouse.events.wire.codec import decode_parts, split
-        from trainhouse.events.wire.upcast import UPCASTERS
-
-        for message in self.messages(topic):
-            key, value = message.key() or b"", message.value()
-            if value is None:
-                yield key, None
-                continue
-            try:
-                attributes, data = split(value)
-                if "specversion" not in attributes:
-                    raise NotQuickError(f"topic {topic}: a record is not in the structured mode")
-                type_string = UPCASTERS.newest(str(attributes.get("type")))
-                model = event_class(type_string) if kind is Event else registered(type_string)
-                if model is None:
-                    raise NotQuickError(f"topic {topic}: {type_string} may be of a kind with {kind.__name__}, and is not loaded")
-                if issubclass(model, kind):
-                    event = decode_parts(attributes, data).event
-                    assert isinstance(event, kind)
-                    yield key, event
-            except InvalidEvent as error:
-                raise NotQuickError(str(error)) from error
 
     def has_key(self, topic: str, key: str) -> bool:
         """Whether a topic has a record of a key that was not deleted. Blocks. Raises NotQuickError."""
@@ -119,6 +97,17 @@ class QuickTopics:
         """Partitions of each topic that this account may see. Blocks. Raises NotQuickError."""
         with _Reader(self.config) as reader:
             return reader.counts()
+
+    def newest_records(self, topic: str) -> dict[int, Message | None]:
+        """The newest record of each partition; None where it never had one. Blocks. Raises NotQuickError, also where it was deleted."""
+        with _Reader(self.config) as reader:
+            ends = reader.ends(topic)
+            found: dict[int, Message | None] = dict.fromkeys(ends)
+            for message in reader.messages(topic, {number: end - 1 for number, end in ends.items() if end}):
+                found[message.partition() or 0] = message
+        if any(found[number] is None for number, end in ends.items() if end):
+            raise NotQuickError(f"topic {topic}: its newest record is gone")
+        return found
 
     def later(self, topic: str, key: str, place: tuple[int, int], held: int) -> Mapping[str, Any] | None:
         """The newest record of a key behind that at a place, a partition and an offset: an event in JSON, without its model. `held`: an
@@ -145,6 +134,21 @@ class QuickTopics:
         offsets, where it is given. Blocks. Raises NotQuickError."""
         with _Reader(self.config) as reader:
             yield from reader.messages(topic, since)
+
+
+def _decoded(topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, Event | None]]:
+    """Keys and events by their models, all of which are loaded; None where a key was deleted. Raises NotQuickError."""
+    from trainhouse.events.model.errors import InvalidEvent
+    from trainhouse.events.wire.codec import decode_parts, split
+
+    for key, value in records:
+        try:
+            attributes, data = ({}, None) if value is None else split(value)
+            if value is not None and "specversion" not in attributes:
+                raise NotQuickError(f"topic {topic}: a record is not in the structured mode")
+            yield key, None if value is None else decode_parts(attributes, data).event
+        except InvalidEvent as error:
+            raise NotQuickError(str(error)) from error
 
 
 class _Reader:
@@ -176,6 +180,17 @@ class _Reader:
         except KafkaException as error:
             raise NotQuickError(str(error)) from error
         return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None and topic.partitions}
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The offset behind the newest record of each partition."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        assert self._consumer is not None
+        try:
+            each = {number: TopicPartition(topic, number) for number in self._partitions(topic)}
+            return {number: self._consumer.get_watermark_offsets(place, timeout=ANSWER_S)[1] for number, place in sorted(each.items())}
+        except (KafkaException, TypeError) as error:
+            raise NotQuickError(str(error)) from error
 
     def _partitions(self, topic: str) -> list[int]:
         assert self._consumer is not None
@@ -217,4 +232,7 @@ def topics_of(file: Mapping[str, Any], environment: Mapping[str, str]) -> QuickT
     chosen = {NAMES[name]: value for name, value in known.items() if name in NAMES}
     if not all(isinstance(value, str) and value for value in chosen.values()):
         return None
-    return QuickTopics(PLAINTEXT | chosen)
+    partitions = known.get("partitions")
+    if partitions is not None and not (type(partitions) is int or (isinstance(partitions, str) and partitions.isdecimal())):
+        return None
+    return QuickTopics(PLAINTEXT | chosen, None if partitions is None else int(partitions))

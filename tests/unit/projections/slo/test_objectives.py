@@ -11,7 +11,7 @@ from trainhouse.projections.alerts.rule_files import shipped as shipped_rules
 from trainhouse.projections.alerts.rules import SqlRule
 from trainhouse.projections.slo.attainment import FIRST_DECISION_AT, SPANS_S, as_row, question, standing_of
 from trainhouse.projections.slo.burn_rate import PAIRS, Counted, in_words
-from trainhouse.projections.slo.targets import load, parse, shipped
+from trainhouse.projections.slo.targets import load, parse, shipped, shipped_text
 
 MINE = """
 objectives:
@@ -102,3 +102,7 @@ def test_a_stack_younger_than_the_long_span_burns_no_budget_of_it() -> None:
             long_s = next(pair.long_s for pair in PAIRS if name.endswith(pair.name))
             guards = rule.sql.count(f"{FIRST_DECISION_AT} <= {{now}} - INTERVAL {long_s} SECOND")
             assert guards == rule.sql.count("HAVING sum(e.total)") > 0
+
+
+def test_the_shipped_objectives_are_as_their_model_reads_them() -> None:
+    assert shipped() == parse(shipped_text())

@@ -9,8 +9,11 @@ from trainhouse.cli.main import build
 from trainhouse.cli.stack import upgrade
 from trainhouse.events.model.upgrade import GONE_AFTER_MS, LevelRaised, ProgramRunning, UpgradeFinished
 from trainhouse.events.wire.running_programs import Announced, finished_level, running
-from trainhouse.events.wire.topics import DECISIONS
-from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
+from trainhouse.scheduler.core.schedule import ScheduleMachine
+from trainhouse.scheduler.upgrades import KNOWN_LEVELS, JournalUpgrade, PartitionLevel
 
 NOW_MS = 1_800_000_000_000
 
@@ -130,3 +133,8 @@ def test_finish_says_which_partitions_are_not_there_in_time(stage: dict[str, Any
     monkeypatch.setattr(upgrade, "_send", lambda *told: stage["sent"].append(told))
     code, out = run("finish", "--reason", "x")
     assert code != 0 and f"{DECISIONS}-0, {DECISIONS}-1" in out and stage["sent"]
+
+
+def test_the_levels_that_are_known_without_a_machine_are_those_of_the_machines() -> None:
+    machines = {DIRECTORY: DirectoryMachine, DECISIONS: ScheduleMachine, REGISTRY: RegistryMachine}
+    assert list(KNOWN_LEVELS.items()) == [(journal, machine.fold_version) for journal, machine in machines.items()]
