@@ -96,9 +96,11 @@ async def model(
     chosen = found.versions[max(0, below - 1 - limit) : below - 1][::-1]
     more = cursors.encode((chosen[-1].version,)) if chosen and chosen[-1].version > 1 else None
     current = here.models.champions(project, name).current
-    since = {"champion_since_ms": current.began_ms if current is not None else None, "emergencies": emergencies_of(found)}
+    staging = found.staging()
+    more_of = {"staging": staging.version if staging is not None else None, "emergencies": emergencies_of(found)}
+    more_of["champion_since_ms"] = current.began_ms if current is not None else None
     rows = [version_row(each, brief=brief) for each in chosen]
-    return Json(_status(found) | since | {"may": _may(here.projects, principal, project), "versions": rows, "next_cursor": more})
+    return Json(_status(found) | more_of | {"may": _may(here.projects, principal, project), "versions": rows, "next_cursor": more})
 
 
 @router.get("/{name}/history")
