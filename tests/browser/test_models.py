@@ -172,7 +172,7 @@ def test_a_version_is_rejected_approved_promoted_and_rolled_back(page_of: Callab
     expect(table(submitter, "Versions, the newest first").get_by_role("row").nth(1)).to_contain_text("champion")
     expect(submitter.get_by_text("It is champion.")).to_be_visible()
     submitter.get_by_role("button", name="Roll back", exact=True).click()
-    form = submitter.get_by_role("group", name="Make the champion before version 4 champion again?")
+    form = submitter.get_by_role("form", name="Make the champion before version 4 champion again?")
     form.get_by_role("button", name="Yes, roll back").click()
     expect(form).to_be_visible()  # a reason is needed
     form.get_by_role("textbox").fill("complaints in Swedish")

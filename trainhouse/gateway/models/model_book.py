@@ -107,7 +107,7 @@ class ModelBook:
         return [(number, each) for number, each in enumerate(kept, first) if number >= begin]
 
     def champions(self, project: str, name: str) -> ChampionSpans:
-        """When versions of a model were champion."""
+        """Spans in which versions of a model were champion."""
         return self._champions.get(model_key(project, name)) or ChampionSpans()
 
     def close(self) -> None:

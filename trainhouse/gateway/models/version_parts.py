@@ -36,7 +36,7 @@ _MADE = "project, model, version, semver, stage, commit, job_id, data, registere
 
 @router.get("/v1/models/{name}/champions")
 async def champions(name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT, limit: Limit = 1000) -> Json:
-    """Which version was champion from when to when, the newest first; of each model 1,000 at most."""
+    """Spans in which versions were champion, the newest first; of each model 1,000 at most."""
     await visible_model(here, principal, project, name)
     spans = here.models.champions(project, name).newest_first()
     return Json({"items": [each.as_row() for each in spans[:limit]], "next_cursor": None})

@@ -29,7 +29,7 @@ export function Request({ title, question, yes, danger = false, needsReason = fa
   };
   return html`<span class="request">
     ${!open && html`<button ref=${opener} class=${danger ? "danger" : ""} onClick=${() => { setWord(null); setOpen(true); }}>${title}</button>`}
-    ${open && html`<form class="row end" role="group" aria-label=${question} onSubmit=${sent} onKeyDown=${(event) => event.key === "Escape" && setOpen(false)}>
+    ${open && html`<form class="row end" aria-label=${question} onSubmit=${sent} onKeyDown=${(event) => event.key === "Escape" && setOpen(false)}>
       <label class="field grow">${question} Reason${needsReason ? "" : " (optional)"}<input ref=${first} name="reason" required=${needsReason} maxlength=${MOST_REASON_CHARS} /></label>
       <button class=${danger ? "danger" : "main"} disabled=${busy}>${yes}</button><button type="button" onClick=${() => setOpen(false)}>Leave it</button></form>`}
     ${word && html`<span class=${word.bad ? "notice bad" : "sub"} role=${word.bad ? "alert" : "status"}>${word.text}</span>`}</span>`;

@@ -8,6 +8,7 @@ import { ask } from "../../router.js";
 
 const MOST_NAMED = 2;
 const NOTE_CHARS = 80;
+const TAG_CHARS = 40;
 
 export function Versions({ model, chosen, pages, now_ms }) {
   const show = (event) => {
@@ -26,7 +27,9 @@ const isChosen = (v, chosen) => String(v.version) === chosen || v.semver === cho
 export const Data = ({ data, most = MOST_NAMED }) => (data.length ? html`${data.slice(0, most).map((text, i) => { const one = dataOf(text); return html`${i ? ", " : ""}${one.href ? html`<a href=${one.href} title=${text}>${one.text}</a>` : html`<span title=${text}>${one.text}</span>`}`; })}
   ${data.length > most && ` and ${number(data.length - most)} more`}` : "–");
 
-export const Tags = ({ tags }) => Object.entries(tags).map(([name, text]) => html`<span class="tag wrap" key=${name}>${text ? `${name}=${text}` : name}</span> `);
+const cut = (text) => (text.length > TAG_CHARS ? `${text.slice(0, TAG_CHARS)}…` : text);
+
+export const Tags = ({ tags }) => Object.entries(tags).map(([name, text]) => html`<span class="tag wrap" key=${name} title=${text}>${text ? `${name}=${cut(text)}` : name}</span> `);
 
 const columns = (chosen, now_ms) => [
   ["Version", (v) => html`<button class="plain" aria-pressed=${isChosen(v, chosen) ? "true" : "false"} aria-label=${`Show version ${v.version}`} onClick=${() => ask({ version: v.version, against: null })}>${v.version}</button>`, "short"],
