@@ -423,9 +423,9 @@ def dataset_stale() -> Fed:
 def emergency(name: str, *, reviewed: bool = False, approvals: int = 1) -> Fed:
     """A model whose version was promoted, as an emergency where it needs approvals."""
     registry, of = Registry(now_ms=NOW - DAY_MS), {"project": "models", "name": name}
-    registry.ask(ModelGateApplied(**of, gate=ModelGate(approvals=approvals), user="ops"))
     registry.ask(ModelRegistered(**of, content=content_of(1), user="ada"), name)
     registry.ask(observed(name, facts_of(1, project="models"), **of))
+    registry.ask(ModelGateApplied(**of, gate=ModelGate(approvals=approvals), user="ops"))
     registry.ask(ModelPromotionRequested(**of, version="1", user="bo", emergency=bool(approvals), reason="down since noon"))
     if reviewed:
         registry.now_ms += HOUR_MS

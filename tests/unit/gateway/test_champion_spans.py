@@ -15,9 +15,9 @@ OF = {"project": "vision", "name": "resnet"}
 def promoted(*versions: int) -> Registry:
     """A model without a gate, of which these became champion, a second apart."""
     registry = Registry()
-    registry.ask(ModelGateApplied(**OF, gate=ModelGate(approvals=0), user="ops"))
     for version in versions:
         registry.register(version)
+        registry.ask(ModelGateApplied(**OF, gate=ModelGate(approvals=0), user="ops"))
         registry.now_ms += 1000
         registry.promote(version)
     return registry
