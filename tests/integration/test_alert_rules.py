@@ -21,7 +21,7 @@ from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVer
 from trainhouse.events.model.dataset_drift import DatasetDriftMeasured, DriftVerdict, FieldDrift
 from trainhouse.events.model.gang import GangAllocated
 from trainhouse.events.model.job import JobAdmitted, JobStatus, JobSubmitted
-from trainhouse.events.model.model_decisions import ModelDecision
+from trainhouse.events.model.model_decisions import ModelDecision, ModelRequestRefused
 from trainhouse.events.model.model_gate import ModelGate
 from trainhouse.events.model.model_registry import ModelEmergencyReview, ModelGateApplied, ModelPromotionRequested, ModelRegistered
 from trainhouse.events.model.pool import PolicyApplied
@@ -430,6 +430,7 @@ def emergency(name: str, *, reviewed: bool = False, approvals: int = 1) -> Fed:
     if reviewed:
         registry.now_ms += HOUR_MS
         registry.ask(ModelEmergencyReview(**of, version="1", user="cem", reason="was right"))
+    assert not any(isinstance(each, ModelRequestRefused) for each in registry.decisions)
     return [(topics.MODEL_HISTORY, each) for each in registry.decisions if isinstance(each, ModelDecision)]
 
 
