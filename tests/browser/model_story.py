@@ -114,7 +114,8 @@ class ModelStory:
         content = _content(name, number)
         asked = f"{project}-{name}-{number}"
         self._registry.ask(ModelRegistered.model_validate(of | {"content": content, "user": "ada"} | more), asked)
-        facts = facts_of(number, project=project, content=content, job_id=READER, data=(DATA,), splits=(f"{DATA}/train",))
+        own = {"job_id": READER, "data": (DATA,), "splits": (f"{DATA}/train",)} if name == SORTER else {}
+        facts = facts_of(number, project=project, content=content, **own)
         self._registry.ask(observed(asked, facts, **of))
 
     def _sorter(self) -> None:

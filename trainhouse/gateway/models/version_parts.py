@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["models"])
 
 MOST_MADE = 200
+MOST_OF_EACH = 3
 _MADE = "project, model, version, semver, stage, commit, job_id, data, registered_by, registered_at"
 
 
@@ -72,15 +73,16 @@ async def models_of_job(job_id: JobPath, here: Here, principal: Viewer) -> Json:
 async def models_of_dataset(
     name: Annotated[str, Path(description="The dataset's name.", min_length=1, max_length=128)], here: Here, principal: Viewer
 ) -> Json:
-    """Versions of models that were trained on any version of the dataset, the newest first; 200 at most."""
+    """Versions of models that were trained on any version of the dataset, the three newest of each model, the newest first; 200 at most."""
     where = Where()
     where.visible(principal)
     where.add("arrayExists(d -> startsWith(d, {beginning:String}), data)", beginning=f"{name}@")
-    return await _made(here, where)
+    return await _made(here, where, f"LIMIT {MOST_OF_EACH} BY project, model")
 
 
-async def _made(here: Here, where: Where) -> Json:
-    sql = f"SELECT {_MADE} FROM model_versions WHERE {where.text} ORDER BY registered_at DESC, project, model, version LIMIT {MOST_MADE}"
+async def _made(here: Here, where: Where, of_each: str = "") -> Json:
+    order = f"ORDER BY registered_at DESC, project, model, version {of_each} LIMIT {MOST_MADE}"
+    sql = f"SELECT {_MADE} FROM model_versions WHERE {where.text} {order}"
     return Json({"items": await here.reader.rows(sql, where.values), "next_cursor": None})
 
 

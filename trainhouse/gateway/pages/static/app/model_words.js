@@ -11,6 +11,9 @@ export const addressOf = (project, name, version) => url(`/models/${encodeURICom
 
 export const pathOf = (project, name, part = "", params = {}) => url(`/v1/models/${encodeURIComponent(name)}${part}`, { project, ...params });
 
+// What a command about a model ends with.
+export const inProject = (model) => (model.project === DEFAULT_PROJECT ? "" : ` --project ${model.project}`);
+
 export const momentOf = (at_ms) => (at_ms === null || at_ms === undefined ? null : new Date(at_ms).toISOString());
 
 export const figureOf = (f) => `${number(f.value)}${intervalOf(f) ? ` ${intervalOf(f)}` : ""}`;

@@ -4,7 +4,7 @@ import { Card, Pill } from "../../parts/bits.js";
 import { Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
 import { moment, number, span } from "../../format.js";
-import { addressOf, momentOf, pathOf } from "../../model_words.js";
+import { addressOf, inProject, momentOf, pathOf } from "../../model_words.js";
 import { SERIES } from "../../states.js";
 import { useData, useWidth } from "../../use.js";
 
@@ -20,7 +20,7 @@ export function Champions({ model, pulse, now_ms }) {
   const found = useData(pathOf(model.project, model.name, "/champions"), { every_ms: EVERY_MS });
   useEffect(() => { if (pulse) found.reload(); }, [pulse]);
   return html`<${Card} title="Champions over time"><${Shown} of=${found} what="the champions" empty=${(d) => !d.items.length}
-    nothing=${html`No version was champion yet. Where the gate lets it: <code>trainhouse models promote ${model.name} VERSION</code>, or Promote below.`}>${(d) => html`
+    nothing=${html`No version was champion yet. Where the gate lets it: <code>trainhouse models promote ${model.name} VERSION${inProject(model)}</code>, or Promote below.`}>${(d) => html`
       <${Band} spans=${d.items} now_ms=${now_ms} />
       <details style="margin-top:10px"><summary>As a table</summary><${Table} caption="Champions, the newest first" rows=${d.items} keyOf=${(s) => `${s.began_ms} ${s.version}`}
         columns=${columns(model, now_ms)} /></details>`}<//><//>`;

@@ -1,7 +1,7 @@
 // Requests about a model: each asks once more before it is sent, with a reason where one is needed. The gateway says which of them the reader may make.
 import { html, useEffect, useRef, useState } from "../../kit.js";
 import { call } from "../../api.js";
-import { pathOf } from "../../model_words.js";
+import { inProject, pathOf } from "../../model_words.js";
 
 const MOST_REASON_CHARS = 1024;
 
@@ -76,7 +76,7 @@ export function RollBack({ model, changed }) {
 // Promotions that skipped approvals, until another person has reviewed them.
 export function Emergencies({ model, changed }) {
   return model.emergencies.map((one) => html`<div class="notice warn" style="margin-bottom:14px" key=${one.version}>
-    <strong>Version ${one.version} (${one.semver}) was promoted as an emergency by ${one.promoted_by || "unknown"}, without approvals.</strong> Another person reviews it${may(model, "review") ? "." : html`: <code>trainhouse models review ${model.name} ${one.version}</code>`}
+    <strong>Version ${one.version} (${one.semver}) was promoted as an emergency by ${one.promoted_by || "unknown"}, without approvals.</strong> Another person reviews it${may(model, "review") ? "." : html`: <code>trainhouse models review ${model.name} ${one.version}${inProject(model)}</code>`}
     ${may(model, "review") && html`<div style="margin-top:8px"><${Request} title="Review" question=${`Was the emergency promotion of version ${one.version} right?`} yes="It is reviewed"
       send=${async (reason) => { await post(model, "review", { version: String(one.version), reason }); changed(); return "Reviewed."; }} /></div>`}</div>`);
 }

@@ -5,7 +5,7 @@ import { Graph } from "../../parts/graph.js";
 import { Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
 import { ago, bytes, moment, number } from "../../format.js";
-import { momentOf, pathOf, STAGES } from "../../model_words.js";
+import { inProject, momentOf, pathOf, STAGES } from "../../model_words.js";
 import { useData, useNear } from "../../use.js";
 import { ModelCard, Notes } from "./card.js";
 import { Comparison, Results } from "./results.js";
@@ -44,7 +44,7 @@ function Gate({ why, model, version }) {
   const state = version.stage === "champion" ? "It is champion." : why.met ? "All conditions are met: it may be promoted." : "It cannot be promoted yet.";
   const words = [version.approvers.length && `Approved by ${version.approvers.join(", ")}.`, version.rejecters.length && `Rejected by ${version.rejecters.join(", ")}.`,
     version.missing?.length && `Not known of its lineage: ${version.missing.join(", ")}.`].filter(Boolean);
-  return html`<p class="sub" style="margin-top:0"><strong>${state}</strong> ${words.join(" ")} ${model.gate_version ? `Gate of version ${number(model.gate_version)}.` : html`It has the default gate; <code>trainhouse models gate apply ${model.name} gate.yaml</code> gives it another.`}</p>
+  return html`<p class="sub" style="margin-top:0"><strong>${state}</strong> ${words.join(" ")} ${model.gate_version ? `Gate of version ${number(model.gate_version)}.` : html`It has the default gate; <code>trainhouse models gate apply ${model.name} gate.yaml${inProject(model)}</code> gives it another.`}</p>
     ${why.conditions.length ? html`<${Table} caption="Conditions of the gate, with their numbers" rows=${why.conditions} keyOf=${(c) => c.name} columns=${CONDITIONS} />` : html`<p class="notice">The gate has no condition.</p>`}`;
 }
 
