@@ -129,7 +129,7 @@ def test_what_was_made_of_a_job_and_of_a_dataset(gateway_world: World, book: Boo
     [row] = got(gateway_world, "/v1/training-jobs/train-3/models")["items"]
     assert (row["project"], row["model"], row["version"], row["stage"]) == ("vision", "m", 3, "staging")
     made = got(gateway_world, "/v1/datasets/imagenet/models")["items"]
-    assert {each["version"] for each in made} == {1, 2, 3}
+    assert {each["version"] for each in made} == {1, 2, 3}, "the newest three of each model"
     assert got(gateway_world, "/v1/datasets/image/models")["items"] == [], "a name is no beginning of another one"
     assert got(gateway_world, "/v1/datasets/imagenet/models", projects=("speech",))["items"] == []
 
