@@ -139,8 +139,8 @@ def test_a_thousand_versions_come_in_pages(page: Page) -> None:
     expect(versions.get_by_role("row")).to_have_count(51)
     page.get_by_role("button", name="Newer").click()
     expect(page.get_by_text("1,000 to 951 of 1,000")).to_be_visible()
-    page.get_by_label("Show").fill("7")
-    page.get_by_label("Show").press("Enter")
+    page.get_by_label("Show", exact=True).fill("7")
+    page.get_by_label("Show", exact=True).press("Enter")
     expect(page.get_by_role("heading", name="Version 7", exact=True)).to_be_visible()
     expect(page).to_have_url(re.compile("version=7"))
 
