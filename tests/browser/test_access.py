@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import PHONE, WAIT_MS, WIDE, sign_in
+from tests.browser.axe import ALL, COLOURS, complaints, dark_phone, violations
+from tests.browser.conftest import WAIT_MS, WIDE, sign_in
 from tests.browser.dataset_story import LONELY, NAME
 from tests.browser.report_story import REPORT
 from tests.browser.story import JOB
@@ -41,11 +41,6 @@ PAGES = {
     "/utilization": "region:Device time and cost by team",
     "/sql?q=SELECT%20state,%20count()%20AS%20jobs%20FROM%20job_status%20GROUP%20BY%20state": "list:Rows of the answer",
 }
-TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
-ALL = {"runOnly": {"type": "tag", "values": TAGS}}
-COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
-
-
 # Of these the colours are looked at in the dark too: together they have every part that there is.
 IN_THE_DARK = (
     "/",
@@ -70,8 +65,8 @@ def looked_at(browser: Browser, world: World) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_no_violations_and_nothing_sticks_out(looked_at: Page, path: str) -> None:
-    assert not _complaints(looked_at, path, PAGES[path])
+def test_noviolations_and_nothing_sticks_out(looked_at: Page, path: str) -> None:
+    assert not complaints(looked_at, path, PAGES[path], in_the_dark=path in IN_THE_DARK)
 
 
 def test_the_sign_in_page(browser: Browser, world: World) -> None:
@@ -79,33 +74,7 @@ def test_the_sign_in_page(browser: Browser, world: World) -> None:
     page = made.new_page()
     page.goto("/")
     expect(page.get_by_label("Token")).to_be_focused()
-    assert not _violations(page, ALL)
-    _dark_phone(page)
-    assert not _violations(page, COLOURS)
+    assert not violations(page, ALL)
+    dark_phone(page)
+    assert not violations(page, COLOURS)
     made.close()
-
-
-def _complaints(page: Page, path: str, shows: str) -> list[str]:
-    """Of a page wide and light, then on a phone and dark."""
-    page.set_viewport_size(WIDE)
-    page.emulate_media(color_scheme="light")
-    page.goto(path)
-    role, _, name = shows.partition(":")
-    expect(page.get_by_role(role, name=name).first).to_be_visible()  # type: ignore[arg-type]
-    expect(page.get_by_text("Loading ")).to_have_count(0)
-    found = _violations(page, ALL)
-    _dark_phone(page)
-    wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-    dark = _violations(page, COLOURS) if path in IN_THE_DARK else []
-    return found + dark + ([f"{wider} px wider than a phone"] if wider > 0 else [])
-
-
-def _dark_phone(page: Page) -> None:
-    page.set_viewport_size(PHONE)
-    page.emulate_media(color_scheme="dark")
-    expect(page.locator("html[data-theme=dark]")).to_have_count(1)
-
-
-def _violations(page: Page, options: dict[str, object]) -> list[str]:
-    found = Axe().run(page, options=options).response["violations"]
-    return [f"{one['id']}: {one['help']}: {[node['html'][:160] for node in one['nodes'][:3]]}" for one in found]

@@ -76,9 +76,9 @@ class Gateway:
         self.process.send_signal(signal.SIGKILL if hard else signal.SIGTERM)
         self.process.wait(120)
 
-    def token(self, *roles: str, projects: tuple[str, ...] = ("*",)) -> str:
+    def token(self, *roles: str, projects: tuple[str, ...] = ("*",), sub: str = "eva") -> str:
         """A token that it believes."""
-        return tokens.issue(KEY.encode(), "eva", roles or ("admin",), projects, now_s=int(time.time()))
+        return tokens.issue(KEY.encode(), sub, roles or ("admin",), projects, now_s=int(time.time()))
 
     def _answers(self) -> bool:
         try:

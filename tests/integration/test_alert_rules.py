@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.dataset_versions import version
+from tests.support.registry_requests import Registry, content_of, facts_of, observed
 from tests.support.tables.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, metric, tables_in, verdict
 from trainhouse.events.model.alert import AlertFired
 from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped
@@ -20,6 +21,9 @@ from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVer
 from trainhouse.events.model.dataset_drift import DatasetDriftMeasured, DriftVerdict, FieldDrift
 from trainhouse.events.model.gang import GangAllocated
 from trainhouse.events.model.job import JobAdmitted, JobStatus, JobSubmitted
+from trainhouse.events.model.model_decisions import ModelDecision, ModelRequestRefused
+from trainhouse.events.model.model_gate import ModelGate
+from trainhouse.events.model.model_registry import ModelEmergencyReview, ModelGateApplied, ModelPromotionRequested, ModelRegistered
 from trainhouse.events.model.pool import PolicyApplied
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.model.telemetry import LogLines
@@ -416,6 +420,28 @@ def dataset_stale() -> Fed:
     ]
 
 
+def emergency(name: str, *, reviewed: bool = False, approvals: int = 1) -> Fed:
+    """A model whose version was promoted, as an emergency where it needs approvals."""
+    registry, of = Registry(now_ms=NOW - DAY_MS), {"project": "models", "name": name}
+    registry.ask(ModelRegistered(**of, content=content_of(1), user="ada"), name)
+    registry.ask(observed(name, facts_of(1, project="models"), **of))
+    registry.ask(ModelGateApplied(**of, gate=ModelGate(approvals=approvals), user="ops"))
+    registry.ask(ModelPromotionRequested(**of, version="1", user="bo", emergency=bool(approvals), reason="down since noon"))
+    if reviewed:
+        registry.now_ms += HOUR_MS
+        registry.ask(ModelEmergencyReview(**of, version="1", user="cem", reason="was right"))
+    assert not any(isinstance(each, ModelRequestRefused) for each in registry.decisions)
+    return [(topics.MODEL_HISTORY, each) for each in registry.decisions if isinstance(each, ModelDecision)]
+
+
+def model_emergency() -> Fed:
+    return [
+        *emergency("urgent-bad"),
+        *emergency("urgent-reviewed", reviewed=True),
+        *emergency("urgent-ok", approvals=0),
+    ]
+
+
 # Of each rule: what is fed, with which word its cases begin, and which are bad. `queue-lag` is about the clock on the wall: see below.
 CASES: dict[str, tuple[Callable[[], Fed], str, set[str]]] = {
     "device-utilization-low": (device_utilization_low, "util-", {"pool=util-bad job_id=util-bad"}),
@@ -459,6 +485,7 @@ CASES: dict[str, tuple[Callable[[], Fed], str, set[str]]] = {
     "nodes-lost": (nodes_lost, "lost-", {"pool=lost-bad"}),
     "failure-rate-node": (failure_rate_node, "blame-", {"pool=p node_id=blame-bad"}),
     "audit-lost": (audit_lost, "audit-", {"source=audit-bad"}),
+    "model-emergency": (model_emergency, "urgent-", {"project=models model=urgent-bad version=1"}),
     "spool-lag": (spool_lag, "spool-", {"pool=spool-bad node_id=node-spool-bad"}),
 }
 
@@ -480,6 +507,20 @@ def test_a_rule_finds_what_is_bad_and_nothing_beside_it(tables: Tables, name: st
     held = {fired.key for fired in open_at(tables, rule, NOW) if any(v.startswith(word) for v in fired.labels.values())}
     assert held == bad, answer(rule, tables.ask, NOW)
     assert not bad & {fired.key for fired in open_at(tables, rule, NOW - 60 * DAY_MS)}, "nothing of it had happened then"
+
+
+def test_an_emergency_is_an_alert_until_another_person_reviews_it(tables: Tables) -> None:
+    tables.put(topics.MODEL_HISTORY, [event for _, event in emergency("urgent-then", reviewed=True)])
+    rule = SQL_RULES["model-emergency"]
+    assert isinstance(rule, SqlRule)
+
+    def of(at_ms: int) -> list[str]:
+        return [fired.summary for fired in open_at(tables, rule, at_ms) if fired.labels["model"] == "urgent-then"]
+
+    [summary] = of(NOW - DAY_MS + HOUR_MS // 2)
+    assert "version 1 of model urgent-then (project models) was promoted by bo without approvals: down since noon" in summary
+    assert "trainhouse models review urgent-then 1 --project models" in summary
+    assert of(NOW) == [], "it was reviewed"
 
 
 def test_a_job_whose_devices_wait_is_told_what_to_try(tables: Tables) -> None:

@@ -86,6 +86,8 @@ def test_what_is_public_is_known_by_name(world: World) -> None:
         "/nodes/{node_id}",
         "/datasets",
         "/datasets/{name}",
+        "/models",
+        "/models/{name}",
         "/utilization",
         "/sql",
         "/reports",

@@ -102,6 +102,42 @@ def test_a_version_is_registered_approved_promoted_and_rolled_back(
     assert kinds == ["rolled-back", "promoted", "registered", "promoted", "registered"]
 
 
+def test_an_emergency_is_an_alert_until_another_person_reviews_it(stack: LiveStack, job: str, gateway: Any) -> None:
+    model = f"urgent-{OURS}"
+    stack.ok("models", "register", model, f"{job}@1")
+    maker, reviewer = gateway("bob", "approver"), gateway("cem", "approver")
+    promoted = maker.post(f"/v1/models/{model}/promote", json={"version": "1", "emergency": True, "reason": "down since noon"})
+    assert promoted.status_code == 200, promoted.text
+
+    def alerts() -> list[dict[str, Any]]:
+        rows = stack.run("alerts", "--json").objects()
+        return [row for row in rows if row["rule"] == "model-emergency" and row["labels"]["model"] == model]
+
+    until(lambda: bool(alerts()), "the alert")
+    assert f"trainhouse models review {model} 1" in alerts()[0]["summary"] and "down since noon" in alerts()[0]["summary"]
+    [span] = reviewer.get(f"/v1/models/{model}/champions").json()["items"]
+    assert (span["version"], span["emergency"], span["by"], span["ended_ms"]) == (1, True, "bob", None)
+    assert maker.post(f"/v1/models/{model}/review", json={"version": "1"}).status_code == 409, "not one's own"
+    assert reviewer.post(f"/v1/models/{model}/review", json={"version": "1", "reason": "was right"}).status_code == 200
+    until(lambda: not alerts(), "the end of the alert")
+
+
+def test_parts_of_a_version_for_its_page(stack: LiveStack, job: str, gateway: Any) -> None:
+    model = f"shown-{OURS}"
+    stack.ok("models", "register", model, f"{job}@2", "--notes", "a **note**")
+    viewer = gateway("vic", "viewer")
+    version = viewer.get(f"/v1/models/{model}/versions/1").json()
+    assert version["lineage_id"] == f"model:{model}@1" and version["notes"] == "a **note**" and version["comparisons"] == []
+    card = viewer.get(f"/v1/models/{model}/versions/1/card")
+    assert card.status_code == 200 and f"trainhouse_version: model:{model}@1" in card.json()["card"], card.text
+
+    def made() -> bool:
+        items = viewer.get(f"/v1/training-jobs/{job}/models").json()["items"]
+        return any((each["model"], each["version"], each["stage"]) == (model, 1, "staging") for each in items)
+
+    until(made, "the tables to have it")
+
+
 def _row(version: int, stage: str, emergency: int) -> dict[str, Any]:
     return {"version": version, "stage": stage, "emergency": emergency}
 

@@ -26,11 +26,13 @@ class RegistryView:
             view.take(event)
         return view
 
-    def take(self, event: Event) -> None:
-        """Folds one decision; passes over what is none, and what was folded already."""
-        if isinstance(event, ModelDecision) and event.number == self._state.entry(event.project, event.name).number + 1:
-            fold_registry(self._state, event.at_ms, event)
-            self._state.stages.clear()
+    def take(self, event: Event) -> bool:
+        """Folds one decision; passes over what is none, and what was folded already. Returns whether it folded this one."""
+        if not isinstance(event, ModelDecision) or event.number != self._state.entry(event.project, event.name).number + 1:
+            return False
+        fold_registry(self._state, event.at_ms, event)
+        self._state.stages.clear()
+        return True
 
     def models(self) -> list[ModelEntry]:
         """All models, by project and name."""

@@ -26,6 +26,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import MODEL_HISTORY, MODEL_REQUESTS
 from trainhouse.gateway.bus import Bus
 from trainhouse.gateway.errors import GatewayError
+from trainhouse.gateway.models.champion_spans import ChampionSpans
 from trainhouse.scheduler.core.registry.registry_view import RegistryView
 
 log = structlog.get_logger(__name__)
@@ -59,6 +60,7 @@ class ModelBook:
         self._history: dict[str, deque[Event]] = {}
         self._dropped: dict[str, int] = {}
         """By model: decisions that were kept once."""
+        self._champions: dict[str, ChampionSpans] = {}
         self._early: OrderedDict[str, deque[Event]] = OrderedDict()
         self._waiting: dict[str, asyncio.Future[ModelDecision]] = {}
         self._ready = asyncio.Event()
@@ -104,6 +106,10 @@ class ModelBook:
         first = self._dropped.get(key, 0)
         return [(number, each) for number, each in enumerate(kept, first) if number >= begin]
 
+    def champions(self, project: str, name: str) -> ChampionSpans:
+        """Spans in which versions of a model were champion."""
+        return self._champions.get(model_key(project, name)) or ChampionSpans()
+
     def close(self) -> None:
         """Stops reading. Blocks for a moment."""
         self._closing.set()
@@ -147,7 +153,8 @@ class ModelBook:
             # Also where the fold fails: the registry has decided.
             answers.append(event)
             try:
-                self.view.take(event)
+                if self.view.take(event) and isinstance(event, ModelDecision):
+                    self._champions.setdefault(event.subject(), ChampionSpans()).note(event)
             except Exception as failed:
                 log.exception(
                     "a decision about a model cannot be folded; the model is shown as it was", model=event.subject(), error=str(failed)

@@ -41,6 +41,7 @@ from trainhouse.gateway.bus import Sent
 from trainhouse.gateway.context import Gateway, Here, now_ms
 from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.models.model_book import ModelRefusedError
+from trainhouse.gateway.models.model_summary import emergencies_of, summary_of
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries import cursors
 from trainhouse.gateway.queries.listing import Cursor, Limit
@@ -52,6 +53,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 NamePath = Annotated[str, Path(description="The model's name.", min_length=1, max_length=128)]
 VersionPath = Annotated[str, Path(description="Its ordinal, as 3, its semver, as 1.2.0, or champion.", min_length=1, max_length=64)]
 ProjectQuery = Annotated[str, Query(description="Project that the model belongs to.", min_length=1, max_length=128)]
+Brief = Annotated[bool, Query(description="Fewer fields, as lists need them.")]
 Fields = Annotated[dict[str, Any], Body(description="Fields of the event of this request; user and requester are the token's.")]
 
 
@@ -60,10 +62,11 @@ async def models(
     here: Here,
     principal: Viewer,
     project: Annotated[str | None, Query(description="Only of this project.", max_length=128)] = None,
+    brief: Brief = False,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Json:
-    """Models with their stages and gates, by project and name."""
+    """Models with their stages and gates, by project and name; `brief`: with their newest results instead of versions and gates."""
     await here.models.ready()
     seen = [each for each in here.models.view.models() if principal.sees(each.project) and project in (None, each.project)]
     if cursor is not None:
@@ -71,21 +74,33 @@ async def models(
         seen = [each for each in seen if (each.project, each.name) > last]
     found = sorted(seen, key=lambda each: (each.project, each.name))[: limit + 1]
     more = cursors.encode((found[limit - 1].project, found[limit - 1].name)) if len(found) > limit else None
-    return Json({"items": [_status(each) for each in found[:limit]], "next_cursor": more})
+    rows = [summary_of(each, here.models.champions(each.project, each.name)) if brief else _status(each) for each in found[:limit]]
+    return Json({"items": rows, "next_cursor": more})
 
 
 @router.get("/{name}")
 async def model(
-    name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT, limit: Limit = 100, cursor: Cursor = None
+    name: NamePath,
+    here: Here,
+    principal: Viewer,
+    project: ProjectQuery = DEFAULT_PROJECT,
+    brief: Brief = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Json:
-    """One model with its versions, the newest first."""
-    found = await _model(here, principal, project, name)
+    """One model with its versions, the newest first, and names of the requests that the asker may make; `brief`: without results."""
+    found = await visible_model(here, principal, project, name)
     below = len(found.versions) + 1
     if cursor is not None:
         below = min(below, max(1, _number(cursor)))
     chosen = found.versions[max(0, below - 1 - limit) : below - 1][::-1]
     more = cursors.encode((chosen[-1].version,)) if chosen and chosen[-1].version > 1 else None
-    return Json(_status(found) | {"versions": [_version(each) for each in chosen], "next_cursor": more})
+    current = here.models.champions(project, name).current
+    staging = found.staging()
+    more_of = {"staging": staging.version if staging is not None else None, "emergencies": emergencies_of(found)}
+    more_of["champion_since_ms"] = current.began_ms if current is not None else None
+    rows = [version_row(each, brief=brief) for each in chosen]
+    return Json(_status(found) | more_of | {"may": _may(here.projects, principal, project), "versions": rows, "next_cursor": more})
 
 
 @router.get("/{name}/history")
@@ -93,7 +108,7 @@ async def history(
     name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT, limit: Limit = 100, cursor: Cursor = None
 ) -> Json:
     """The newest 200 decisions about a model, oldest first, refusals among them."""
-    await _model(here, principal, project, name)
+    await visible_model(here, principal, project, name)
     begin = max(0, _number(cursor)) if cursor is not None else 0
     kept = here.models.history(project, name, begin)
     found = [each.model_dump(mode="json") | {"type": each.event_type} for _, each in kept[:limit]]
@@ -103,7 +118,7 @@ async def history(
 @router.get("/{name}/versions/{version}/why")
 async def why(name: NamePath, version: VersionPath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
     """Each condition of the gate for a version, with its numbers, and the evidence that an approval would rest on."""
-    found = await _model(here, principal, project, name)
+    found = await visible_model(here, principal, project, name)
     chosen = found.find(version)
     if chosen is None:
         raise not_found(f"version {version} of model {name}")
@@ -261,7 +276,8 @@ def _number(cursor: str) -> int:
     return int(str(cursors.decode(cursor, int)[0]))
 
 
-async def _model(here: Gateway, principal: Principal, project: str, name: str) -> ModelEntry:
+async def visible_model(here: Gateway, principal: Principal, project: str, name: str) -> ModelEntry:
+    """Returns a model. Raises ProblemError 404 where the asker may not see it, BusUnavailableError."""
     await here.models.ready()
     found = here.models.view.find(project, name)
     if found is None or not principal.sees(project):
@@ -274,9 +290,25 @@ def _status(model: ModelEntry) -> dict[str, Any]:
     return model.status(0).model_dump(mode="json", exclude={"updated_at_ms"}) | more
 
 
-def _version(version: Version) -> dict[str, Any]:
-    facts = version.facts.model_dump(mode="json", exclude={"project"})
-    evaluations = [each.model_dump(mode="json", exclude={"project", "name"}) for each in version.evaluations]
+def version_row(version: Version, *, brief: bool = False) -> dict[str, Any]:
+    """A version with its facts, as an answer has it; `brief`: without splits and results."""
+    left_out = {"project", "splits"} if brief else {"project"}
+    facts = version.facts.model_dump(mode="json", exclude=left_out)
     about = {"registered_by": version.registered_by, "approvers": list(version.approvers), "rejecters": list(version.rejecters)}
-    texts = {"notes": version.notes, "tags": dict(version.tags), "evidence": version.evidence}
-    return version.status().model_dump(mode="json") | facts | about | texts | {"emergency": version.emergency, "evaluations": evaluations}
+    texts = {"notes": version.notes, "tags": dict(version.tags), "emergency": version.emergency}
+    row = version.status().model_dump(mode="json") | facts | about | texts
+    if brief:
+        return row
+    evaluations = [each.model_dump(mode="json", exclude={"project", "name"}) for each in version.evaluations]
+    more = {"promoted_by": version.promoted_by, "withdrawn": version.withdrawn, "was_champion": version.was_champion}
+    return row | more | {"evidence": version.evidence, "evaluations": evaluations}
+
+
+def _may(projects: ProjectBook, principal: Principal, project: str) -> list[str]:
+    """Names of the requests about a model that the asker may make, whatever the registry says to them."""
+    if principal.only_reads(project):
+        return []
+    maintains = projects.maintains(principal, project)
+    submits = ["promote", "rollback", "archive"] if principal.may(Role.SUBMITTER) else []
+    words = ["approve", "reject", "review"] if principal.approves else []
+    return submits + words + (["emergency"] if maintains or principal.approves else [])

@@ -24,6 +24,8 @@ PATHS = (
     "/nodes/{node_id}",
     "/datasets",
     "/datasets/{name}",
+    "/models",
+    "/models/{name}",
     "/utilization",
     "/sql",
     "/reports",

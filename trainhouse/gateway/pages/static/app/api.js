@@ -24,7 +24,7 @@ export const url = (path, params = {}) => {
     for (const one of Array.isArray(value) ? value : [value]) if (one !== undefined && one !== null && one !== "") query.append(name, one);
   }
   const text = query.toString();
-  return text ? `${path}?${text}` : path;
+  return text ? `${path}${path.includes("?") ? "&" : "?"}${text}` : path;
 };
 
 export async function call(path, options) {

@@ -3,7 +3,7 @@ import { go } from "./router.js";
 
 export const PLACES = [
   ["o", "/", "Overview"], ["j", "/jobs", "Jobs"], ["c", "/compare", "Compare"], ["n", "/nodes", "Nodes"],
-  ["d", "/datasets", "Datasets"], ["u", "/utilization", "Utilization and cost"], ["s", "/sql", "SQL"],
+  ["d", "/datasets", "Datasets"], ["m", "/models", "Models"], ["u", "/utilization", "Utilization and cost"], ["s", "/sql", "SQL"],
   ["r", "/reports", "Reports"],
 ];
 const CHORD_MS = 1200;

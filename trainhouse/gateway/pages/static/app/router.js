@@ -3,7 +3,8 @@ import { useEffect, useState } from "./kit.js";
 
 const ROUTES = [
   [/^\/$/, "overview"], [/^\/jobs$/, "jobs"], [/^\/jobs\/([^/]+)$/, "job"], [/^\/compare$/, "compare"], [/^\/nodes$/, "nodes"],
-  [/^\/nodes\/([^/]+)$/, "node"], [/^\/datasets$/, "datasets"], [/^\/datasets\/([^/]+)$/, "dataset"], [/^\/utilization$/, "utilization"], [/^\/sql$/, "sql"],
+  [/^\/nodes\/([^/]+)$/, "node"], [/^\/datasets$/, "datasets"], [/^\/datasets\/([^/]+)$/, "dataset"], [/^\/models$/, "models"], [/^\/models\/([^/]+)$/, "model"],
+  [/^\/utilization$/, "utilization"], [/^\/sql$/, "sql"],
   [/^\/reports$/, "reports"], [/^\/reports\/([^/]+\/[^/]+)$/, "report"], [/^\/shared$/, "shared"],
 ];
 

@@ -1,5 +1,7 @@
 // What a lineage is drawn of: things by their ids, and those that stand in the same place as one. Pure.
-const KINDS = { job: "job", attempt: "attempt", checkpoint: "checkpoint", code: "code", environment: "environment", data: "data", artifact: "artifact" };
+import { addressOfId } from "../model_words.js";
+
+const KINDS = { job: "job", attempt: "attempt", checkpoint: "checkpoint", code: "code", environment: "environment", data: "data", artifact: "artifact", model: "model" };
 const MANY = 3;
 
 const shortened = (text) => (text.length > 26 ? `…${text.slice(-24)}` : text);
@@ -13,6 +15,7 @@ export function nameOf(id, thing) {
   if (attempt) return { kind: `attempt ${attempt[2] - 1}`, text: shortened(attempt[1]), href: `/jobs/${encodeURIComponent(attempt[1])}?tab=ranks` };
   const commit = kind === "checkpoint" && rest.match(/^(.*)@(\d+)$/);
   if (commit) return { kind: "checkpoint", text: shortened(rest), href: `/jobs/${encodeURIComponent(commit[1])}?tab=checkpoints` };
+  if (kind === "model") return { kind, text: shortened(rest), href: addressOfId(rest) };
   const long = kind === "code" || kind === "environment" ? rest.slice(0, 12) : rest.replace(/@sha256:(.{8}).*$/, "@$1").replace(/^s3:.*\/(?=.)/, "");
   return { kind: KINDS[kind] || kind, text: shortened((kind === "job" && thing?.name) || long), href: kind === "job" ? `/jobs/${encodeURIComponent(rest)}` : null };
 }

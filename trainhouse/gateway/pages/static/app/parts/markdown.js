@@ -29,6 +29,9 @@ export function partsOf(text) {
   return parts;
 }
 
+// Tokens of a text without panels. Pure.
+export const tokensOf = (text) => marked.lexer(text);
+
 // Nodes of Markdown's tokens, safe to put into the page.
 export function nodesOf(tokens) {
   const found = purify.sanitize(marked.parser(tokens), {

@@ -2,6 +2,7 @@
 import { html, useState } from "../kit.js";
 import { Card, Figures, JobState, useTitle } from "../parts/bits.js";
 import { Empty, Shown } from "../parts/notice.js";
+import { MadeModels } from "../parts/made_models.js";
 import { Table } from "../parts/table.js";
 import { ask } from "../router.js";
 import { ago, bytes, moment, number, share } from "../format.js";
@@ -37,6 +38,7 @@ export default function Dataset({ id, query }) {
         <${Card} title="Jobs that read it"><${Shown} of=${jobs} what="jobs" empty=${(j) => !j.items.length}
           nothing=${html`No job has named it yet: <code>trainhouse submit --data ${named(version)} -- python train.py</code>`}>${(j) => html`
           <${Table} caption="Jobs that read it, the newest first" rows=${j.items} keyOf=${(x) => x.job_id + x.version} columns=${jobColumns(d.items, now_ms)} />`}<//><//>
+        <${MadeModels} path=${path} title="Models trained on it" now_ms=${now_ms} nothing=${html`No model was registered from a job that read it: <code>trainhouse models register NAME JOB</code>`} />
       </div>`;
   }}<//>`;
 }

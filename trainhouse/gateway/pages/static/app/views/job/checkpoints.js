@@ -4,6 +4,7 @@ import { call } from "../../api.js";
 import { Card } from "../../parts/bits.js";
 import { Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
+import { MadeModels } from "../../parts/made_models.js";
 import { ago, bytes, number, span } from "../../format.js";
 import { useAnew, useData } from "../../use.js";
 
@@ -41,5 +42,7 @@ export function Checkpoints({ job, path, now_ms, who }) {
   ];
   return html`<${Card} title="Checkpoints">${word && html`<p class="notice" role="status">${word}</p>`}
     <${Shown} of=${found} what="checkpoints" empty=${(d) => !d.items.length} nothing=${html`No checkpoint is complete yet. A job saves by <code>session.save()</code>, or as often as its spec says.`}>${(d) => html`
-      <${Table} caption="Checkpoints, the newest first" columns=${columns} rows=${d.items} keyOf=${(c) => c.commit} />`}<//><//>`;
+      <${Table} caption="Checkpoints, the newest first" columns=${columns} rows=${d.items} keyOf=${(c) => c.commit} />`}<//><//>
+    ${!who.run && html`<div style="margin-top:16px"><${MadeModels} path=${path} title="Models made of its checkpoints" now_ms=${now_ms}
+      nothing=${html`No checkpoint was registered yet: <code>trainhouse models register NAME ${job.job_id}</code>`} /></div>`}`;
 }

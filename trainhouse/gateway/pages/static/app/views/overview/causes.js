@@ -1,6 +1,7 @@
 // Open alerts by cause: a row for a node, a job or a rule, and the rules that fired for it below. The gateway groups them, as the command line does.
 import { html } from "../../kit.js";
 import { ago, number, plural } from "../../format.js";
+import { addressOf } from "../../model_words.js";
 
 const LOOK = { CRITICAL: "bad", WARNING: "warn" };
 // So many alerts of one cause are listed; the list of a rule that fired for hundreds of jobs is for SQL.
@@ -14,7 +15,14 @@ function hrefOf(cause) {
   return kind === "node" ? `/nodes/${encodeURIComponent(name)}` : kind === "job" ? `/jobs/${encodeURIComponent(name)}` : null;
 }
 
-const Alert = ({ alert, now_ms }) => html`<strong class="wrap">${alert.summary || alert.rule}</strong><br /><span class="sub"><${Severity} severity=${alert.severity} /> · ${alert.rule} · since ${ago(alert.since, now_ms)}
+// An alert about a version of a model leads to the page on which it is reviewed.
+function Words({ alert }) {
+  const { project, model, version } = alert.labels || {};
+  const text = alert.summary || alert.rule;
+  return model && project ? html`<a class="inline" href=${addressOf(project, model, version)}>${text}</a>` : text;
+}
+
+const Alert = ({ alert, now_ms }) => html`<strong class="wrap"><${Words} alert=${alert} /></strong><br /><span class="sub"><${Severity} severity=${alert.severity} /> · ${alert.rule} · since ${ago(alert.since, now_ms)}
   ${alert.owner && ` · ${alert.owner}`}</span>`;
 
 function Cause({ group, now_ms }) {

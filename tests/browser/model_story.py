@@ -1,0 +1,194 @@
+"""Models for the pages: the registry's machine behind a real Kafka, where the gateway looks for it, and what it decided in the tables.
+
+Holds: SORTER has a whole life (an emergency that waits, a rollback, a candidate that was compared); MANY has a thousand versions; LONG has
+a name, texts and tags as strangers write them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer, TopicPartition
+
+from tests.browser.dataset_story import NAME as DATASET
+from tests.browser.dataset_story import READER
+from tests.browser.world import World
+from tests.support.registry_requests import Registry, content_of, facts_of, observed
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+from trainhouse.events import (
+    Event,
+    ModelApproved,
+    ModelCompared,
+    ModelDescribed,
+    ModelEvaluated,
+    ModelGateApplied,
+    ModelPromotionRequested,
+    ModelRegistered,
+    ModelRequestRefused,
+    ModelRollbackRequested,
+    decode,
+    envelope_of,
+)
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import consumer, headers_of, producer_config
+from trainhouse.events.model.model_decisions import ModelDecision
+from trainhouse.events.model.model_gate import ModelGate
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.scheduler.core.protocol.machine import Input
+
+SORTER, MANY, LONG = "chat-sorter", "many-versions", "n" * 128
+PROJECT = "research"
+DAY_MS = 86_400_000
+VERSIONS = 1_000
+ATTACK = "<script>window.attacked = 1</script><img src=x onerror='window.attacked = 1'>"
+DATA = f"{DATASET}@sha256:{'c' * 64}"
+
+
+class PlainRegistry(Registry):
+    """The machine, without a look at its whole state at each record; the store has each change of a stage at once."""
+
+    def record(self, inputs: list[Input]) -> list[Event]:
+        decisions = self.machine.decide(self.state, self.now_ms, inputs)
+        self.state = self.machine.fold(self.state, self.now_ms, inputs, decisions)
+        self.state.stages.clear()
+        self.decisions += decisions
+        return [each for each in decisions if isinstance(each, ModelDecision | ModelRequestRefused)]
+
+
+class ModelStory:
+    """Tells the life of the models, then answers what the pages ask for."""
+
+    def __init__(self, world: World, settings: KafkaSettings) -> None:
+        self._world = world
+        self._settings = settings
+        self._producer = Producer(producer_config(settings))
+        self._registry = PlainRegistry(now_ms=time.time_ns() // 1_000_000 - 30 * DAY_MS)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._answer, daemon=True)
+
+    def start(self) -> None:
+        """All of it."""
+        self._sorter()
+        self._many()
+        self._long()
+        self._published(self._registry.decisions)
+        self._registry.now_ms = time.time_ns() // 1_000_000
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._closing.set()
+        self._thread.join(20)
+
+    def _answer(self) -> None:
+        reader = consumer(self._settings)
+        reader.assign([TopicPartition(topics.MODEL_REQUESTS, 0, 0)])
+        while not self._closing.is_set():
+            message = reader.poll(0.1)
+            if message is None or message.error() is not None:
+                continue
+            envelope = decode(message.value(), headers_of(message))
+            self._registry.now_ms = time.time_ns() // 1_000_000
+            self._published(self._registry.ask(envelope.event, str(envelope.id)))
+        reader.close()
+
+    def _published(self, decisions: list[Event]) -> None:
+        told = [each for each in decisions if isinstance(each, ModelDecision | ModelRequestRefused)]
+        for event in told:
+            value = encode(envelope_of(event, id=f"d{id(event)}", source="tests", now_ms=self._registry.now_ms))
+            self._producer.produce(topics.MODEL_HISTORY, value, key=event.subject().encode(), headers=list(HEADERS))
+            self._producer.poll(0)
+        assert self._producer.flush(30) == 0
+        self._world.tables.put(topics.MODEL_HISTORY, told)
+
+    def _register(self, name: str, number: int, project: str = PROJECT, *, later_ms: int = DAY_MS, **more: Any) -> None:
+        of = {"project": project, "name": name}
+        self._registry.now_ms += later_ms
+        content = _content(name, number)
+        asked = f"{project}-{name}-{number}"
+        self._registry.ask(ModelRegistered.model_validate(of | {"content": content, "user": "ada"} | more), asked)
+        own = {"job_id": READER, "data": (DATA,), "splits": (f"{DATA}/train",)} if name == SORTER else {}
+        facts = facts_of(number, project=project, content=content, **own)
+        self._registry.ask(observed(asked, facts, **of))
+
+    def _sorter(self) -> None:
+        of: dict[str, Any] = {"project": PROJECT, "name": SORTER}
+        limits = {"accuracy": {"at_least": 0.7}, "log_loss": {"against_champion": "not worse", "margin": 0.01}}
+        gate = ModelGate.model_validate({"suites": [{"suite": "held-out", "metrics": limits}], "approvals": 1})
+        ask = self._registry.ask
+        self._register(SORTER, 1, notes="The first one.")
+        self._evaluate(1, 0.86)
+        ask(ModelApproved(**of, version="1", user="eve"))
+        ask(ModelPromotionRequested(**of, version="1", user="ada", reason="it is the first"))
+        ask(ModelGateApplied(**of, gate=gate, user="ops", reason="now that there is one"))
+        self._register(SORTER, 2)
+        self._evaluate(2, 0.87)
+        self._compare(2, 1, "better")
+        ask(ModelPromotionRequested(**of, version="2", user="bo", emergency=True, reason="version 1 answers nothing since noon"))
+        self._registry.now_ms += DAY_MS // 2
+        ask(ModelRollbackRequested(**of, user="bo", reason="complaints about short answers"))
+        self._register(SORTER, 3, tags={"paper": "icml"})
+        self._register(SORTER, 4, notes=f"Trained on **twice** the data; see the [paper](https://arxiv.org/abs/1706.03762).\n\n{ATTACK}")
+        self._evaluate(4, 0.885)
+        self._compare(4, 1, "not worse")
+
+    def _evaluate(self, number: int, accuracy: float) -> None:
+        value = {"value": accuracy, "low": accuracy - 0.012, "high": accuracy + 0.011}
+        metrics = {"accuracy": value, "log_loss": {"value": 1.2 - accuracy, "low": 1.1 - accuracy, "high": 1.3 - accuracy}}
+        about = {"suite": "held-out", "dataset": DATA, "split": "test", "samples": 4000, "evaluated_at_ms": self._registry.now_ms}
+        fields = {"evaluation_id": f"e-{number}", "document": hashlib.sha256(b"%d" % number).hexdigest(), "metrics": metrics}
+        of = {"project": PROJECT, "name": SORTER, "content": _content(SORTER, number)}
+        self._registry.ask(ModelEvaluated.model_validate(of | about | fields))
+
+    def _compare(self, number: int, against: int, verdict: str) -> None:
+        def row(metric: str, group: str, verdict: str, difference: float) -> dict[str, Any]:
+            half = 0.009 if not group else 0.03
+            about = {"metric": metric, "group": group, "verdict": verdict, "difference": difference, "p_value": 0.04, "margin": 0.01}
+            return about | {"low": difference - half, "high": difference + half}
+
+        rows = [row("accuracy", "", verdict, 0.012), row("log_loss", "", "better", -0.02)]
+        rows += [row("accuracy", f"lang={lang}", word, by) for lang, word, by in GROUPS]
+        of = {"project": PROJECT, "name": SORTER, "content": _content(SORTER, number), "against": _content(SORTER, against)}
+        about = {"suite": "held-out", "samples": 4000, "evaluation_id": f"e-{number}", "against_evaluation_id": f"e-{against}"}
+        self._registry.ask(ModelCompared.model_validate(of | about | {"metrics": rows, "compared_at_ms": self._registry.now_ms}))
+
+    def _many(self) -> None:
+        for number in range(1, VERSIONS + 1):
+            self._register(MANY, number, "default", later_ms=1000)
+        of: dict[str, Any] = {"project": "default", "name": MANY}
+        self._registry.ask(ModelGateApplied(**of, gate=ModelGate(approvals=0), user="ops"))
+        for number in range(1, 300):
+            self._registry.now_ms += 60_000
+            self._registry.ask(ModelPromotionRequested(**of, version=str(number), user="ada"))
+
+    def _long(self) -> None:
+        self._register(LONG, 1, "default", notes=ATTACK, tags={"t" * 60: "v" * 1000, "attack": ATTACK})
+        self._registry.ask(ModelDescribed(project="default", name=LONG, notes=ATTACK * 3, tags={"a": "b" * 1000}, user="mallory"))
+
+
+GROUPS = (("fi", "too few samples", 0.02), ("sv", "worse", -0.03), ("en", "better", 0.02))
+
+
+def _content(name: str, number: int) -> str:
+    return hashlib.sha256(f"{name} {content_of(number)}".encode()).hexdigest()
+
+
+@contextmanager
+def models_in(world: World, folder: Path) -> Iterator[ModelStory]:
+    """The models of a world, for as long as its Kafka runs. The gateway reads them from the first question on: once in a session."""
+    with KafkaServer(folder / "kafka", port=world.gateway.kafka_port) as server:
+        settings = KafkaSettings(bootstrap=server.bootstrap)
+        create_topics(settings)
+        story = ModelStory(world, settings)
+        story.start()
+        try:
+            yield story
+        finally:
+            story.stop()

@@ -1,0 +1,247 @@
+"""Pages of models: what a person reads there, approves, promotes and takes back; by keyboard, on a phone, with a thousand versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.browser.axe import complaints
+from tests.browser.conftest import WAIT_MS, WIDE, sign_in
+from tests.browser.dataset_story import NAME as DATASET
+from tests.browser.dataset_story import READER
+from tests.browser.model_story import LONG, MANY, SORTER, models_in
+from tests.browser.world import World
+
+SORTER_PAGE = f"/models/{SORTER}?project=research"
+NARROW = {"width": 400, "height": 800}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The models; nothing else asks a gateway of this session for them."""
+    with models_in(world, tmp_path_factory.mktemp("models")):
+        yield
+
+
+@pytest.fixture
+def page_of(browser: Browser, world: World) -> Iterator[Callable[..., Page]]:
+    """Opens pages of people by their names and roles."""
+    made: list[BrowserContext] = []
+
+    def opened(sub: str, *roles: str) -> Page:
+        context = browser.new_context(base_url=world.gateway.url, viewport=WIDE)
+        context.set_default_timeout(WAIT_MS)
+        made.append(context)
+        sign_in(context, world.gateway.token(*roles, sub=sub))
+        return context.new_page()
+
+    yield opened
+    for context in made:
+        context.close()
+
+
+def table(page: Page, name: str) -> Locator:
+    return page.get_by_role("region", name=re.compile(f"^{name}"))
+
+
+def test_models_are_listed_and_searched(page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.keyboard.press("g")
+    page.keyboard.press("m")
+    expect(page).to_have_url(re.compile("/models$"))
+    listed = table(page, "Models, by project and name")
+    row = listed.get_by_role("row").filter(has_text=SORTER)
+    expect(row).to_contain_text(
+        re.compile(r"emergency to review.*research.*1 \(1\.0\.0\).*held-out/accuracy 0\.885 \[0\.873, 0\.896\].*not worse", re.S)
+    )
+    expect(listed.get_by_role("row").filter(has_text=MANY)).to_contain_text("1,000")
+    page.keyboard.press("/")
+    page.keyboard.type("sorter")
+    expect(listed.get_by_role("row")).to_have_count(2)
+    page.get_by_role("searchbox").fill("no such model")
+    expect(page.get_by_text("No model fits")).to_be_visible()
+    page.get_by_role("searchbox").fill("")
+    listed.get_by_role("link", name=SORTER).click()
+    expect(page.get_by_role("heading", name=SORTER, level=1)).to_be_visible()
+
+
+def test_who_sees_no_model_is_told_how_to_make_one(context: BrowserContext, world: World) -> None:
+    sign_in(context, world.gateway.token("viewer", projects=("vision",)))
+    page = context.new_page()
+    page.goto("/models")
+    expect(page.get_by_text("trainhouse models register NAME JOB")).to_be_visible()
+    page.goto(SORTER_PAGE)
+    expect(page.get_by_role("alert")).to_contain_text("Not found")
+
+
+def test_a_model_has_its_champions_gate_results_comparison_and_lineage(page: Page) -> None:
+    page.goto(SORTER_PAGE)
+    expect(
+        page.get_by_role("img", name=re.compile("^Champions in order: version 1 from .*, version 2 from .*, version 1 from"))
+    ).to_be_visible()
+    page.get_by_text("As a table").first.click()
+    spans = table(page, "Champions, the newest first")
+    expect(spans.get_by_role("row").nth(1)).to_contain_text(re.compile("now.*rolled back.*bo.*complaints about short answers"))
+    expect(spans.get_by_role("row").nth(2)).to_contain_text(re.compile("promoted, emergency.*bo.*version 1 answers nothing"))
+    expect(spans.get_by_role("row").nth(3)).to_contain_text(re.compile("promoted.*ada.*eve"))
+    versions = table(page, "Versions, the newest first")
+    expect(versions.get_by_role("row")).to_have_count(5)
+    expect(versions.get_by_role("row").nth(1)).to_contain_text(f"{READER}@4")
+    expect(page.get_by_role("heading", name="Version 4", exact=True)).to_be_visible()
+    gate = table(page, "Conditions of the gate")
+    expect(gate.get_by_role("row").filter(has_text="accuracy at least")).to_contain_text(re.compile(r"met.*0\.885.*0\.7"))
+    expect(gate.get_by_role("row").filter(has_text="approvals")).to_contain_text("not met")
+    expect(table(page, "The newest results").get_by_role("row").filter(has_text="accuracy")).to_contain_text("[0.873, 0.896]")
+    verdicts = table(page, "Verdicts of suite held-out")
+    expect(verdicts.get_by_role("row").filter(has_text="lang=sv")).to_contain_text("worse")
+    expect(verdicts.get_by_role("row").filter(has_text="lang=fi")).to_contain_text("too few samples")
+    expect(verdicts.get_by_role("img", name=re.compile(r"^Difference of accuracy in lang=sv: -0\.03, from -0\.06"))).to_be_visible()
+    expect(table(page, "Results of both versions").get_by_role("row").filter(has_text="accuracy")).to_contain_text("0.86 [0.848, 0.871]")
+    page.get_by_role("heading", name="Lineage").scroll_into_view_if_needed()
+    expect(page.get_by_role("region", name="Lineage graph")).to_contain_text("chat-sorter@4")
+    page.get_by_label("Against").fill("2")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name="Version 4 against version 2")).to_be_visible()
+    expect(page.get_by_text("They were not compared on the same samples")).to_be_visible()
+    expect(page).to_have_url(re.compile("against=2"))
+    versions.get_by_role("button", name="Show version 2").click()
+    expect(page.get_by_role("heading", name="Version 2 against version 1")).to_be_visible()
+
+
+def test_what_people_write_is_text(page: Page) -> None:
+    page.goto(f"{SORTER_PAGE}&version=4")
+    expect(page.locator(".markdown strong").filter(has_text="twice")).to_be_visible()
+    expect(page.get_by_text("window.attacked = 1").first).to_be_visible()
+    for size in (WIDE, NARROW):
+        page.set_viewport_size(size)
+        page.goto(f"/models/{LONG}")
+        expect(page.get_by_role("heading", name=LONG, level=1)).to_be_visible()
+        expect(page.get_by_role("heading", name="Version 1", exact=True)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    page.goto("/models")
+    expect(table(page, "Models, by project and name")).to_contain_text(LONG)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    page.goto("/models/%3Cscript%3Ewindow.attacked=1%3C%2Fscript%3E")
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert page.evaluate("window.attacked === undefined") and page.locator("main script, main img[src=x]").count() == 0
+
+
+def test_a_thousand_versions_come_in_pages(page: Page) -> None:
+    page.goto(f"/models/{MANY}")
+    versions = table(page, "Versions, the newest first")
+    expect(page.get_by_text("1,000 to 951 of 1,000")).to_be_visible()
+    page.get_by_role("button", name="Older").click()
+    expect(page.get_by_text("950 to 901 of 1,000")).to_be_visible()
+    expect(versions.get_by_role("row")).to_have_count(51)
+    page.get_by_role("button", name="Newer").click()
+    expect(page.get_by_text("1,000 to 951 of 1,000")).to_be_visible()
+    page.get_by_label("Show", exact=True).fill("7")
+    page.get_by_label("Show", exact=True).press("Enter")
+    expect(page.get_by_role("heading", name="Version 7", exact=True)).to_be_visible()
+    expect(page).to_have_url(re.compile("version=7"))
+
+
+def test_who_only_reads_is_offered_no_request(page_of: Callable[..., Page]) -> None:
+    page = page_of("vic", "viewer")
+    page.goto(SORTER_PAGE)
+    expect(page.get_by_role("heading", name="Gate for version 4")).to_be_visible()
+    for name in ("Approve", "Reject", "Promote", "Roll back", "Archive", "Review"):
+        expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+    expect(page.get_by_text(f"trainhouse models review {SORTER} 2")).to_be_visible()
+
+
+def test_a_version_is_rejected_approved_promoted_and_rolled_back(page_of: Callable[..., Page]) -> None:
+    approver, submitter = page_of("eva", "approver"), page_of("sam", "submitter")
+    submitter.goto(f"{SORTER_PAGE}&version=4")
+    expect(submitter.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+    asked(submitter, "Promote", "Yes, promote it")
+    expect(submitter.get_by_role("alert")).to_contain_text("0 of 1 approvals")
+    approver.goto(f"{SORTER_PAGE}&version=4")
+    expect(approver.get_by_role("button", name="Promote", exact=True)).to_have_count(0)
+    asked(approver, "Reject", "Yes, reject it", "lang=sv is worse")
+    expect(approver.get_by_text("Rejected by eva.").first).to_be_visible()
+    asked(approver, "Approve", "Yes, approve it", "few speak it here")
+    expect(approver.get_by_text("Approved by eva.").first).to_be_visible()
+    gate = table(approver, "Conditions of the gate")
+    expect(gate.get_by_role("row").filter(has_text="approvals")).to_contain_text("1 of 1 approvals (eva)")
+    asked(submitter, "Promote", "Yes, promote it")
+    expect(table(submitter, "Versions, the newest first").get_by_role("row").nth(1)).to_contain_text("champion")
+    expect(submitter.get_by_text("It is champion.")).to_be_visible()
+    submitter.get_by_role("button", name="Roll back", exact=True).click()
+    form = submitter.get_by_role("form", name="Make the champion before version 4 champion again?")
+    form.get_by_role("button", name="Yes, roll back").click()
+    expect(form).to_be_visible()  # a reason is needed
+    form.get_by_role("textbox").fill("complaints in Swedish")
+    form.get_by_role("button", name="Yes, roll back").click()
+    expect(submitter.get_by_text("Version 1 is champion again.")).to_be_visible()
+    expect(table(submitter, "Versions, the newest first").get_by_role("row").nth(1)).to_contain_text("archived")
+
+
+def test_an_emergency_waits_for_another_person(page_of: Callable[..., Page]) -> None:
+    maker, other = page_of("eva", "approver"), page_of("zoe", "approver")
+    maker.goto(f"/models/{MANY}?version=1000")
+    asked(maker, "Promote as an emergency", "Yes, promote it", "all answers are empty")
+    notice = "Version 1000 (1.0.999) was promoted as an emergency by eva"
+    expect(maker.get_by_text(notice)).to_be_visible()
+    asked(maker, "Review", "It is reviewed")
+    expect(maker.get_by_role("alert")).to_contain_text("another person reviews it")
+    other.goto(f"/models/{MANY}")
+    asked(other, "Review", "It is reviewed", "was right")
+    expect(other.get_by_text(notice)).to_have_count(0)
+
+
+def test_requests_are_made_and_left_by_keyboard(page: Page) -> None:
+    page.goto(f"{SORTER_PAGE}&version=3")
+    archive = page.get_by_role("button", name="Archive", exact=True)
+    archive.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("textbox", name=re.compile("^Archive version 3"))).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(archive).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.type("superseded")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("archived by a person")).to_be_visible()
+
+
+def test_a_job_and_a_dataset_lead_to_their_models(page: Page) -> None:
+    page.goto(f"/jobs/{READER}?tab=checkpoints")
+    expect(table(page, "Models made of its checkpoints").get_by_role("row").filter(has_text=f"{READER}@4").first).to_contain_text(SORTER)
+    page.goto(f"/datasets/{DATASET}")
+    table(page, "Models trained on it").get_by_role("link", name=SORTER).first.click()
+    expect(page).to_have_url(re.compile(f"/models/{SORTER}\\?project=research&version="))
+
+
+@pytest.fixture(scope="module")
+def looked_at(browser: Browser, world: World) -> Iterator[Page]:
+    """A page into which axe may come as a script."""
+    made = browser.new_context(base_url=world.gateway.url, viewport=WIDE, bypass_csp=True)
+    made.set_default_timeout(WAIT_MS)
+    sign_in(made, world.gateway.token())
+    yield made.new_page()
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "shows"),
+    [
+        ("/models", "region:Models, by project and name"),
+        (f"{SORTER_PAGE}&version=4", "region:Verdicts of suite held-out"),
+        (f"/models/{LONG}", "heading:Gate for version 1"),
+        (f"/models/{MANY}", "heading:Gate for version"),
+    ],
+)
+def test_no_violations_and_nothing_sticks_out(looked_at: Page, path: str, shows: str) -> None:
+    assert not complaints(looked_at, path, shows, in_the_dark=True)
+
+
+def asked(page: Page, title: str, yes: str, reason: str = "") -> None:
+    """Makes one request on the page."""
+    page.get_by_role("button", name=title, exact=True).click()
+    form = page.locator(".request form")
+    form.get_by_role("textbox").fill(reason)
+    form.get_by_role("button", name=yes).click()
