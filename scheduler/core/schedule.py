@@ -107,7 +107,7 @@ class ScheduleMachine(Leveled):
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 14
+    decide_version = 15
     fold_version = INTERACTIVE_SINCE
     lowest_level = 7
     formats = SCHEDULE_FORMATS

@@ -27,12 +27,17 @@ INTERACTIVE_SINCE: Final = 21
 """Level from which jobs may be interactive."""
 
 
+def session_end(job: Job) -> str:
+    """Why the job's interactive session ended, as its rank reported it; empty before that, and for any other job. It stays the job's
+    reason, whatever else is reported until the attempt has ended."""
+    return job.reason if job.spec.interactive is not None and job.reason.startswith(SESSION_ENDED) else ""
+
+
 def succeed(draft: Draft, job: Job) -> None:
     """Ends the job, asks intake for its outputs, or waits for the answers."""
     outputs = job.outputs
     if not job.spec.outputs:
-        of_session = job.spec.interactive is not None and job.reason.startswith(SESSION_ENDED)
-        draft.move(job.job_id, Succeeded(), job.reason if of_session else _EXITED)
+        draft.move(job.job_id, Succeeded(), session_end(job) or _EXITED)
     elif outputs is None:
         draft.move(job.job_id, Failed(), f"{_EXITED}, but its outputs are not published: {_why_none(draft)}")
     elif outputs.sealed.failure:

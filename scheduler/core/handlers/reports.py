@@ -22,7 +22,7 @@ from trainhouse.events.model.phases import Checkpointing, Initializing, PartEnd,
 from trainhouse.events.wire.rank_end import one_line
 from trainhouse.scheduler.core.attempts.end_line import end_line
 from trainhouse.scheduler.core.attempts.evidence import note_end, note_launch
-from trainhouse.scheduler.core.attempts.job_outputs import let_seal
+from trainhouse.scheduler.core.attempts.job_outputs import let_seal, session_end
 from trainhouse.scheduler.core.attempts.stopping import end_part, settle, stop
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job
@@ -51,7 +51,7 @@ def on_started(draft: Draft, report: AttemptStarted) -> None:
     draft.emit(PartStarted(job_id=job.job_id, epoch=report.epoch, node_id=report.node_id))
     job = draft.state.job(job.job_id)
     if isinstance(job.phase, Scheduled) and job.allotment and len(job.allotment.started) == len(job.allotment.placements):
-        draft.move(job.job_id, Initializing(since_ms=draft.now_ms, session=job.phase.session), "")
+        draft.move(job.job_id, Initializing(since_ms=draft.now_ms, session=job.phase.session), session_end(job))
 
 
 def on_session(draft: Draft, report: SessionOpened) -> None:
@@ -130,7 +130,7 @@ def on_progress(draft: Draft, report: ProgressReported, *, by_owner: bool = Fals
     fields = {name: getattr(report, name) for name in Progress.model_fields}
     draft.emit(JobProgressed(job_id=job.job_id, progress=Progress(**fields), live_seq=live_seq))
     if begins:
-        draft.move(job.job_id, Running(since_ms=draft.now_ms), "")
+        draft.move(job.job_id, Running(since_ms=draft.now_ms), session_end(job))
     elif live_seq is None and (by_owner or draft.now_ms - job.status_at_ms >= STATUS_EVERY_MS):
         draft.publish(job.job_id)
 

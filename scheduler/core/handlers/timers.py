@@ -10,7 +10,7 @@ from trainhouse.events import NodePlacement
 from trainhouse.events.model.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.attempts.eviction import ask_to_leave, unhurried_ms
 from trainhouse.scheduler.core.attempts.evidence import note_unexplained
-from trainhouse.scheduler.core.attempts.job_outputs import answers_are_due, on_answers_due
+from trainhouse.scheduler.core.attempts.job_outputs import answers_are_due, on_answers_due, session_end
 from trainhouse.scheduler.core.attempts.stopping import REMIND_MS, release, stop
 from trainhouse.scheduler.core.handlers import handover, node_expiry, nodes, self_tests
 from trainhouse.scheduler.core.handlers.reports import NO_PROGRESS
@@ -78,7 +78,7 @@ def _handle(draft: Draft, job: Job) -> None:
     elif _out_of_time(job, now_ms):
         _end_for_run_time(draft, job)
     else:
-        draft.move(job.job_id, Running(since_ms=now_ms), NO_PROGRESS)
+        draft.move(job.job_id, Running(since_ms=now_ms), session_end(job) or NO_PROGRESS)
 
 
 def _unexplained(job: Job, now_ms: int) -> tuple[NodePlacement, int] | None:

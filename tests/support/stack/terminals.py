@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Mapping
 
@@ -13,10 +14,16 @@ PROMPT = r"\$ "
 
 
 def spawned(environment: Mapping[str, str], *words: str) -> pexpect.spawn:
-    """Starts a command; its owner closes it."""
+    """Starts a command; its owner closes it. Ctrl-C reaches it also where these tests run in the background of a shell."""
     command = ["-m", "trainhouse.cli.main", *words]
     return pexpect.spawn(
-        sys.executable, command, env={**environment, "TERM": "dumb"}, encoding="utf-8", timeout=PATIENCE_S, dimensions=(33, 101)
+        sys.executable,
+        command,
+        env={**environment, "TERM": "dumb"},
+        encoding="utf-8",
+        timeout=PATIENCE_S,
+        dimensions=(33, 101),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
