@@ -65,7 +65,7 @@ PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
         reads=(
             *(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
-            # The registry of models, which it hosts: what it decided; a version's job, when that ends, its spec, and the versions of its data.
+            # The registry of models, which it hosts: what it decided; a job's status and spec, and the versions of its data.
             *(t.MODEL_REQUESTS, t.REGISTRY, t.STATUS, t.CONTROL, t.DATASETS),
         ),
         writes=(

@@ -19,7 +19,8 @@ is in ClickHouse, and is exact there; `faust tables` shows that there is none.
 
 `trainhouse run ROLE` runs the same app, with the platform's logs and stops.
 
-Holds: every topic that is processed, but projects' own and statuses, goes through an agent's stream; an agent hands a batch on and never raises.
+Holds: every topic that is processed, but projects' own and statuses, goes through an agent's stream; an agent hands a batch on and never
+raises.
 Never: does work at import; an app is made, from the process's settings, when it is asked for.
 """
 

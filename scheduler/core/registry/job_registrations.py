@@ -1,8 +1,8 @@
 """Registrations that jobs' specs ask for (`register: NAME`): which status asks for one, and the request. Pure.
 
 Holds: equal statuses give requests of equal ids and times, so that one which is sent again counts once; the submitter asks, by no better
-evidence than the topic of the submission. A job that succeeded without a checkpoint that can be a version asks as well: the registry refuses
-it with the reason, in the model's history.
+evidence than the topic of the submission. A job that succeeded without a checkpoint that can be a version asks as well: the registry
+refuses it with the reason, in the model's history.
 """
 
 from dataclasses import dataclass

@@ -277,6 +277,8 @@ def _status(model: ModelEntry) -> dict[str, Any]:
 def _version(version: Version) -> dict[str, Any]:
     facts = version.facts.model_dump(mode="json", exclude={"project"})
     evaluations = [each.model_dump(mode="json", exclude={"project", "name"}) for each in version.evaluations]
+    comparisons = [each.model_dump(mode="json", exclude={"project", "name"}) for each in version.comparisons]
     about = {"registered_by": version.registered_by, "approvers": list(version.approvers), "rejecters": list(version.rejecters)}
     texts = {"notes": version.notes, "tags": dict(version.tags), "evidence": version.evidence}
-    return version.status().model_dump(mode="json") | facts | about | texts | {"emergency": version.emergency, "evaluations": evaluations}
+    evidence = {"emergency": version.emergency, "evaluations": evaluations, "comparisons": comparisons}
+    return version.status().model_dump(mode="json") | facts | about | texts | evidence
