@@ -199,7 +199,10 @@ def _run(model: "KnownModel", version: "KnownVersion", run: _Run, folder: Path) 
     if done.returncode:
         sys.stderr.write(done.stdout)
         raise CliError(f"the evaluation ended with code {done.returncode}; the lines above say why, and nothing was recorded", Exit.FAILED)
-    return load_result(folder / _RESULT)
+    result = load_result(folder / _RESULT)
+    # A command may write the same in other bytes, and a result is named by its own.
+    (folder / _RESULT).write_bytes(result.canonical_json())
+    return result
 
 
 def _description(run: _Run, files: Path, content: str) -> str:
@@ -334,13 +337,13 @@ def _record_comparison(
 
     ids = pair[0].evaluation_id, pair[1].evaluation_id
     request = comparison_event(found, model.project, model.name, ids, wall_ms(), getpass.getuser())
-    if any(_says(each) == _says(request) for each in version.comparisons):
+    if any(_verdicts_of(each) == _verdicts_of(request) for each in version.comparisons):
         return False
     access.record(request, timeout_s)
     return True
 
 
-def _says(compared: "ModelCompared") -> Any:
+def _verdicts_of(compared: "ModelCompared") -> Any:
     return compared.model_dump(include={"content", "against", "evaluation_id", "against_evaluation_id", "metrics"})
 
 
@@ -353,15 +356,14 @@ def _print_comparison(model: "KnownModel", version: "KnownVersion", against: "Kn
             f"{each.metric} {each.group}".strip(),
             f"{each.first:.4g}",
             f"{each.second:.4g}",
-            f"{each.difference:+.3g}",
-            "" if each.low is None or each.high is None else f"{each.low:+.3g} to {each.high:+.3g}",
+            f"{each.difference:+.3g}" if each.low is None or each.high is None else f"{each.low:+.3g} to {each.high:+.3g}",
             "" if each.p_adjusted is None else f"{each.p_adjusted:.2g}",
             each.verdict.value,
         )
         for each in found.entries
     ]
-    columns = ("metric", f"@{version.version}", f"@{against.version}", "difference", "interval", "p", "verdict")
-    output.table(columns, rows, right=(columns[1], columns[2], "difference", "p"))
+    columns = ("metric", f"@{version.version}", f"@{against.version}", "difference", "p", "verdict")
+    output.table(columns, rows, right=(columns[1], columns[2], "p"), drop=("p",), cut="metric")
     if found.not_compared:
         print(f"not compared, without values by sample: {', '.join(found.not_compared)}")
     groups = "" if found.groups_verdict is None else f"; groups: {found.groups_verdict.value}"
