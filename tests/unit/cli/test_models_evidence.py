@@ -1,4 +1,4 @@
-"""`trainhouse models evaluate` and `compare`: a version's files through the program, the store and a registry's machine, without servers."""
+"""`trainhouse models evaluate` and `compare`: a version through the program, the store and a registry's machine, without servers."""
 
 from __future__ import annotations
 
