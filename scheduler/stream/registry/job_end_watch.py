@@ -31,6 +31,8 @@ MOST_WAITING: Final = 1_000
 MOST_RECORDS: Final = 500
 WAIT_MS: Final = 1_000
 FETCH_WAIT_MS: Final = 5_000
+ROUND_S: Final = 10.0
+"""For how long requests are sent before statuses are read again: a member that does not read for minutes is put out of the group."""
 COMMIT_S: Final = 5.0
 """Statuses come each second, and reading some of them again costs little."""
 RETRY_S: Final = 1.0
@@ -86,9 +88,11 @@ class JobRegistrations:
         return {partition: first.get(partition, offset) for partition, offset in self._next.items()}
 
     async def send_due(self) -> bool:
-        """Tries each request that is due, once; returns whether one is out."""
+        """Tries each request that is due, once, for ROUND_S at most; returns whether one is out."""
         now_s, is_out = self.clock.steady_s(), False
         for place, each in [item for item in self._waiting.items() if item[1].due_s <= now_s]:
+            if self.clock.steady_s() - now_s > ROUND_S:
+                break
             try:
                 await self._send(each.status)
             except Exception as error:  # of the store or the brokers: whatever it is, no other job waits for it

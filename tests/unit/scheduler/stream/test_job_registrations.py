@@ -198,6 +198,21 @@ def test_no_more_than_a_bound_wait_and_those_of_other_members_are_forgotten(monk
     assert registrations.positions() == {1: 9}
 
 
+def test_a_round_ends_before_the_group_would_give_its_partitions_to_others() -> None:
+    sender = Sender()
+    registrations = sender.start()
+    prepare = sender.store.prepare
+
+    def slow(checkpoint: RegisteredCheckpoint) -> str:
+        sender.now_s += 6.0
+        return prepare(checkpoint)
+
+    sender.store.prepare = slow  # type: ignore[method-assign]
+    assert len(sent_by(sender, registrations, [entry(status(n), n) for n in (1, 2, 3)])) == 2
+    assert registrations.positions() == {0: 3}
+    assert len(sent_by(sender, registrations, [])) == 3
+
+
 @settings(max_examples=examples(60))
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=8),
