@@ -25,6 +25,7 @@ from trainhouse.events.model.bounds import (
 )
 from trainhouse.events.model.gang import NodePlacement
 from trainhouse.events.model.ids import AttemptNumber, Epoch, EventId, JobId, PoolName
+from trainhouse.events.model.model_names import ModelName
 from trainhouse.events.model.spec import JobSpec, Limits
 
 
@@ -196,6 +197,9 @@ class JobStatus(Event, type="trainhouse.job.status.v1"):
     elapsed_s: ComputedS | None = Field(None, description="seconds for which it has had devices, all attempts together")
     eta_s: ComputedS | None = Field(None, description="expected seconds until the last step")
     last_checkpoint: LastCheckpoint | None = Field(None, description="checkpoint that a restart would begin from")
+    registers: ModelName | None = Field(
+        None, exclude_if=is_absent, description="model of which the last checkpoint becomes a version when the job succeeds"
+    )
     submitted_at_ms: TimestampMs | None = Field(None, description="time of the submission, in milliseconds since 1970")
     allocated_at_ms: TimestampMs | None = Field(None, description="time at which the attempt got its devices, in milliseconds since 1970")
     running_at_ms: TimestampMs | None = Field(None, description="time of the first reported step, in milliseconds since 1970")

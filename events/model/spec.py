@@ -4,6 +4,8 @@ Holds: every field is bounded; the hash of a spec is that of its canonical JSON,
 """
 
 import hashlib
+import re
+import warnings
 from enum import StrEnum
 from math import lcm
 from typing import Annotated, Any, Final
@@ -14,9 +16,10 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
-from trainhouse.events.model.dataset_names import DatasetName, FieldName, SplitName, VersionReference
+from trainhouse.events.model.dataset_names import NAME_PATTERN, DatasetName, FieldName, SplitName, VersionReference
 from trainhouse.events.model.ids import PoolName
 from trainhouse.events.model.labels import MOST_QUARANTINED, Label, Sha256
+from trainhouse.events.model.model_names import ModelName
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.secret_names import PATTERN as SECRET_PATTERN
 from trainhouse.events.model.secret_names import variable_of
@@ -391,6 +394,10 @@ class Interactive(Model):
     )
 
 
+# Of the metaclass, for virtual subclasses, which a spec has none of.
+warnings.filterwarnings("ignore", message='Field name "register" in "JobSpec" shadows')
+
+
 class JobSpec(Model):
     """The whole spec of a job. Only `runtime.command` is required."""
 
@@ -433,6 +440,11 @@ class JobSpec(Model):
         exclude_if=is_absent,
         description="datasets of the job's project that ranks write to `session.output(NAME)`; each gets a version when the job succeeds",
     )
+    register: ModelName | None = Field(
+        None,
+        exclude_if=is_absent,
+        description="name of a model of the job's project: the job's last checkpoint becomes its next version when the job succeeds",
+    )
     checkpoint: CheckpointPolicy = Field(CheckpointPolicy(), description="when a session saves, and what is kept")
     preemptible: bool = Field(True, description="whether it may be stopped so that another job can start")
     resume_from: str | None = Field(
@@ -466,6 +478,16 @@ class JobSpec(Model):
             raise ValueError(f"secrets: two of them would be the variable {twice[0]}; keep one of them")
         return self
 
+    @field_validator("register", mode="before")
+    @classmethod
+    def _model_named(cls, value: Any) -> Any:
+        if isinstance(value, str) and not re.fullmatch(NAME_PATTERN, value):
+            raise ValueError(
+                f"{value[:200]!r} names no model of the job's project: write 1 to 128 letters, digits, '.', '_' and '-', beginning with a "
+                "letter or digit, and no project before it"
+            )
+        return value
+
     @field_validator("outputs")
     @classmethod
     def _outputs_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -490,6 +512,15 @@ class JobSpec(Model):
     def _alone(self) -> "JobSpec":
         if self.interactive is not None and self.gang.ranks > 1 and self.gang.require != "node":
             raise ValueError(f"interactive is for one node: with ranks = {self.gang.ranks} set gang.require = node")
+        return self
+
+    @model_validator(mode="after")
+    def _registers_a_checkpoint(self) -> "JobSpec":
+        if self.register is not None and self.interactive is not None:
+            raise ValueError(
+                "register and interactive exclude each other: an interactive job saves no checkpoint that could become a version; leave "
+                "one of them out"
+            )
         return self
 
     @model_validator(mode="after")

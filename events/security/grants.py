@@ -65,8 +65,8 @@ PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
         reads=(
             *(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
-            # The registry of models, which it hosts: what it decided, and whether a version's job is known.
-            *(t.MODEL_REQUESTS, t.REGISTRY, t.STATUS),
+            # The registry of models, which it hosts: what it decided; a job's status and spec, and the versions of its data.
+            *(t.MODEL_REQUESTS, t.REGISTRY, t.STATUS, t.CONTROL, t.DATASETS),
         ),
         writes=(
             *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.DATASETS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
@@ -75,7 +75,7 @@ PRINCIPALS: dict[str, Needs] = {
             # The registry of models: what its process found in the store is a request to itself.
             *(t.REGISTRY, t.MODELS, t.MODEL_HISTORY, t.MODEL_REQUESTS),
         ),
-        groups=("trainhouse-intake", "trainhouse-intake-projects", f"{t.REGISTRY}-{ANY}"),
+        groups=("trainhouse-intake", "trainhouse-intake-projects", "trainhouse-intake-models", f"{t.REGISTRY}-{ANY}"),
         transactions=(f"{t.REGISTRY}-{ANY}",),
     ),
     "scheduler": Needs(

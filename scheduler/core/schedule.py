@@ -49,7 +49,7 @@ from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, Ou
 from trainhouse.events.model.pool import CycleRan
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.events.wire.redirected import unwrapped
-from trainhouse.scheduler.core.attempts.job_outputs import INTERACTIVE_SINCE, OUTPUTS_SINCE
+from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
@@ -64,6 +64,7 @@ from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.fold import fold_decision
 from trainhouse.scheduler.core.state.snapshot import Dumps, capture_schedule, dump_schedule, load_schedule
 from trainhouse.scheduler.core.state.state import ScheduleState
+from trainhouse.scheduler.core.state.status import REGISTERS_SINCE
 
 _REQUESTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     JobAdmitted: requests.on_admitted,
@@ -108,7 +109,7 @@ class ScheduleMachine(Leveled):
 
     name = "schedule"
     decide_version = 15
-    fold_version = INTERACTIVE_SINCE
+    fold_version = REGISTERS_SINCE
     lowest_level = 7
     formats = SCHEDULE_FORMATS
     since: Mapping[str, int] = {

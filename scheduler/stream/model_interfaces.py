@@ -1,12 +1,13 @@
-"""Port of the registry to the object store: facts of a version's content, and the chains of stages.
+"""Port of the registry to the object store: facts of a version's content, contents of jobs' checkpoints, and the chains of stages.
 
-Holds: `facts` and `append` may be called again for the same thing; what is there already stays.
+Holds: `prepare`, `facts` and `append` may be called again for the same thing; what is there already stays.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from trainhouse.events import ModelRegistered, VersionFacts
+from trainhouse.scheduler.core.registry.job_registrations import RegisteredCheckpoint
 from trainhouse.scheduler.core.registry.registry_state import StageChange
 
 
@@ -15,7 +16,10 @@ class ContentRefusedError(Exception):
 
 
 class ModelStore(Protocol):
-    """The store, as the registry's process needs it. Both methods block, and raise what the store raises."""
+    """The store, as the registry's process needs it. All methods block, and raise what the store raises."""
+
+    def prepare(self, checkpoint: RegisteredCheckpoint) -> str:
+        """Stores the content of a version that a checkpoint is; returns its hash. Raises ContentRefusedError."""
 
     def facts(self, registered: ModelRegistered) -> VersionFacts:
         """Facts of the content that a registration names, which is in the store afterwards. Raises ContentRefusedError."""

@@ -8,7 +8,9 @@
     detector   heartbeats  trainhouse.heartbeats  DetectorMachine                         soft: read back from the topics
 
 Beside its agents each app runs services (`compose` of its module): hosts of journals, projects' topics, ticks of the detector.
-Those topics come and go, so a consumer of our own reads them by a pattern (`project_intake`): Faust subscribes to none.
+Those topics come and go, so a consumer of our own reads them by a pattern (`project_intake`): Faust subscribes to none. Another one reads
+statuses for the registry of models (`registry/job_end_watch`): what it does may wait for the object store, and an agent would keep up the
+others of its app.
 
 No table: nothing that Faust would keep is read by others. What is read is published from the journal (statuses, explanations, projects) or
 is in ClickHouse, and is exact there; `faust tables` shows that there is none.
@@ -17,7 +19,8 @@ is in ClickHouse, and is exact there; `faust tables` shows that there is none.
 
 `trainhouse run ROLE` runs the same app, with the platform's logs and stops.
 
-Holds: every topic that is processed, but projects' own, goes through an agent's stream; an agent hands a batch on and never raises.
+Holds: every topic that is processed, but projects' own and statuses, goes through an agent's stream; an agent hands a batch on and never
+raises.
 Never: does work at import; an app is made, from the process's settings, when it is asked for.
 """
 

@@ -136,8 +136,8 @@ def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
 
 
 IMPERATIVES = re.compile(
-    "Add|Allow|Apply|Approve|Archive|Build|Cancel|Change|Check|Close|Compare|Copy|Create|Declare|Delete|Empty|Emulate|End|Explain|Export|Fetch|Find|Forget|"
-    "Give|Grant|Import|Join|Keep|Let|List|Make|Move|Name|Open|Place|Prepare|Print|Promote|Prove|Publish|Put|Re-run|Read|Record|Register|Reject|Remove|Repair|"
+    "Add|Allow|Apply|Approve|Archive|Build|Cancel|Change|Check|Close|Compare|Copy|Create|Declare|Delete|Empty|Emulate|End|Evaluate|Explain|Export|Fetch|Find|"
+    "Forget|Give|Grant|Import|Join|Keep|Let|List|Make|Move|Name|Open|Place|Prepare|Print|Promote|Prove|Publish|Put|Re-run|Read|Record|Register|Reject|Remove|Repair|"
     "Report|Review|Revoke|Run|Send|Set|Show|Start|Stop|Store|Submit|Sweep|Tag|Take|Use|Write"
 )
 

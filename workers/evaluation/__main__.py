@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="evaluate one version as a YAML file describes; writes result.json and samples.parquet")
     run.add_argument("spec", type=Path)
     run.add_argument("--out", type=Path, default=Path("evaluation"), help="folder for the files")
+    run.add_argument("--no-artifact", action="store_true", help="store no artifact: the folder is all that there is afterwards")
     run.set_defaults(function=_run)
     compare = commands.add_parser("compare", help="compare two results of one suite on the same samples; exit status 1 unless it passes")
     compare.add_argument("first", type=Path, help="result.json of the candidate")
@@ -76,7 +77,8 @@ def _run(flags: argparse.Namespace) -> int:
     with session:
         result = run_evaluation(spec, session, flags.out)
         session.log({f"evaluation/{name}": metric.value for name, metric in result.metrics.items()})
-        session.log_artifact(flags.out, name=f"evaluation-{spec.suite}", kind="evaluation")
+        if not flags.no_artifact:
+            session.log_artifact(flags.out, name=f"evaluation-{spec.suite}", kind="evaluation")
     for name, metric in sorted(result.metrics.items()):
         interval = "" if metric.low is None or metric.high is None else f"{metric.low:.6g} to {metric.high:.6g}"
         print(_SHOWN_METRICS.format(name=name, value=metric.value, interval=interval, samples=metric.samples))

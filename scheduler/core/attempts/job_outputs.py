@@ -23,8 +23,6 @@ OUTPUTS_SINCE: Final = 17
 SEALING_MS: Final = 600_000
 """What asks a finished attempt to leave waits as long as this for the report of its outputs, where its nodes stay."""
 _EXITED: Final = "every rank exited with code 0"
-INTERACTIVE_SINCE: Final = 21
-"""Level from which jobs may be interactive."""
 
 
 def session_end(job: Job) -> str:

@@ -175,6 +175,8 @@ OUTPUTS_SINCE: Final = 13
 SKIPS_SINCE: Final = 15
 # The level from which jobs may be interactive.
 INTERACTIVE_SINCE: Final = 16
+# The level from which a job's last checkpoint may become a version of a model.
+REGISTERS_SINCE: Final = 17
 # Fields of a spec with the level from which it may name them.
 SPEC_FIELDS_SINCE: Final = {
     "parallelism": 8,
@@ -188,6 +190,7 @@ SPEC_FIELDS_SINCE: Final = {
     "divergence.skips": SKIPS_SINCE,
     "divergence.skip_steps": SKIPS_SINCE,
     "interactive": INTERACTIVE_SINCE,
+    "register": REGISTERS_SINCE,
 }
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
@@ -203,7 +206,7 @@ class DirectoryMachine(Leveled):
 
     name = "directory"
     decide_version = 10
-    fold_version = INTERACTIVE_SINCE
+    fold_version = REGISTERS_SINCE
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {

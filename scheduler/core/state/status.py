@@ -18,6 +18,9 @@ LIVE_ROOM: Final = 100_000
 LIVE_STEP: Final = 200
 # The level from which statuses have numbers behind them; below it each status stands in the journal.
 LIVE_SINCE: Final = 8
+REGISTERS_SINCE: Final = 22
+"""The level with which statuses name the model that a job registers. The directory admits such jobs once an update is finished, so it is
+not asked for where a status is made."""
 
 
 def status_of(job: Job, now_ms: int, *, live: bool = True) -> JobStatus:
@@ -72,6 +75,7 @@ def _status(job: Job, now_ms: int, number: int, room: int | None) -> JobStatus:
         elapsed_s=job.ran_ms(now_ms) / 1000 if job.allocated_at_ms is not None else None,
         eta_s=None if state.final else _eta_s(job),
         last_checkpoint=job.last_checkpoint,
+        registers=spec.register,
         submitted_at_ms=job.submitted_at_ms,
         allocated_at_ms=job.allocated_at_ms,
         running_at_ms=job.running_at_ms,

@@ -7,51 +7,61 @@ topic any more gives no data.
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from trainhouse.events import Event, JobAdmitted, JobSpec, JobStatus, JobSubmitted, decode
+from trainhouse.events import DatasetVersionPublished, Event, JobAdmitted, JobSpec, JobStatus, JobSubmitted, decode
 from trainhouse.events.model.errors import InvalidEvent
-from trainhouse.events.wire.topics import CONTROL, JOBS, STATUS
+from trainhouse.events.wire.topics import CONTROL, DATASETS, JOBS, STATUS
+from trainhouse.scheduler.core.registry.job_registrations import data_of
 from trainhouse.scheduler.stream.interfaces import Log
 from trainhouse.scheduler.stream.model_interfaces import KnownJob
 
 TAKE_S: Final = 5.0
+_HASHED: Final = "@sha256:"
 T = TypeVar("T")
 
 
 async def read_job(log: Log, job_id: str) -> KnownJob | None:
     """Facts of a job; None for one without a status. Reads topics from their beginnings; keeps nothing but what is of the job."""
-    status = await _last(log, STATUS, job_id, _status)
+    status = await _last(log, STATUS, job_id, lambda event: event if isinstance(event, JobStatus) and _is_of(event, job_id) else None)
     if status is None:
         return None
-    spec = await _last(log, JOBS, job_id, lambda event: _submitted(event, status.spec_sha256))
-    if spec is None:  # it came by its project's topic
-        spec = await _last(log, CONTROL, job_id, lambda event: _admitted(event, status.spec_sha256))
+    spec = await read_spec(log, job_id, status.spec_sha256)
     return KnownJob(status.project, status.user, *(data_of(spec) if spec is not None else ()))
 
 
-def data_of(spec: JobSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Versions of datasets that a spec names, and their splits; a split that its program chooses is not known."""
-    if spec.data is None or spec.data.dataset is None:
-        return (), ()
-    named = str(spec.data.dataset)
-    return (named,), (f"{named}/{spec.data.split}",) if spec.data.split is not None else ()
+async def read_spec(log: Log, job_id: str, sha256: str) -> JobSpec | None:
+    """The spec of a job as it was admitted: its data named by hash. `sha256`: hash of the spec as it was submitted. None: it is on no topic
+    any more. Reads topics as `read_job` does."""
+    spec = await _last(log, JOBS, job_id, lambda event: _submitted(event, job_id, sha256))
+    if spec is None:  # it came by its project's topic
+        return await _last(log, CONTROL, job_id, lambda event: _admitted(event, job_id, sha256))
+    if spec.data is None or spec.data.dataset is None or _HASHED in spec.data.dataset:
+        return spec
+    name, _, tag = spec.data.dataset.partition("@")
+    found = await _last(log, DATASETS, name, lambda event: _tagged(event, name, tag))
+    return spec if found is None else spec.model_copy(update={"data": spec.data.model_copy(update={"dataset": found})})
 
 
-def _status(event: Event) -> JobStatus | None:
-    return event if isinstance(event, JobStatus) else None
+def _is_of(event: Event, job_id: str) -> bool:
+    return getattr(event, "job_id", None) == job_id
 
 
-def _submitted(event: Event, sha256: str) -> JobSpec | None:
-    return event.spec if isinstance(event, JobSubmitted) and event.spec.sha256() == sha256 else None
+def _submitted(event: Event, job_id: str, sha256: str) -> JobSpec | None:
+    return event.spec if isinstance(event, JobSubmitted) and _is_of(event, job_id) and event.spec.sha256() == sha256 else None
 
 
-def _admitted(event: Event, sha256: str) -> JobSpec | None:
+def _admitted(event: Event, job_id: str, sha256: str) -> JobSpec | None:
     # Its spec has another hash: intake put hashes of data in place of tags.
-    return event.spec if isinstance(event, JobAdmitted) and event.spec_sha256 == sha256 else None
+    return event.spec if isinstance(event, JobAdmitted) and _is_of(event, job_id) and event.spec_sha256 == sha256 else None
 
 
-async def _last(log: Log, topic: str, job_id: str, wanted: Callable[[Event], T | None]) -> T | None:
-    """Returns what the last event about the job that is wanted gives, of those that the topic has now."""
-    written, found = job_id.encode(), None
+def _tagged(event: Event, dataset: str, tag: str) -> str | None:
+    of_dataset = isinstance(event, DatasetVersionPublished) and event.version.dataset == dataset and event.semver == tag
+    return str(event.version.name) if of_dataset and isinstance(event, DatasetVersionPublished) else None
+
+
+async def _last(log: Log, topic: str, word: str, wanted: Callable[[Event], T | None]) -> T | None:
+    """Returns what the last event that is wanted gives, of those that the topic has now. `word`: stands in each that may be."""
+    written, found = word.encode(), None
     for partition in await log.partitions(topic):
         start, end = await log.bounds(topic, partition)
         if start >= end:
@@ -62,7 +72,7 @@ async def _last(log: Log, topic: str, job_id: str, wanted: Callable[[Event], T |
                 for entry in await tail.take(TAKE_S):
                     if entry.value is not None and written in entry.value:
                         event = _event(entry.value, entry.headers)
-                        if event is not None and getattr(event, "job_id", None) == job_id:
+                        if event is not None:
                             found = wanted(event) or found
         finally:
             await tail.close()

@@ -31,6 +31,7 @@ from trainhouse.scheduler.stream.kafka.log import KafkaLog
 from trainhouse.scheduler.stream.metrics import JournalMeters, ScreeningMeters, measure_lag
 from trainhouse.scheduler.stream.model_interfaces import ModelStore
 from trainhouse.scheduler.stream.process import serve
+from trainhouse.scheduler.stream.registry.job_end_watch import JobEndWatch, JobRegistrations
 from trainhouse.scheduler.stream.registry.store_lookups import StoreLookups
 from trainhouse.scheduler.stream.screening.project_intake import ProjectIntake
 from trainhouse.scheduler.stream.screening.screening_agent import ScreeningAgent
@@ -113,8 +114,9 @@ def compose(
         await host.run()
 
     app.beside += [decide, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
-    if of_models is not None:
-        app.beside.append(of_models.run)
+    if models is not None and of_models is not None:
+        ends = JobEndWatch(kafka, JobRegistrations(log, clock, models), settings.group_session_s)
+        app.beside += [of_models.run, ends.run]
     return app
 
 

@@ -37,6 +37,7 @@ def test_every_option_reaches_its_field() -> None:
         data="s3://bucket/data#" + "a" * 64,
         every_steps=50,
         keep_last=2,
+        register="digits",
         max_run_time="2h",
         restarts=0,
     )
@@ -50,7 +51,7 @@ def test_every_option_reaches_its_field() -> None:
     assert spec.data is not None
     assert spec.data.uri == "s3://bucket/data"
     assert (spec.checkpoint.every_steps, spec.checkpoint.keep_last) == (50, 2)
-    assert (spec.limits.run_time_s, spec.limits.restarts) == (7200, 0)
+    assert (spec.limits.run_time_s, spec.limits.restarts, spec.register) == (7200, 0, "digits")
 
 
 @pytest.mark.parametrize(
@@ -131,3 +132,17 @@ def test_data_is_immutable_or_refused() -> None:
 def test_parts_of_a_wrong_kind_are_left_to_validation() -> None:
     with pytest.raises(CliError, match="limits"):
         specs_of(fields_of(Typed(command=("x",), restarts=1), {"limits": 3}, "ada"), None)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"register": "vision/digits"}, "'vision/digits' names no model of the job's project: write 1 to 128 letters"),
+        ({"register": ""}, "'' names no model"),
+        ({"register": "digits", "interactive": {"kind": "shell"}}, "an interactive job saves no checkpoint that could become a version"),
+    ],
+)
+def test_a_model_that_cannot_be_registered_is_refused_with_what_to_write(more: dict[str, object], words: str) -> None:
+    with pytest.raises(CliError) as refused:
+        specs_of([{"runtime": {"command": ["python", "t.py"]}} | more], None)
+    assert words in str(refused.value)

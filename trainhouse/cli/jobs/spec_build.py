@@ -47,6 +47,7 @@ class Typed:
     labels: tuple[str, ...] = ()
     data: str | None = None
     outputs: tuple[str, ...] = ()
+    register: str | None = None
     every_steps: int | None = None
     keep_last: int | None = None
     max_run_time: str | None = None
@@ -59,7 +60,20 @@ def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dic
     from trainhouse.cli.shared.filters import parse_duration_s
 
     fields = copy.deepcopy(base)
-    for name in ("name", "project", "purpose", "team", "user", "pool", "priority", "gang", "seed", "resume_from", "preemptible"):
+    for name in (
+        "name",
+        "project",
+        "purpose",
+        "team",
+        "user",
+        "pool",
+        "priority",
+        "gang",
+        "seed",
+        "register",
+        "resume_from",
+        "preemptible",
+    ):
         value = getattr(typed, name)
         if value is not None:
             fields[name] = value

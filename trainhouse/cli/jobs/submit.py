@@ -82,6 +82,10 @@ def submit(
         Optional[list[str]],  # noqa: UP045
         typer.Option(metavar="NAME", help="A dataset that it writes, published when it succeeds; repeatable."),
     ] = None,
+    register_as: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--register", metavar="MODEL", help="A model that its last checkpoint becomes a version of, once it succeeds."),
+    ] = None,
     every_steps: Annotated[Optional[int], typer.Option(help="Checkpoint every so many steps.")] = None,  # noqa: UP045
     keep_last: Annotated[Optional[int], typer.Option(help="Checkpoints to keep.")] = None,  # noqa: UP045
     max_run_time: Annotated[Optional[str], typer.Option(help="90s, 15m, 2h: checkpoint, then FAILED.")] = None,  # noqa: UP045
@@ -124,6 +128,7 @@ def submit(
         labels=tuple(label or ()),
         data=data,
         outputs=tuple(output or ()),
+        register=register_as,
         every_steps=every_steps,
         keep_last=keep_last,
         max_run_time=max_run_time,

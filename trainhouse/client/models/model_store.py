@@ -1,11 +1,14 @@
 """The registry's port to the object store: contents of versions, and chains of stages; the scheduler knows nothing of checkpointing."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from trainhouse.events import ModelRegistered, VersionFacts
+from trainhouse.scheduler.core.registry.job_registrations import RegisteredCheckpoint
 from trainhouse.scheduler.core.registry.registry_state import StageChange
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
 
@@ -35,16 +38,23 @@ class ObjectModelStore:
             self._objects = S3ObjectStore(StoreSettings(), MOST_GET_BYTES)
         return self._objects
 
+    def prepare(self, checkpoint: RegisteredCheckpoint) -> str:
+        """Stores the content of a version that a checkpoint is, as `trainhouse models register` does; returns its hash."""
+        from trainhouse.checkpointing.models.version_content import VersionParts, prepare_version
+        from trainhouse.events.model.resume_ref import parse_resume_from
+
+        with _refusals():
+            which = parse_resume_from(f"{checkpoint.job_id}@{checkpoint.commit}")
+            parts = VersionParts(code=checkpoint.code, datasets=checkpoint.data)
+            return prepare_version(self.objects, checkpoint.project, which, parts, checks_bytes=False).sha256
+
     def facts(self, registered: ModelRegistered) -> VersionFacts:
         """Facts of a content, which is made of the job's checkpoint where the registration names none."""
-        from trainhouse.checkpointing.errors import CheckpointError, RetryableError
         from trainhouse.checkpointing.models.version_content import VersionParts, check_version, prepare_version
-        from trainhouse.events.model.artifact import ArtifactError
-        from trainhouse.events.model.model_content import ModelContentError
         from trainhouse.events.model.resume_ref import parse_resume_from
 
         project = registered.project
-        try:
+        with _refusals():
             if registered.content is not None:
                 content = check_version(self.objects, project, registered.content)
                 _check_named(registered, content)
@@ -53,10 +63,6 @@ class ObjectModelStore:
             which = parse_resume_from(f"{registered.job_id}{commit}")
             prepared = prepare_version(self.objects, project, which, VersionParts(), checks_bytes=False)
             return facts_of(prepared.content, prepared.sha256, registered.splits)
-        except RetryableError:
-            raise
-        except (CheckpointError, ModelContentError, ArtifactError, ValueError) as error:
-            raise ContentRefusedError(str(error)) from error
 
     def append(self, change: StageChange) -> None:
         """Appends a change of stages."""
@@ -77,6 +83,21 @@ class ObjectModelStore:
         )
         place = change.project, change.name
         self._known[place] = stage_chain.append(self.objects, record, self._known.get(place, -1))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Makes a refusal of what no later try would do; what the store may do later is raised as it is."""
+    from trainhouse.checkpointing.errors import CheckpointError, RetryableError
+    from trainhouse.events.model.artifact import ArtifactError
+    from trainhouse.events.model.model_content import ModelContentError
+
+    try:
+        yield
+    except RetryableError:
+        raise
+    except (CheckpointError, ModelContentError, ArtifactError, ValueError) as error:
+        raise ContentRefusedError(str(error)) from error
 
 
 def model_store() -> ObjectModelStore:

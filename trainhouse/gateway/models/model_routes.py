@@ -300,8 +300,9 @@ def version_row(version: Version, *, brief: bool = False) -> dict[str, Any]:
     if brief:
         return row
     evaluations = [each.model_dump(mode="json", exclude={"project", "name"}) for each in version.evaluations]
+    comparisons = [each.model_dump(mode="json", exclude={"project", "name"}) for each in version.comparisons]
     more = {"promoted_by": version.promoted_by, "withdrawn": version.withdrawn, "was_champion": version.was_champion}
-    return row | more | {"evidence": version.evidence, "evaluations": evaluations}
+    return row | more | {"evidence": version.evidence, "evaluations": evaluations, "comparisons": comparisons}
 
 
 def _may(projects: ProjectBook, principal: Principal, project: str) -> list[str]:

@@ -214,7 +214,7 @@ def test_a_fingerprint_names_every_field() -> None:
 def _other(name: str) -> Any:
     return {
         "name": "x", "project": "x", "purpose": "x", "team": "x", "user": "x", "pool": "x", "priority": 1, "seed": 1, "env": {"A": "b"},
-        "env_allow": ("A",), "secrets": ("S",), "outputs": ("x",),
+        "env_allow": ("A",), "secrets": ("S",), "outputs": ("x",), "register": "x",
         "hyperparameters": {"lr": 1}, "preemptible": False, "resume_from": "x", "labels": {"a": "b"},
         "placement": Placement(spot=False), "interactive": Interactive(kind="shell"),
     }.get(name, _other_model(name))  # fmt: skip

@@ -179,7 +179,11 @@ def test_a_spec_that_programs_of_before_cannot_read_waits_for_the_end_of_an_upda
     d.machine = now.at(15)
     assert "spec.checkpoint.pace: an update is not finished" in refused(d.feed(submit("r", pool="big", checkpoint={"pace": "full"})))
     assert "spec.interactive: an update is not finished" in refused(d.feed(submit("r", pool="big", interactive={"kind": "shell"})))
+    d.machine = now.at(16)
+    assert "spec.register: an update is not finished" in refused(d.feed(submit("s", pool="big", register="digits")))
     d.machine = now
+    [registering] = d.feed(submit("s", pool="big", register="digits"))
+    assert registering.event.spec.register == "digits"
     [hurried] = d.feed(submit("r", pool="big", checkpoint={"pace": "full"}))
     assert hurried.event.spec.checkpoint.pace == "full"
     [skipping] = d.feed(submit("q", pool="big", divergence={"action": "skip_data", "skips": 2}))

@@ -1,0 +1,200 @@
+"""Sender of the registrations that jobs' specs ask for: reads the statuses of all jobs, and asks the registry once a job has succeeded.
+
+Holds: members of a group share the partitions of the status topic; an offset is committed once all that came before it is with the brokers,
+so that a status which was read twice, by whichever process, gives a request of the same id, which counts once. The content of the version
+is in the store before the request is sent. While the store or the brokers are away, statuses wait, MOST_WAITING at most; no other is read
+then. What fails for one job keeps up no other.
+Never: decides whether a version is registered; delays what the process does otherwise.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from trainhouse.events import InvalidEvent, JobStatus, decode
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
+from trainhouse.scheduler.core.registry.job_registrations import asks_for_version, checkpoint_of, registration
+from trainhouse.scheduler.stream.cancellation import still_wanted
+from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log
+from trainhouse.scheduler.stream.kafka.auth import aiokafka_config
+from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError, ModelStore
+from trainhouse.scheduler.stream.registry.job_facts import read_spec
+
+GROUP: Final = "trainhouse-intake-models"
+MOST_WAITING: Final = 1_000
+MOST_RECORDS: Final = 500
+WAIT_MS: Final = 1_000
+FETCH_WAIT_MS: Final = 5_000
+ROUND_S: Final = 10.0
+"""For how long requests are sent before statuses are read again: a member that does not read for minutes is put out of the group."""
+COMMIT_S: Final = 5.0
+"""Statuses come each second, and reading some of them again costs little."""
+RETRY_S: Final = 1.0
+LONGEST_RETRY_S: Final = 60.0
+MAX_FETCH_BYTES: Final = 1024 * 1024
+_WORDS: Final = (b'"registers"', b"SUCCEEDED")
+"""Both stand in each status that asks for a version: of all others nothing is decoded."""
+log_ = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A status whose request is not out. `due_s`: when it is tried again."""
+
+    status: JobStatus
+    due_s: float = 0.0
+    delay_s: float = RETRY_S
+
+
+@dataclass(slots=True)
+class JobRegistrations:
+    """Requests of jobs that succeeded, from their statuses. `positions` are what a reader may commit."""
+
+    log: Log
+    clock: Clock
+    store: ModelStore
+    _waiting: dict[tuple[int, int], _Waiting] = field(default_factory=dict)
+    _next: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be taken until some of what waits is out."""
+        return len(self._waiting) >= MOST_WAITING
+
+    def take(self, entries: list[Entry]) -> None:
+        """Takes statuses in the order of their partition."""
+        for entry in entries:
+            self._next[entry.partition] = entry.offset + 1
+            status = _status(entry)
+            if status is not None and asks_for_version(status):
+                self._waiting[entry.partition, entry.offset] = _Waiting(status)
+
+    def keep(self, partitions: set[int]) -> None:
+        """Forgets what is of other partitions: whoever has them now reads it again."""
+        self._waiting = {place: each for place, each in self._waiting.items() if place[0] in partitions}
+        self._next = {partition: offset for partition, offset in self._next.items() if partition in partitions}
+
+    def positions(self) -> dict[int, int]:
+        """By partition: the offset before which nothing waits."""
+        first: dict[int, int] = {}
+        for partition, offset in self._waiting:
+            first[partition] = min(offset, first.get(partition, offset))
+        return {partition: first.get(partition, offset) for partition, offset in self._next.items()}
+
+    async def send_due(self) -> bool:
+        """Tries each request that is due, once, for ROUND_S at most; returns whether one is out."""
+        now_s, is_out = self.clock.steady_s(), False
+        for place, each in [item for item in self._waiting.items() if item[1].due_s <= now_s]:
+            if self.clock.steady_s() - now_s > ROUND_S:
+                break
+            try:
+                await self._send(each.status)
+            except Exception as error:  # of the store or the brokers: whatever it is, no other job waits for it
+                each.due_s, each.delay_s = now_s + each.delay_s, min(2 * each.delay_s, LONGEST_RETRY_S)
+                about = f"job {each.status.job_id}, a version of model {each.status.project}/{each.status.registers}"
+                log_.warning("registration failed, trying again", about=about, error=f"{type(error).__name__}: {error}")
+            else:
+                is_out = True
+                del self._waiting[place]
+        return is_out
+
+    async def _send(self, status: JobStatus) -> None:
+        spec = await read_spec(self.log, str(status.job_id), status.spec_sha256)
+        checkpoint = checkpoint_of(status, spec)
+        content = None
+        if checkpoint is not None:
+            try:
+                content = await asyncio.to_thread(self.store.prepare, checkpoint)
+            except ContentRefusedError as refused:  # the registry finds the same, and says so in the model's history
+                log_.warning("a job's checkpoint cannot be a version", job_id=str(status.job_id), reason=str(refused))
+        request = registration(status, checkpoint, content)
+        await self.log.send(MODEL_REQUESTS, request.event.subject().encode(), encode(request))
+
+
+class JobEndWatch:
+    """One member of the group of readers."""
+
+    def __init__(self, kafka: KafkaSettings, registrations: JobRegistrations, session_s: float) -> None:
+        self._kafka = kafka
+        self._registrations = registrations
+        self._session_ms = round(session_s * 1000)
+        self._committed: dict[int, int] = {}
+        self._commit_due_s = 0.0
+
+    async def run(self) -> None:
+        """Reads until cancelled."""
+        while True:
+            still_wanted()
+            try:
+                await self._session()
+            except KafkaError as error:
+                log_.warning("reading statuses failed; beginning again", error=repr(error))
+            await asyncio.sleep(RETRY_S)
+
+    async def _session(self) -> None:
+        consumer = self._consumer()
+        consumer.subscribe([STATUS])
+        self._committed.clear()
+        self._registrations.keep(set())
+        try:
+            await consumer.start()
+            while True:
+                still_wanted()
+                await self._round(consumer)
+        finally:
+            await consumer.stop()
+
+    async def _round(self, consumer: Any) -> None:
+        """Reads a batch, sends what is due, and commits what is done."""
+        assigned = consumer.assignment()
+        if self._registrations.is_full:
+            consumer.pause(*assigned)
+        elif consumer.paused():
+            consumer.resume(*consumer.paused())
+        found = await consumer.getmany(timeout_ms=WAIT_MS, max_records=MOST_RECORDS)
+        self._registrations.keep({each.partition for each in consumer.assignment()})
+        for records in found.values():
+            entries = [Entry(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records]
+            self._registrations.take(entries)
+        now_s = self._registrations.clock.steady_s()
+        if await self._registrations.send_due() or now_s >= self._commit_due_s:
+            self._commit_due_s = now_s + COMMIT_S
+            await self._commit(consumer)
+
+    async def _commit(self, consumer: Any) -> None:
+        assigned = {each.partition for each in consumer.assignment()}
+        done = self._registrations.positions()
+        news = {partition: at for partition, at in done.items() if partition in assigned and self._committed.get(partition) != at}
+        if news:
+            await consumer.commit({TopicPartition(STATUS, partition): at for partition, at in news.items()})
+            self._committed |= news
+
+    def _consumer(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            **aiokafka_config(self._kafka),
+            group_id=GROUP,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            session_timeout_ms=self._session_ms,
+            heartbeat_interval_ms=self._session_ms // 3,
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            max_partition_fetch_bytes=MAX_FETCH_BYTES,
+        )
+
+
+def _status(entry: Entry) -> JobStatus | None:
+    """A status that may ask for a version."""
+    if entry.value is None or not all(word in entry.value for word in _WORDS):
+        return None
+    try:
+        event = decode(entry.value, entry.headers).event
+    except InvalidEvent:
+        return None
+    return event if isinstance(event, JobStatus) else None

@@ -1,0 +1,204 @@
+"""`trainhouse models evaluate` and `compare`: a version through the program, the store and a registry's machine, without servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.registry_requests import NAME, OF_MODEL, PROJECT, Registry, facts_of, observed
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
+from trainhouse.checkpointing.lease.lease_facts import owned
+from trainhouse.checkpointing.models.version_content import VersionParts, prepare_version
+from trainhouse.cli.main import build
+from trainhouse.cli.models import evidence_commands
+from trainhouse.client import ChangeRefusedError
+from trainhouse.client.models import registry_access
+from trainhouse.client.models.registry_access import KnownModel
+from trainhouse.events import (
+    ModelCompared,
+    ModelEvaluated,
+    ModelGate,
+    ModelGateApplied,
+    ModelPromoted,
+    ModelRegistered,
+    ModelRequestRefused,
+)
+from trainhouse.events.model.artifact import object_key
+from trainhouse.events.model.model_gate import GateSuite, MetricLimits
+from trainhouse.events.model.resume_ref import parse_resume_from
+from trainhouse.events.runtime.clock import wall_ms
+from trainhouse.workers.data.shards import ShardWriter
+
+SAMPLES = 400
+JOB = "train-1"
+PROGRAM = """
+import json
+import torch
+from safetensors.torch import load_file
+
+
+def load(path, device):
+    model = torch.nn.Linear(8, 2)
+    model.load_state_dict(load_file(path))
+    return model.to(device)
+
+
+def decode(sample):
+    row = json.loads(sample["json"])
+    return {"input": torch.tensor(row["x"]), "target": row["y"], "lang": row["lang"]}
+"""
+
+
+@dataclass
+class Access:
+    """A registry's machine as commands reach it."""
+
+    registry: Registry = field(default_factory=lambda: Registry(now_ms=wall_ms()))
+    asked: int = 0
+
+    def model(self, project: str, name: str) -> KnownModel:
+        found = self.registry.state.model(project, name)
+        if found is None:
+            raise registry_access._unknown(project, name)
+        return registry_access._of_entry(found)
+
+    def record(self, request: ModelEvaluated | ModelCompared, timeout_s: float) -> None:
+        self.asked += 1
+        for each in self.registry.ask(request):
+            if isinstance(each, ModelRequestRefused):
+                raise ChangeRefusedError(each.reason)
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def access() -> Access:
+    return Access()
+
+
+@pytest.fixture
+def objects(access: Access) -> MemoryObjectStore:
+    """A store with two versions of a classifier: of one that is nearly right, and of one that is wrong about a fifth."""
+    objects = MemoryObjectStore()
+    owned(objects, JOB, PROJECT, 0)
+    right = {"weight": torch.stack([-torch.ones(8), torch.ones(8)]), "bias": torch.zeros(2)}
+    wrong = {"weight": right["weight"], "bias": torch.tensor([2.0, -2.0])}
+    checkpointer = Checkpointer(CheckpointerSettings(JOB, 1, 0, "spec"), objects)
+    for number, state in enumerate((right, wrong), 1):
+        checkpointer.save({"model": state}, {}, 10 * number, 1.0)
+        prepared = prepare_version(objects, PROJECT, parse_resume_from(f"{JOB}@step:{10 * number}"), VersionParts())
+        request_id = f"register-{number}"
+        asked = ModelRegistered(**OF_MODEL, content=prepared.sha256, user="ada")
+        access.registry.ask(asked, request_id)
+        facts = facts_of(number, content=prepared.sha256, job_id=JOB, splits=(), data=())
+        access.registry.ask(observed(request_id, facts))
+    return objects
+
+
+@pytest.fixture
+def run(access: Access, objects: MemoryObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in a folder with shards, the program and a description."""
+    (tmp_path / "shards").mkdir()
+    generator = torch.Generator().manual_seed(1)
+    with ShardWriter(tmp_path / "shards") as shards:
+        for n in range(SAMPLES):
+            x = torch.randn(8, generator=generator)
+            row = {"x": x.tolist(), "y": int(x.sum() > 0), "lang": "de" if n % 3 else "en"}
+            shards.add(f"s{n}", {"json": json.dumps(row).encode()})
+        shards.cut()
+    (tmp_path / "evidence_classifier.py").write_text(PROGRAM)
+    described(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAINHOUSE_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setattr(evidence_commands, "_access", lambda: access)
+    monkeypatch.setattr("trainhouse.cli.data.dataset_access.object_store", lambda: objects)
+    return lambda *words: CliRunner().invoke(build("models"), ["models", *words])
+
+
+def described(where: Path, **changes: Any) -> None:
+    """Writes the description of the evaluation."""
+    fields = {"suite": "signs", "kind": "classification", "model": "model.safetensors", "program": "evidence_classifier"}
+    more: dict[str, Any] = {"folder": "shards", "batch_size": 64, "seed": 3, "groups": ["lang"]}
+    (where / "evaluation.yaml").write_text(yaml.safe_dump(fields | more | changes))
+
+
+def evaluate(run: Run, version: str, *more: str) -> Result:
+    return run("evaluate", f"{PROJECT}/{NAME}@{version}", "--spec", "evaluation.yaml", *more)
+
+
+def test_versions_are_evaluated_compared_and_promoted_on_what_was_recorded(
+    run: Run, access: Access, objects: MemoryObjectStore, tmp_path: Path
+) -> None:
+    first = evaluate(run, "1", "--out", "kept")
+    assert first.exit_code == 0, first.output + str(first.exception)
+    assert "accuracy" in first.output and "of suite signs recorded" in first.output
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"result.json", "samples.parquet"}
+    [recorded] = access.registry.model.versions[0].evaluations
+    assert recorded.content == access.registry.model.versions[0].facts.content
+    assert object_key(PROJECT, recorded.document) in {stat.key for stat in objects.list("")}
+    again = evaluate(run, "1")
+    assert again.exit_code == 0 and "was recorded before" in again.output and access.asked == 1
+    second = evaluate(run, "staging", "--json")
+    assert second.exit_code == 0, second.output
+    row = json.loads(second.stdout)
+    assert (row["version"], row["new"], row["metrics"]["accuracy"]["value"] < 0.9) == (2, True, True)
+
+    worse = run("compare", f"{PROJECT}/{NAME}@2", "--with", "1")
+    assert worse.exit_code == 1, worse.output
+    assert "accuracy lang=de" in worse.output and "verdict: worse; groups: worse; recorded" in worse.output
+    assert max(map(len, worse.output.splitlines())) <= 80, worse.output
+    asked = access.asked
+    same = run("compare", f"{PROJECT}/{NAME}@2", "--with", "1")
+    assert "was recorded before" in same.output and access.asked == asked
+    limits = MetricLimits.model_validate({"at_least": 0.9, "against_champion": "not worse", "margin": 0.5})
+    suites = (GateSuite(suite="signs", metrics={"accuracy": limits}),)
+    access.registry.ask(ModelGateApplied(**OF_MODEL, gate=ModelGate(approvals=0, suites=suites), user="ada"))
+    assert any(isinstance(each, ModelPromoted) for each in access.registry.promote(1)), "there is no champion to compare with"
+    assert not any(isinstance(each, ModelPromoted) for each in access.registry.promote(2))
+    with_champion = run("compare", f"{PROJECT}/{NAME}@2")
+    assert with_champion.exit_code == 1 and "not worse" in with_champion.output, "the gate's margin holds where none is named"
+
+    kept = objects.get(object_key(PROJECT, recorded.document))
+    objects.put(object_key(PROJECT, recorded.document), kept + b" ")
+    damaged = run("compare", f"{PROJECT}/{NAME}@2")
+    assert damaged.exit_code == 1 and "has other bytes than its name says" in str(damaged.exception)
+    objects.delete(object_key(PROJECT, recorded.document))
+    gone = run("compare", f"{PROJECT}/{NAME}@2")
+    assert gone.exit_code == 1 and "is not in the store" in str(gone.exception)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "text"),
+    [
+        ({}, ("evaluate", f"{PROJECT}/{NAME}@7"), "has no version 7"),
+        ({}, ("evaluate", f"{PROJECT}/other@1"), f"project {PROJECT} has no model other"),
+        ({}, ("evaluate", NAME), "names no version of a model"),
+        ({"split": "test", "folder": None}, ("evaluate", f"{PROJECT}/{NAME}@1"), "name the version of the dataset, --data NAME@VERSION"),
+        ({"model": "../x"}, ("evaluate", f"{PROJECT}/{NAME}@1"), "a path below the version's files"),
+        ({"version": "0" * 64}, ("evaluate", f"{PROJECT}/{NAME}@1"), "leave `version` out"),
+        ({"suit": "x"}, ("evaluate", f"{PROJECT}/{NAME}@1"), "suit: Extra inputs are not permitted"),
+        ({"program": "no_such_module"}, ("evaluate", f"{PROJECT}/{NAME}@1"), "nothing was recorded"),
+        ({}, ("compare", f"{PROJECT}/{NAME}@1"), "has no champion"),
+        ({}, ("compare", f"{PROJECT}/{NAME}@1", "--with", "1"), "compared with itself"),
+        ({}, ("compare", f"{PROJECT}/{NAME}@1", "--with", "2"), "no results of a suite on the same data"),
+    ],
+)
+def test_what_cannot_be_evidence_is_refused_with_what_to_do(
+    run: Run, access: Access, tmp_path: Path, changes: dict[str, Any], words: tuple[str, ...], text: str
+) -> None:
+    described(tmp_path, **changes)
+    more = ("--spec", "evaluation.yaml") if words[0] == "evaluate" else ()
+    done = run(*words, *more)
+    assert done.exit_code != 0 and text in f"{done.output}{done.exception}", done.output + str(done.exception)
+    assert access.asked == 0
