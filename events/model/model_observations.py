@@ -4,6 +4,8 @@ Holds: sizes are bounded. An observation counts once by its event id, and an out
 the newest value stays. Nothing is decided by an observation but what a rule of alerts makes of it.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -127,6 +129,14 @@ class LiveSide(StrEnum):
 
     INPUT = "input"
     OUTPUT = "output"
+
+
+@dataclass(frozen=True)
+class ObservedRows:
+    """Histograms of predictions, or of the samples of a reference, by side and field."""
+
+    count: int
+    profiles: Mapping[tuple[LiveSide, str], FieldProfile]
 
 
 class LiveFieldFigures(Model):
