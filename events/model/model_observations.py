@@ -86,7 +86,9 @@ class PredictionsObserved(_Profiled, type="trainhouse.model.predictions-observed
             raise ValueError("a window ends after it begins, and is 31 days long at most: split it")
         labels = sum(map(len, self.outcomes.values()))
         if labels > MOST_OUTCOMES:
-            raise ValueError(f"{labels} outcomes, at most {MOST_OUTCOMES} in one event: send the rest as a further observation of the window")
+            raise ValueError(
+                f"{labels} outcomes, at most {MOST_OUTCOMES} in one event: send the rest as a further observation of the window"
+            )
         if not (self.inputs or self.outputs or labels or self.count):
             raise ValueError("nothing was observed: give count, histograms or outcomes")
         return self
@@ -153,9 +155,7 @@ class LiveFieldFigures(Model):
     wasserstein: DriftFigure | None = Field(
         None, exclude_if=is_absent, description="Wasserstein distance, in standard deviations of the reference"
     )
-    wasserstein_limit: DriftFigure | None = Field(
-        None, exclude_if=is_absent, description="value above which that is drift, at these sizes"
-    )
+    wasserstein_limit: DriftFigure | None = Field(None, exclude_if=is_absent, description="value above which that is drift, at these sizes")
 
 
 class ModelDriftMeasured(ModelEvent, type="trainhouse.model.drift-measured.v1"):

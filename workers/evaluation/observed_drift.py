@@ -40,6 +40,4 @@ def _figures(drift: LiveFieldDrift) -> LiveFieldFigures:
         return found
     numbers = drift.numbers
     measures = (("psi", numbers.psi), ("ks", numbers.ks), ("wasserstein", numbers.wasserstein))
-    return found.model_copy(
-        update={name: each.value for name, each in measures} | {f"{name}_limit": each.limit for name, each in measures}
-    )
+    return found.model_copy(update={name: each.value for name, each in measures} | {f"{name}_limit": each.limit for name, each in measures})

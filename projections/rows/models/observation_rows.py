@@ -28,7 +28,9 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             reference_of = {"reference_id": str(measured.reference_id), "reference": measured.reference}
             about = _version(measured) | of_window | sizes | reference_of | {"at": clamp_ms(measured.at_ms)}
             for field in measured.fields:
-                figures = {name: getattr(field, name) for name in ("psi", "psi_limit", "ks", "ks_limit", "wasserstein", "wasserstein_limit")}
+                figures = {
+                    name: getattr(field, name) for name in ("psi", "psi_limit", "ks", "ks_limit", "wasserstein", "wasserstein_limit")
+                }
                 words = {"side": field.side.value, "field": field.field, "verdict": field.verdict.value, "reason": field.reason}
                 yield Row("model_drift_rows", about | words | figures)
 
@@ -57,7 +59,9 @@ def _sender(event: PredictionsObserved | ReferenceRecorded) -> str:
 
 
 def _histograms(inputs: Mapping[str, FieldProfile], outputs: Mapping[str, FieldProfile]) -> dict[str, list[str]]:
-    found = [(side.value, name, each) for side, of in ((LiveSide.INPUT, inputs), (LiveSide.OUTPUT, outputs)) for name, each in sorted(of.items())]
+    found = [
+        (side.value, name, each) for side, of in ((LiveSide.INPUT, inputs), (LiveSide.OUTPUT, outputs)) for name, each in sorted(of.items())
+    ]
     return {
         "sides": [side for side, _, _ in found],
         "fields": [name for _, name, _ in found],

@@ -207,7 +207,13 @@ async def describe(
 
 @router.post("/{name}/observations", status_code=202)
 async def observe(
-    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT, key: Key = None
+    name: NamePath,
+    fields: Fields,
+    here: Here,
+    principal: Submitter,
+    request: Request,
+    project: ProjectQuery = DEFAULT_PROJECT,
+    key: Key = None,
 ) -> Json:
     """Takes what a `version` in service predicted in one window: histograms, outcomes by prediction id, also days late."""
     return await _taken(here, principal, request, PredictionsObserved, project, name, fields, key)
@@ -215,7 +221,13 @@ async def observe(
 
 @router.post("/{name}/references", status_code=202)
 async def refer(
-    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT, key: Key = None
+    name: NamePath,
+    fields: Fields,
+    here: Here,
+    principal: Submitter,
+    request: Request,
+    project: ProjectQuery = DEFAULT_PROJECT,
+    key: Key = None,
 ) -> Json:
     """Takes the distribution that live inputs and outputs of a `version` are compared with."""
     return await _taken(here, principal, request, ReferenceRecorded, project, name, fields, key)

@@ -3,6 +3,7 @@
 Holds: more samples alone, or fewer, are no drift; an undrifted pair of versions has a drifted field with a chance of about `alpha`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 

@@ -24,7 +24,11 @@ def labels(**top: int) -> FieldProfile:
 
 def rows(mean: float, count: int, cats: float = 0.5) -> ObservedRows:
     half = round(cats * count)
-    profiles = {AGE: numbers(RNG.normal(mean, 10, count)), SCORE: numbers(RNG.normal(0, 1, count)), LABEL: labels(cat=half, dog=count - half)}
+    profiles = {
+        AGE: numbers(RNG.normal(mean, 10, count)),
+        SCORE: numbers(RNG.normal(0, 1, count)),
+        LABEL: labels(cat=half, dog=count - half),
+    }
     return ObservedRows(count, profiles)
 
 
@@ -32,7 +36,11 @@ def test_the_side_that_drifted_is_named_with_its_figures() -> None:
     reference, live = rows(40, 20_000), [rows(46, 1000), rows(46, 1000)]
     found = {(each.side, each.field): each for each in observed_drift(reference, live)}
     assert list(found) == sorted(found)
-    assert {key: each.verdict for key, each in found.items()} == {AGE: LiveVerdict.DRIFTED, SCORE: LiveVerdict.STABLE, LABEL: LiveVerdict.STABLE}
+    assert {key: each.verdict for key, each in found.items()} == {
+        AGE: LiveVerdict.DRIFTED,
+        SCORE: LiveVerdict.STABLE,
+        LABEL: LiveVerdict.STABLE,
+    }
     age = found[AGE]
     assert age.wasserstein is not None and age.wasserstein_limit is not None and age.wasserstein > age.wasserstein_limit
     assert "Wasserstein" in age.reason
