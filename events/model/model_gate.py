@@ -91,7 +91,7 @@ class ModelGate(Model):
     on_drift: OnDrift = Field(
         OnDrift.ALERT,
         exclude_if=_only_alerts,
-        description="consequence of drift, or of a worse live quality, of the champion: `alert`, or `rollback` to the one before, once a champion",
+        description="consequence of drift, or of a worse live quality, of the champion: `alert`, or `rollback` to the one before, once",
     )
 
     @model_validator(mode="after")

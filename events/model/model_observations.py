@@ -1,7 +1,7 @@
 """Observations of a model in service: its inputs, outputs and labels by window, the distribution they are compared with, and their drift.
 
-Holds: sizes are bounded. An observation counts once by its event id, and an outcome once by its prediction's id, whichever window repeats it:
-the newest value stays. Nothing is decided by an observation but what a rule of alerts makes of it.
+Holds: sizes are bounded. An observation counts once by its event id, and an outcome once by its prediction's id, whichever window repeats
+it: the newest value stays. Nothing is decided by an observation but what a rule of alerts makes of it.
 """
 
 from collections.abc import Mapping
@@ -86,15 +86,13 @@ class PredictionsObserved(_Profiled, type="trainhouse.model.predictions-observed
             raise ValueError("a window ends after it begins, and is 31 days long at most: split it")
         labels = sum(map(len, self.outcomes.values()))
         if labels > MOST_OUTCOMES:
-            raise ValueError(
-                f"{labels} outcomes, at most {MOST_OUTCOMES} in one event: send the rest as a further observation of the window"
-            )
+            raise ValueError(f"{labels} outcomes, and an event has {MOST_OUTCOMES} at most: send the rest as a further observation")
         if not (self.inputs or self.outputs or labels or self.count):
             raise ValueError("nothing was observed: give count, histograms or outcomes")
         return self
 
     def refusal(self, now_ms: int) -> str:
-        """Why it does not count at this time of the brokers, or of a gateway; empty: it does."""
+        """Returns why it does not count at this time of the brokers, or of a gateway; empty: it does."""
         if self.window_end_ms <= now_ms + MOST_AHEAD_MS:
             return ""
         ahead_s = (self.window_end_ms - now_ms) / 1000

@@ -56,7 +56,8 @@ INNER JOIN (SELECT project, name, version FROM model_facts FINAL WHERE fact = 'r
 LEFT JOIN (
     SELECT project, name, version, window_start, window_end, argMax(observations, at) AS measured, argMax(reference_id, at) AS against
     FROM model_drift_rows GROUP BY project, name, version, window_start, window_end
-) AS d ON d.project = w.project AND d.name = w.name AND d.version = w.version AND d.window_start = w.window_start AND d.window_end = w.window_end
+) AS d ON d.project = w.project AND d.name = w.name AND d.version = w.version AND d.window_start = w.window_start
+    AND d.window_end = w.window_end
 GROUP BY project, name, version, start_ms, end_ms
 HAVING observations != any(d.measured) OR reference_id != any(d.against)
 ORDER BY end_ms DESC, project, name, version, start_ms
@@ -70,8 +71,8 @@ ORDER BY event_id LIMIT {MOST_OBSERVATIONS}
 """
 REFERENCE_SQL: Final = f"SELECT samples AS count, sides, fields, profiles FROM model_references_rows FINAL WHERE {_OF_VERSION}"
 CHAMPION_SQL: Final = """
-SELECT argMaxIf(version, number, fact IN ('promoted', 'rolled-back')) AS champion, maxIf(number, fact IN ('promoted', 'rolled-back')) AS decision,
-    argMaxIf(gate, number, fact = 'gate') AS gate
+SELECT argMaxIf(version, number, fact IN ('promoted', 'rolled-back')) AS champion,
+    maxIf(number, fact IN ('promoted', 'rolled-back')) AS decision, argMaxIf(gate, number, fact = 'gate') AS gate
 FROM (SELECT version, number, fact, gate FROM model_facts FINAL WHERE project = {project:String} AND name = {name:String})
 """
 
@@ -174,7 +175,7 @@ def drift_event(row: Mapping[str, Any], count: int, fields: tuple[LiveFieldFigur
 
 
 def rollback_of(alert: AlertFired, champion: Mapping[str, Any], now_ms: int) -> Envelope | None:
-    """The request that follows from an open alert and a row of CHAMPION_SQL; None: it is about another version, or the gate asks for none."""
+    """The request that follows from an open alert and a row of CHAMPION_SQL; None: it is of another version, or the gate asks for none."""
     version = int(champion["champion"])
     if not version or alert.labels["version"] != str(version) or _on_drift(str(champion["gate"])) is not OnDrift.ROLLBACK:
         return None

@@ -81,7 +81,7 @@ def test_each_window_and_each_label_counts_once_also_days_late(tables: Tables) -
     models(tables)
     first = window(2, 3, count=100, inputs=ages(40, 100), outcomes={"accuracy": outcomes(0.5, 10)})
     late = window(2, 3, outcomes={"accuracy": {"p-9": 1.0, "p-10": 1.0}})
-    for n in range(2):
+    for _ in range(2):
         tables.put_records(records(("w-1", first), ("w-1", first), ("w-2", late)))
     (row,) = tables.ask("SELECT * FROM model_quality WHERE version = 2", {})
     assert (row["predictions"], row["labels"]) == (100, 11)

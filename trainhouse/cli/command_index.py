@@ -65,6 +65,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
             "models.registry_commands",
             "models.version_files",
             "models.report_command",
+            "models.drift_command",
+            "models.observation_commands",
         ),
         "import": _of("Import runs that were logged elsewhere.", "jobs.import_runs"),
     },

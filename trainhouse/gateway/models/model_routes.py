@@ -46,8 +46,7 @@ from trainhouse.gateway.models.model_book import ModelRefusedError
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries import cursors
 from trainhouse.gateway.queries.listing import Cursor, Limit
-from trainhouse.gateway.requests import keyed_event_id
-from trainhouse.gateway.routes.writes import Key
+from trainhouse.gateway.requests import Key, keyed_event_id
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
 from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
 
