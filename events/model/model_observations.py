@@ -97,7 +97,7 @@ class PredictionsObserved(_Profiled, type="trainhouse.model.predictions-observed
             return ""
         ahead_s = (self.window_end_ms - now_ms) / 1000
         return (
-            f"window_end_ms is {ahead_s:.0f} s ahead of now, more than clocks may differ ({MOST_AHEAD_MS // 1000} s): send a window once it "
+            f"window_end_ms is {ahead_s:.0f} s ahead of now, more than clocks may differ ({MOST_AHEAD_MS // 1000} s): send it once it "
             "has ended, under a new id, and set the sender's clock"
         )
 
