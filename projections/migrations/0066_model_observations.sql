@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS model_windows_rows (
     source_topic LowCardinality(String),
     source_partition UInt32,
     source_offset UInt64,
-    inserted_at DateTime DEFAULT now()
+    inserted_at DateTime('UTC') MATERIALIZED now()
 ) ENGINE = ReplacingMergeTree(at) ORDER BY (project, name, version, event_id)
 TTL inserted_at + INTERVAL 365 DAY
 SETTINGS non_replicated_deduplication_window = 1000;
@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS model_outcomes_rows (
     source_topic LowCardinality(String),
     source_partition UInt32,
     source_offset UInt64,
-    inserted_at DateTime DEFAULT now()
+    inserted_at DateTime('UTC') MATERIALIZED now()
 ) ENGINE = ReplacingMergeTree(at) ORDER BY (project, name, version, metric, prediction_id)
 TTL inserted_at + INTERVAL 365 DAY
 SETTINGS non_replicated_deduplication_window = 1000;
@@ -87,7 +87,7 @@ CREATE TABLE IF NOT EXISTS model_drift_rows (
     source_topic LowCardinality(String),
     source_partition UInt32,
     source_offset UInt64,
-    inserted_at DateTime DEFAULT now()
+    inserted_at DateTime('UTC') MATERIALIZED now()
 ) ENGINE = ReplacingMergeTree(at) ORDER BY (project, name, version, window_start, window_end, side, field)
 TTL inserted_at + INTERVAL 365 DAY
 SETTINGS non_replicated_deduplication_window = 1000;
