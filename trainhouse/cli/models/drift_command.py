@@ -90,13 +90,12 @@ def drift(
         sys.stdout.write(f"{label:<8} {output.printable(text)}\n")
     if fields:
         sys.stdout.write("\n")
-        _show_fields(fields)
+        show_fields(fields)
     else:
         output.remark(_why_none(sql.table(_LACKS, of).dicts()[0]))
     if quality:
         sys.stdout.write("\n")
-        columns = ("window", "metric", "labels", "live", "offline", "champion")
-        output.table(columns, map(_quality_cells, quality), right=columns[2:], drop=("labels", "champion"), cut="metric")
+        show_quality(quality)
 
 
 def _chosen(sql: "Sql", text: str, project: str) -> dict[str, Any]:
@@ -119,7 +118,16 @@ def _chosen(sql: "Sql", text: str, project: str) -> dict[str, Any]:
     raise CliError(f"model {owner}/{model} has no {what}; name one as NAME@3: `trainhouse models show {model}` lists them", Exit.NOT_FOUND)
 
 
-def _show_fields(fields: "list[dict[str, Any]]") -> None:
+def show_quality(quality: "list[dict[str, Any]]") -> None:
+    """Prints a line a window and metric: the live figure, the offline one and the champion's."""
+    from trainhouse.cli.shared import output
+
+    columns = ("window", "metric", "labels", "live", "offline", "champion")
+    output.table(columns, map(_quality_cells, quality), right=columns[2:], drop=("labels", "champion"), cut="metric")
+
+
+def show_fields(fields: "list[dict[str, Any]]") -> None:
+    """Prints a line a field, then the reasons."""
     from trainhouse.cli.shared import output
 
     columns = ("side", "field", "verdict", "PSI", "KS", "W")
@@ -135,7 +143,9 @@ def _cells(field: "Mapping[str, Any]") -> tuple[Any, ...]:
 
 
 def _figure(value: float | None, limit: float | None) -> str:
-    return "" if value is None else f"{value:.2f}" if limit is None else f"{value:.2f} of {limit:.2f}"
+    if value is None:
+        return ""
+    return f"{value:.2f} > {limit:.2f}" if limit is not None and value > limit else f"{value:.3f}"
 
 
 def _quality_cells(row: "Mapping[str, Any]") -> tuple[Any, ...]:

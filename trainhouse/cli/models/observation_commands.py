@@ -117,7 +117,9 @@ def _of_dataset(reference: str, split: str) -> "tuple[str, ProfiledRows]":
         raise CliError(f"{known.version.name} has no split {split}; it has {names}: give --split", Exit.NOT_FOUND)
     profiles = found.profiles.splits.get(split) if found.profiles else None
     if not profiles:
-        raise CliError(f"{known.version.name} was published without distributions: publish it again from its source, which adds them", Exit.REJECTED)
+        raise CliError(
+            f"{known.version.name} was published without distributions: publish it again from its source, which adds them", Exit.REJECTED
+        )
     kept = {name: profiles[name] for name in sorted(profiles)[:MOST_INPUTS]}
     return str(known.version.name), ProfiledRows(found.manifest.splits[split].samples, kept)
 
