@@ -87,6 +87,12 @@ class DatasetVersions:
         """The newest version before this one that is not deprecated."""
         return next((version for version in self.before(name) if version.deprecated is None), None)
 
+    def newer(self, name: VersionName) -> list[PublishedVersion]:
+        """The versions of its dataset that were published after this one and are not deprecated, the oldest first."""
+        of_dataset = [(key, version) for key, version in self.by_name.items() if key.dataset == name.dataset]
+        begin = next((n + 1 for n, (key, _) in enumerate(of_dataset) if key == name), len(of_dataset))
+        return [version for _, version in of_dataset[begin:] if version.deprecated is None]
+
     def has(self, asked: PublishDataset) -> bool:
         """Whether a version is published as it is asked for already."""
         known = self.by_name.get(asked.version.name)

@@ -13,10 +13,13 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
 
 if TYPE_CHECKING:
+    from trainhouse.client.dataset_versions import DatasetVersions
     from trainhouse.events.model.model_decisions import ModelDecision
     from trainhouse.events.model.model_registry import ModelRequest
     from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
     from trainhouse.scheduler.core.registry.registry_view import RegistryView
+
+DAY_MS = 86_400_000
 
 ModelArgument = Annotated[str, typer.Argument(metavar="NAME", help="NAME, or PROJECT/NAME of another project.", show_default=False)]
 VersionArgument = Annotated[
@@ -124,7 +127,11 @@ def show(name: ModelArgument, project: Project = "default", json: Json = False, 
 
     model = model_named(name, project)
     if json:
-        output.json_lines(_version_row(model, version) for version in model.versions)
+        from trainhouse.cli.data.dataset_access import dataset_versions
+        from trainhouse.events.runtime.clock import wall_ms
+
+        datasets, now_ms = dataset_versions(), wall_ms()
+        output.json_lines(_version_row(model, version) | freshness(version, datasets, now_ms) for version in model.versions)
         return
     rows = [
         (
@@ -519,6 +526,22 @@ def _version_row(model: "ModelEntry", version: "Version") -> dict[str, Any]:
         **version.facts.model_dump(mode="json", exclude={"project"}),
         "metrics": {each.suite: {name: figure.value for name, figure in each.metrics.items()} for each in version.evaluations},
     }
+
+
+def freshness(version: "Version", datasets: "DatasetVersions", now_ms: int) -> dict[str, Any]:
+    """Age of a version and of each dataset version that it was trained on, in days, and how many newer ones there are. Pure."""
+    from trainhouse.events.model.dataset_names import DatasetNameError
+
+    data: dict[str, Any] = {}
+    for name in version.facts.data:
+        try:
+            known = datasets.find(name)
+        except DatasetNameError:
+            continue  # an address of data that is no dataset
+        if known is not None:
+            age_days = (now_ms - known.published_at_ms) / DAY_MS
+            data[name] = {"age_days": round(age_days, 3), "versions_behind": len(datasets.newer(known.version.name))}
+    return {"age_days": round((now_ms - version.registered_at_ms) / DAY_MS, 3), "data_freshness": data}
 
 
 def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, str]:
