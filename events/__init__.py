@@ -157,6 +157,14 @@ if TYPE_CHECKING:
         ModelStage,
         VersionBump,
     )
+    from trainhouse.events.model.model_observations import (
+        LiveFieldFigures,
+        LiveSide,
+        LiveVerdict,
+        ModelDriftMeasured,
+        PredictionsObserved,
+        ReferenceRecorded,
+    )
     from trainhouse.events.model.model_registry import (
         MetricComparison,
         MetricValue,
@@ -367,6 +375,9 @@ __all__ = [
     "LastCheckpoint",
     "LaunchFailed",
     "Limits",
+    "LiveFieldFigures",
+    "LiveSide",
+    "LiveVerdict",
     "LogLines",
     "LossDiverged",
     "MemberRole",
@@ -382,6 +393,7 @@ __all__ = [
     "ModelContentObserved",
     "ModelDescribed",
     "ModelDescriptionChanged",
+    "ModelDriftMeasured",
     "ModelEmergencyReview",
     "ModelEmergencyReviewed",
     "ModelEvaluated",
@@ -428,6 +440,7 @@ __all__ = [
     "PolicyChanged",
     "PoolCreated",
     "PoolName",
+    "PredictionsObserved",
     "ProbeCheck",
     "ProfileRanks",
     "ProgressReported",
@@ -445,6 +458,7 @@ __all__ = [
     "RankState",
     "ReadRun",
     "ReadStretch",
+    "ReferenceRecorded",
     "ReleaseShard",
     "RequestAccepted",
     "RequestedBy",
@@ -627,6 +641,14 @@ _HOLDERS: Final[dict[str, tuple[str, ...]]] = {
     "model.model_names": (
         "ModelStage",
         "VersionBump",
+    ),
+    "model.model_observations": (
+        "LiveFieldFigures",
+        "LiveSide",
+        "LiveVerdict",
+        "ModelDriftMeasured",
+        "PredictionsObserved",
+        "ReferenceRecorded",
     ),
     "model.model_registry": (
         "MetricComparison",

@@ -7,6 +7,7 @@ runs of floating-point numbers in their binary form, as fine as so many bins all
 import builtins
 import math
 import struct
+import sys
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -15,7 +16,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Model
-from trainhouse.events.model.bounds import Count
+from trainhouse.events.model.bounds import Count, Int64
 from trainhouse.events.model.dataset import MOST_SPLITS, Manifest
 from trainhouse.events.model.dataset_names import FieldName, SplitName
 
@@ -34,7 +35,7 @@ _AS_FLOAT: Final = struct.Struct("<d")
 _AS_SIGNED: Final = struct.Struct("<q")
 _AS_UNSIGNED: Final = struct.Struct("<Q")
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, Field(ge=-sys.float_info.max, le=sys.float_info.max, allow_inf_nan=False)]
 ValueText = Annotated[str, StringConstraints(max_length=MOST_VALUE_CHARS)]
 
 
@@ -57,7 +58,7 @@ class NumberSketch(Model):
     most: Number = Field(description="largest number")
     mean: Number = Field(description="mean, rounded once")
     shift: int = Field(ge=0, le=63, description="low bits of a number's binary form that bins leave out: the least with which all bins fit")
-    bins: tuple[int, ...] = Field(min_length=1, max_length=MOST_BINS, description="bins that have numbers, ascending")
+    bins: tuple[Int64, ...] = Field(min_length=1, max_length=MOST_BINS, description="bins that have numbers, ascending")
     counts: tuple[Count, ...] = Field(min_length=1, max_length=MOST_BINS, description="numbers in each of them")
 
     @model_validator(mode="after")

@@ -36,6 +36,17 @@ class ComparisonVerdict(StrEnum):
     TOO_FEW_SAMPLES = "too few samples"
 
 
+class OnDrift(StrEnum):
+    """Consequence of an alert about the live data or the live quality of the champion."""
+
+    ALERT = "alert"
+    ROLLBACK = "rollback"
+
+
+def _only_alerts(value: object) -> bool:
+    return value is OnDrift.ALERT
+
+
 class MetricLimits(Model):
     """Limits of one metric of a suite, and its margin in comparisons."""
 
@@ -77,6 +88,11 @@ class ModelGate(Model):
         None, gt=0, le=MOST_AGE_DAYS, exclude_if=is_absent, description="age up to which a result counts, in days; absent: any"
     )
     approvals: int = Field(1, ge=0, le=2, description="people who have to approve, 0 to 2")
+    on_drift: OnDrift = Field(
+        OnDrift.ALERT,
+        exclude_if=_only_alerts,
+        description="consequence of drift, or of a worse live quality, of the champion: `alert`, or `rollback` to the one before, once",
+    )
 
     @model_validator(mode="after")
     def _once_each(self) -> "ModelGate":

@@ -217,6 +217,9 @@ class ModelRollbackRequested(ModelRequest, type="trainhouse.model.rollback-reque
 
     to: Selector | None = Field(None, exclude_if=is_absent, description="version to go back to; absent: the champion before this one")
     reason: Reason = Field("", description="cause; required")
+    champion: Count | None = Field(
+        None, exclude_if=is_absent, description="ordinal of the champion that it is to go back from; any other one refuses it; absent: any"
+    )
 
 
 class ModelGateApplied(ModelRequest, type="trainhouse.model.gate-applied.v1", public_input=True):

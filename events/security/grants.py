@@ -51,6 +51,7 @@ _HISTORY = (
     *(t.TRACKED_METRICS, t.ENVIRONMENTS, t.CHECKPOINTS),
     *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.NODE_AUDIT, t.TOKENS, t.SERVICES),
     *(t.DEAD_LETTERS, t.NODE_KEYS, t.JOURNAL_REPAIRS, t.MODEL_HISTORY),
+    *(t.OBSERVATIONS, t.MODEL_DRIFT),
 )
 # What follows from the scheduler's decisions and from nothing else.
 _DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.NODE_KEYS)
@@ -100,14 +101,15 @@ PRINCIPALS: dict[str, Needs] = {
     "projector": Needs(reads=_HISTORY + _FUTURE, writes=(t.AUDIT,), groups=("trainhouse-projector",)),
     "alerts": Needs(
         reads=(t.VERDICTS, t.ALERTS),
-        writes=(t.ALERTS, t.SERVICES),
+        # Drift of models, and the rollback of a champion whose gate says so: a request to the registry, which decides.
+        writes=(t.ALERTS, t.SERVICES, t.MODEL_DRIFT, t.MODEL_REQUESTS),
         groups=("trainhouse-alerts", "trainhouse-alerts-webhook"),
         transactions=("trainhouse-alerts",),
     ),
     "gateway": Needs(
         # The journal has a job's spec as it was submitted, to run it again.
         reads=(t.STATUS, t.TOKENS, t.PROJECTS, t.DECISIONS, t.MODELS, t.MODEL_HISTORY),
-        writes=(t.JOBS, t.MODEL_REQUESTS, t.TRACKING, t.TRACKED_METRICS, t.AUDIT, t.TOKENS, t.OPERATIONS),
+        writes=(t.JOBS, t.MODEL_REQUESTS, t.OBSERVATIONS, t.TRACKING, t.TRACKED_METRICS, t.AUDIT, t.TOKENS, t.OPERATIONS),
         describes=_HISTORY,
         groups=("trainhouse-reader",),
     ),

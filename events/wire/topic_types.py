@@ -94,6 +94,7 @@ from trainhouse.events.model.job import (
 from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, OutputsRequested, OutputsSealed
 from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.model_decisions import MODEL_DECISIONS, MODEL_HISTORY, ModelStatus
+from trainhouse.events.model.model_observations import ModelDriftMeasured, PredictionsObserved, ReferenceRecorded
 from trainhouse.events.model.model_registry import MODEL_REQUESTS, ModelContentObserved, ModelStageStored
 from trainhouse.events.model.node import (
     NodeHeartbeat,
@@ -322,6 +323,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.REGISTRY: (ClockTicked, InputRefused, EventSeen, *MODEL_DECISIONS, ModelStageStored, LevelRaised),
     topics.MODELS: (ModelStatus,),
     topics.MODEL_HISTORY: MODEL_HISTORY,
+    topics.OBSERVATIONS: (PredictionsObserved, ReferenceRecorded),
+    topics.MODEL_DRIFT: (ModelDriftMeasured,),
     topics.HEARTBEATS: (NodeHeartbeat,),
     topics.PROGRESS: (ProgressReported,),
     topics.NODE_KEYS: (NodeKeyed, NodeForgotten),

@@ -46,6 +46,8 @@ DATASETS = "trainhouse.datasets"
 MODELS = "trainhouse.models"
 MODEL_REQUESTS = "trainhouse.model-requests"
 MODEL_HISTORY = "trainhouse.model-history"
+OBSERVATIONS = "trainhouse.observations"
+MODEL_DRIFT = "trainhouse.model-drift"
 REGISTRY = "trainhouse.registry"
 STUDIES = "trainhouse.studies"
 OPERATIONS = "trainhouse.operations"
@@ -257,6 +259,14 @@ TOPICS: tuple[Topic, ...] = (
         public=True,
         single_partition=True,
     ),
+    Topic(
+        OBSERVATIONS,
+        "project and model",
+        "PredictionsObserved, ReferenceRecorded: histograms and labels of a model in service, and what they are compared with",
+        public=True,
+        max_message_bytes=2 * 1024 * 1024,
+    ),
+    Topic(MODEL_DRIFT, "project and model", "ModelDriftMeasured: drift of a window of predictions, measured by alerts"),
     Topic(STUDIES, "study", "studies"),
     Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand, OpenTunnel, ProfileRanks", retention_days=1),
     Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),

@@ -75,6 +75,10 @@ class AlertsBus:
         about = f"{event.service}:{event.source}:{event.at_ms}"
         self._publish(SERVICES, [(event.service, envelope_of(event, id=about, source=SOURCE, now_ms=event.at_ms))])
 
+    def publish_of_models(self, topic: str, envelopes: Sequence[Envelope]) -> None:
+        """Publishes what follows from predictions of models: drift, or requests; all or none. Raises BusUnavailableError."""
+        self._publish(topic, [(envelope.subject, envelope) for envelope in envelopes])
+
     def close(self) -> None:
         """Leaves."""
         self._reader.close()

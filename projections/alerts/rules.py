@@ -21,6 +21,7 @@ from trainhouse.projections.rows.verdict_rows import COLUMNS
 
 MOMENT_TYPE = "DateTime64(3, 'UTC')"
 VERDICT_TYPES = frozenset(event.event_type for event in TOPIC_EVENTS[VERDICTS] if event is not JobReviewed)
+OF_CHAMPION = ("project", "model", "version")
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)(?::[^{}]+)?\}")
 _CLOCK = re.compile(r"\b(now|now64|nowInBlock|today|yesterday|UTCTimestamp|current_timestamp|rand|generateUUIDv4)\s*\(", re.IGNORECASE)
 
@@ -66,6 +67,7 @@ class SqlRule(RuleBase):
 
     The query gives the labels' columns and `value`; beside them those of `texts`, which stand in the summary and tell no cases apart.
     {now} is the moment that is asked about, {limit} and the `parameters` are values; all are bound by ClickHouse, never pasted.
+    `rolls_back`: while it fires for the champion of a model whose gate has `on_drift: rollback`, the champion before is asked back, once.
     """
 
     sql: str = Field(min_length=1, max_length=20_000)
@@ -74,6 +76,7 @@ class SqlRule(RuleBase):
     every_s: int = Field(30, ge=1, le=86_400)
     texts: tuple[Column, ...] = Field((), max_length=8)
     parameters: dict[Column, float | int | str] = Field(default_factory=dict, max_length=32)
+    rolls_back: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -86,6 +89,8 @@ class SqlRule(RuleBase):
             raise ValueError(f"the query names {{{unknown[0]}}}: there are now, limit and the rule's own `parameters`")
         if "now" not in {m[1] for m in _PLACE.finditer(self.sql)}:
             raise ValueError("the query does not name {now}: it would give the same answer for every moment")
+        if self.rolls_back and not set(OF_CHAMPION) <= set(self.labels):
+            raise ValueError(f"a rule that rolls back has the labels {', '.join(OF_CHAMPION)}: they name the champion")
         return self
 
     @property

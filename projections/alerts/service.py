@@ -26,6 +26,7 @@ from trainhouse.projections.alerts.driver import attempts_over, look, on_grid
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError, RuleTooExpensiveError, WatcherReplacedError
 from trainhouse.projections.alerts.measuring import Measuring
+from trainhouse.projections.alerts.model_watch import Measure, ModelWatch
 from trainhouse.projections.alerts.query import Ask, asker
 from trainhouse.projections.alerts.rule_files import load
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule
@@ -76,6 +77,11 @@ class Alerting:
         self._away_since_ms: int | None = None
         self._away_logged = False
         self._left_out_logged = False
+
+    @property
+    def open(self) -> list[AlertFired]:
+        """Alerts that fired and have not resolved."""
+        return self._engine.open
 
     def turn(self, now_ms: int, wait_s: float = WAIT_S) -> None:
         """Runs what is due. Blocks up to `wait_s` for verdicts, and on ClickHouse. Raises BusUnavailableError; then call it again."""
@@ -182,8 +188,8 @@ class Alerting:
         self._unpublished = []
 
 
-def main(kafka: KafkaSettings, clickhouse: ClickHouseSettings, settings: AlertsSettings) -> int:
-    """Runs until a signal. Returns 0 after one, 1 when it cannot go on. Blocks."""
+def main(kafka: KafkaSettings, clickhouse: ClickHouseSettings, settings: AlertsSettings, measure: Measure | None = None) -> int:
+    """Runs until a signal. `measure`: of the drift of models. Returns 0 after one, 1 when it cannot go on. Blocks."""
     stop = on_signal()
     os.environ.setdefault("TZ", "UTC")
     loaded = load(settings.rules)
@@ -193,7 +199,8 @@ def main(kafka: KafkaSettings, clickhouse: ClickHouseSettings, settings: AlertsS
     try:
         registry = new_registry()
         serve(registry)
-        run(kafka, rules, asker(clickhouse, settings.query_timeout_s), settings, stop, meters=AlertMeters(registry))
+        ask = asker(clickhouse, settings.query_timeout_s)
+        run(kafka, rules, ask, settings, stop, meters=AlertMeters(registry), measure=measure)
     except WatcherReplacedError as error:
         log.error("ending", error=str(error))
         return 1
@@ -208,9 +215,11 @@ def run(
     stop: threading.Event,
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     meters: AlertMeters | None = None,
+    measure: Measure | None = None,
 ) -> None:
     """Runs until `stop` is set. Raises WatcherReplacedError. Blocks."""
     bus = AlertsBus(kafka)
+    models = ModelWatch(ask, bus.publish_of_models, measure, rules)
     alerting = _begin(bus, rules, ask, stop, clock, meters)
     webhook = Webhook(kafka, settings, stop) if settings.webhook_url else None
     if webhook is not None:
@@ -220,6 +229,7 @@ def run(
     while alerting is not None and not stop.is_set():
         try:
             alerting.turn(clock())
+            models.turn(clock(), alerting.open)
             measured = alerting.measuring.due(clock())
             if measured is not None:
                 bus.publish_measured(measured)

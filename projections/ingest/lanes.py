@@ -47,7 +47,7 @@ from trainhouse.projections.rows import (
 )
 from trainhouse.projections.rows.datasets import drift_rows, grant_rows, read_rows
 from trainhouse.projections.rows.lines import event_lines
-from trainhouse.projections.rows.models import model_rows
+from trainhouse.projections.rows.models import model_rows, observation_rows
 from trainhouse.projections.store.tables import APPENDED, DEAD_LETTERS_TABLE, TABLES
 
 FACTS: dict[str, tuple[RowsFunction, ...]] = {
@@ -61,6 +61,8 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.PROJECTS: (projects.rows,),
     topics.DATASETS: (one_to_one.dataset_versions, one_to_one.dataset_shards, grant_rows.rows, lineage.rows),
     topics.MODEL_HISTORY: (model_rows.rows,),
+    topics.OBSERVATIONS: (observation_rows.rows,),
+    topics.MODEL_DRIFT: (observation_rows.rows,),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
     topics.TRACKING: (

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.gateway_world import NOW_MS, World
 from tests.support.registry_book import Book, record
-from trainhouse.events import ModelPromotionRequested
+from trainhouse.events import ModelPromotionRequested, PredictionsObserved
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.gateway.models import model_book
@@ -131,3 +131,57 @@ def test_a_decision_that_cannot_be_folded_takes_no_other_with_it(monkeypatch: py
     decided = [each for each in source.registry.decisions if isinstance(each, ModelDecision)]
     book._take([record(each) for each in decided])
     assert book.view.find("free", "good") is not None
+
+
+def window(**fields: Any) -> dict[str, Any]:
+    """An observation of version 1, an hour of the past."""
+    numbers = {"least": 1.0, "most": 1.0, "mean": 1.0, "shift": 0, "bins": [4607182418800017408], "counts": [3]}
+    about = {"version": 1, "count": 3, "window_start_ms": NOW_MS - 7_200_000, "window_end_ms": NOW_MS - 3_600_000}
+    return about | {"inputs": {"json.age": {"samples": 3, "numbers": numbers}}} | fields
+
+
+def test_an_observation_is_taken_in_its_senders_name_and_once_a_key(gateway_world: World, book: Book) -> None:
+    headers = gateway_world.token("ana", "submitter", ["ruled"]) | {"Idempotency-Key": "hour-1"}
+    before = len(gateway_world.bus.of(PredictionsObserved))
+
+    def sent(**fields: Any) -> str:
+        body = window(user="eve", **fields)
+        answer = gateway_world.client.post("/v1/models/m/observations", params={"project": "ruled"}, json=body, headers=headers)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["event_id"])
+
+    assert sent() == sent(), "one event, sent again"
+    assert sent(outcomes={"accuracy": {"p-1": 1.0}}) != sent(), "another window under the same key is no repeat"
+    observed = gateway_world.bus.of(PredictionsObserved)[before:]
+    assert {(each.project, each.name, each.user, each.requested_by.name) for each in observed} == {("ruled", "m", "ana", "ana")}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "part"),
+    [
+        ({"window_end_ms": NOW_MS + 86_400_000}, 422, "ahead of now"),
+        ({"version": 7}, 404, "version 7"),
+        ({"outcomes": {"accuracy": {"p-1": "NaN"}}}, 422, "outcomes.accuracy.p-1"),
+        ({"outcomes": {"accuracy": {f"p-{n}": 1.0 for n in range(5001)}}}, 422, "5000"),
+        ({"count": 1}, 422, "count every prediction"),
+        ({"window_start_ms": NOW_MS}, 422, "ends after it begins"),
+    ],
+)
+def test_an_observation_that_cannot_be_is_refused_with_what_to_do(
+    gateway_world: World, book: Book, fields: dict[str, Any], status: int, part: str
+) -> None:
+    before = len(gateway_world.bus.of(PredictionsObserved))
+    answer = asked(gateway_world, "observations", "free", ("ana", "submitter"), **window(**fields))
+    assert (answer.status_code, part in answer.text) == (status, True), answer.text
+    assert len(gateway_world.bus.of(PredictionsObserved)) == before
+
+
+def test_observations_of_another_project_do_not_count(gateway_world: World, book: Book) -> None:
+    headers = gateway_world.token("ana", "submitter", ["vision"])
+    for word, body in (("observations", window()), ("references", {"version": 1, "count": 3, "source": "x", "inputs": window()["inputs"]})):
+        answer = gateway_world.client.post(f"/v1/models/m/{word}", params={"project": "free"}, json=body, headers=headers)
+        assert answer.status_code == 404, answer.text
+        viewer = gateway_world.token("vic", "viewer", ["free"])
+        assert gateway_world.client.post(f"/v1/models/m/{word}", params={"project": "free"}, json=body, headers=viewer).status_code == 403
+        taken = gateway_world.client.post(f"/v1/models/m/{word}", params={"project": "free"}, json=body, headers=gateway_world.admin())
+        assert taken.status_code == 202, taken.text

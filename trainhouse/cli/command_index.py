@@ -66,6 +66,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
             "models.version_files",
             "models.report_command",
             "models.evidence_commands",
+            "models.drift_command",
+            "models.observation_commands",
         ),
         "import": _of("Import runs that were logged elsewhere.", "jobs.import_runs"),
     },

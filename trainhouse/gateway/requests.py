@@ -5,6 +5,9 @@ is one event, and the same job id with another spec is refused.
 """
 
 import hashlib
+from typing import Annotated
+
+from fastapi import Header
 
 from trainhouse.events import AskedVia, JobId, JobSpec, RequestedBy
 from trainhouse.events.model.job_ids import slug
@@ -14,6 +17,17 @@ from trainhouse.gateway.errors import ProblemError
 
 UNNAMED_USER = "unknown"
 DIGEST_CHARS = 20
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="The same key with the same body is one request, however often it is sent.",
+    ),
+]
 
 
 def keyed_job_id(sub: str, key: str) -> JobId:

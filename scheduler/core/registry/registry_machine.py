@@ -46,6 +46,7 @@ from trainhouse.events import (
     ModelVersionRegistered,
 )
 from trainhouse.events.model.model_decisions import EvidenceUsed, ModelDecision
+from trainhouse.events.model.model_gate import OnDrift
 from trainhouse.events.model.model_names import model_key
 from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
 from trainhouse.events.model.routing import EventSeen
@@ -87,14 +88,16 @@ MOST_AHEAD_MS: Final = 2 * 86_400_000
 """How far ahead of journal time a request, or a result, may say that it was made: beyond any clock that is a day off."""
 APPROVER_ROLES: Final = ("approver", "admin")
 UNNAMED: Final = ("", "unknown")
+ON_DRIFT_SINCE: Final = 2
+"""Level from which a gate may say what follows from drift."""
 
 
 class RegistryMachine(Leveled):
     """The machine of `trainhouse.registry`."""
 
     name = "registry"
-    decide_version = 1
-    fold_version = 1
+    decide_version = 2
+    fold_version = 2
     lowest_level = 1
     formats = REGISTRY_FORMATS
     since: Mapping[str, int] = {}
@@ -112,7 +115,7 @@ class RegistryMachine(Leveled):
 
     def decide(self, state: RegistryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that the topic of requests does not carry."""
-        turn = _Turn(state.fork(), now_ms)
+        turn = _Turn(state.fork(), now_ms, self.level)
         for item in inputs:
             if item.offset is None and isinstance(item.event, ModelRequestRefused):
                 turn.emit(EventSeen(digest=item.event.digest, made_at_ms=now_ms))
@@ -179,6 +182,7 @@ class _Turn:
 
     state: RegistryState
     now_ms: int
+    level: int
     decisions: list[Event] = field(default_factory=list)
     digest: str = ""  # of the request at hand
 
@@ -570,6 +574,12 @@ class _Turn:
             raise _RefusedError("a rollback needs a reason: give --reason", champion)
         if champion is None:
             raise _RefusedError(f"model {model.key} has no champion to roll back from; promote a version")
+        if event.champion is not None and event.champion != champion.version:
+            raise _RefusedError(
+                f"the champion of model {model.key} is version {champion.version} by now, and the rollback was asked against version "
+                f"{event.champion}: look at `trainhouse models history {model.name}` before you ask again",
+                champion,
+            )
         if event.to is None:
             past = (model.get(each) for each in reversed(model.past))
             target = next((each for each in past if each is not None and not each.withdrawn), None)
@@ -610,6 +620,11 @@ class _Turn:
             raise _RefusedError(
                 f"the gate of model {model.key} is at version {model.gate_version}, this was made from version {event.replaces}: look at "
                 f"it (`trainhouse models gate show {model.name}`), and change that"
+            )
+        if event.gate.on_drift is not OnDrift.ALERT and self.level < ON_DRIFT_SINCE:
+            raise _RefusedError(
+                f"on_drift: {event.gate.on_drift} is kept from level {ON_DRIFT_SINCE} of the registry on, and this one is at level "
+                f"{self.level}: finish the update (`trainhouse upgrade finish`), and apply the gate again"
             )
         if model.gate_version and event.gate == model.gate:
             raise _RefusedError(f"the gate of model {model.key} is so already, since version {model.gate_version}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
     from trainhouse.scheduler.core.registry.registry_view import RegistryView
 
+
 ModelArgument = Annotated[str, typer.Argument(metavar="NAME", help="NAME, or PROJECT/NAME of another project.", show_default=False)]
 VersionArgument = Annotated[
     str, typer.Argument(metavar="VERSION", help="Its ordinal, as 3, its semver, as 1.2.0, or champion.", show_default=False)
@@ -183,8 +184,8 @@ def diff(
     """
     from trainhouse.cli.shared import output
 
-    model = _model(name, project)
-    first, second = (_flat(_version_row(model, _version(model, each))) for each in (before, after))
+    model = model_named(name, project)
+    first, second = (_flat(_version_row(model, version_named(model, each))) for each in (before, after))
     rows = [(key, first.get(key, ""), second.get(key, "")) for key in sorted(first | second) if first.get(key) != second.get(key)]
     if json:
         output.json_lines({"field": key, "before": old, "after": new} for key, old, new in rows)
@@ -209,7 +210,7 @@ def promote(
     """
     from trainhouse.events import ModelPromotionRequested
 
-    model = _model(name, project)
+    model = model_named(name, project)
     about = {"version": version, "emergency": emergency, "reason": reason, "champion": model.champion or 0}
     decided = _ask(_valid(ModelPromotionRequested, _about(model) | about), timeout)
     _print(decided, json, f"{_called(decided)} is champion")
@@ -231,7 +232,7 @@ def archive(
     """
     from trainhouse.events import ModelArchiveRequested
 
-    model = _model(name, project)
+    model = model_named(name, project)
     decided = _ask(_valid(ModelArchiveRequested, _about(model) | {"version": version, "reason": reason}), timeout)
     _print(decided, json, f"{model.key}@{getattr(decided, 'version', version)} is archived")
 
@@ -252,7 +253,7 @@ def rollback(
     """
     from trainhouse.events import ModelRollbackRequested
 
-    model = _model(name, project)
+    model = model_named(name, project)
     decided = _ask(_valid(ModelRollbackRequested, _about(model) | {"to": to, "reason": reason}), timeout)
     _print(decided, json, f"{_called(decided)} is champion again")
 
@@ -277,8 +278,8 @@ def approve(
     """
     from trainhouse.events import ModelApproved
 
-    model = _model(name, project)
-    about = {"version": version, "evidence": evidence or _version(model, version).evidence, "reason": reason}
+    model = model_named(name, project)
+    about = {"version": version, "evidence": evidence or version_named(model, version).evidence, "reason": reason}
     decided = _ask(_valid(ModelApproved, _about(model) | about), timeout)
     _print(decided, json, f"{model.key}@{getattr(decided, 'version', version)} is approved by {decided.user}")
 
@@ -299,7 +300,7 @@ def reject(
     """
     from trainhouse.events import ModelRejected
 
-    model = _model(name, project)
+    model = model_named(name, project)
     decided = _ask(_valid(ModelRejected, _about(model) | {"version": version, "reason": reason}), timeout)
     _print(decided, json, f"{model.key}@{getattr(decided, 'version', version)} is rejected by {decided.user}")
 
@@ -320,7 +321,7 @@ def review(
     """
     from trainhouse.events import ModelEmergencyReview
 
-    model = _model(name, project)
+    model = model_named(name, project)
     decided = _ask(_valid(ModelEmergencyReview, _about(model) | {"version": version, "reason": reason}), timeout)
     _print(decided, json, f"the emergency promotion of {model.key}@{getattr(decided, 'version', version)} is reviewed")
 
@@ -352,7 +353,7 @@ def gate_show(name: ModelArgument, project: Project = "default", json: Json = Fa
     """
     from trainhouse.cli.shared import output
 
-    model = _model(name, project)
+    model = model_named(name, project)
     if json:
         output.json_lines([model.gate.model_dump(mode="json") | {"gate_version": model.gate_version}])
         return
@@ -373,7 +374,7 @@ def gate_diff(
     """
     import difflib
 
-    model = _model(name, project)
+    model = model_named(name, project)
     before, after = (_gate_yaml(gate).splitlines(keepends=True) for gate in (model.gate, _gate_of(path)[0]))
     lines = list(difflib.unified_diff(before, after, fromfile=f"{model.key} version {model.gate_version}", tofile=str(path)))
     sys.stdout.writelines(lines)
@@ -397,7 +398,7 @@ def gate_apply(
     """
     from trainhouse.events import ModelGateApplied
 
-    model = _model(name, project)
+    model = model_named(name, project)
     gate, text = _gate_of(path)
     about = {"gate": gate, "replaces": model.gate_version, "text": text, "reason": reason}
     decided = _ask(_valid(ModelGateApplied, _about(model) | about), timeout)
@@ -458,7 +459,7 @@ def _conditions(owner: str, model: str, selector: str) -> tuple[list[dict[str, A
         from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
 
         entry = _known_model(owner, model)
-        version = _version(entry, selector)
+        version = version_named(entry, selector)
         return [each.model_dump(mode="json") for each in conditions_of(entry, version, wall_ms())], version.evidence
 
     found = from_topics(lambda topics: _quick(topics).why(owner, model, selector), whole)
@@ -480,7 +481,7 @@ def _unknown(project: str, name: str) -> CliError:
     return CliError(f"project {project} has no model {name}; `trainhouse models list` shows what there is", Exit.NOT_FOUND)
 
 
-def _model(text: str, project: str) -> "ModelEntry":
+def model_named(text: str, project: str) -> "ModelEntry":
     return _known_model(*_named(text, project))
 
 
@@ -491,7 +492,7 @@ def _known_model(owner: str, name: str) -> "ModelEntry":
     return found
 
 
-def _version(model: "ModelEntry", selector: str) -> "Version":
+def version_named(model: "ModelEntry", selector: str) -> "Version":
     found = model.find(selector)
     if found is None:
         what = "champion" if selector == "champion" else f"version {selector}"

@@ -11,12 +11,15 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir
+
+if TYPE_CHECKING:
+    from trainhouse.events.model.model_observations import LiveFieldFigures, ObservedRows
 
 # Their accounts join the group of those who only read.
 _READERS = ("gateway", "agent")
@@ -170,7 +173,14 @@ def _alerts(_: str) -> int:
     from trainhouse.projections.alerts.settings import AlertsSettings
     from trainhouse.projections.settings import ClickHouseSettings
 
-    return main(KafkaSettings(), ClickHouseSettings(), AlertsSettings())
+    return main(KafkaSettings(), ClickHouseSettings(), AlertsSettings(), _measured)
+
+
+def _measured(reference: "ObservedRows", live: "Sequence[ObservedRows]") -> "tuple[LiveFieldFigures, ...]":
+    """Drift of live predictions. SciPy is imported once there are some, and not before. Raises ImportError where it is not installed."""
+    from trainhouse.workers.evaluation.observed_drift import observed_drift
+
+    return observed_drift(reference, live)
 
 
 def _gateway(level: str) -> int:

@@ -26,12 +26,14 @@ from trainhouse.events import (
     ModelRegistered,
     ModelRejected,
     ModelRollbackRequested,
+    PredictionsObserved,
+    ReferenceRecorded,
     RequestedBy,
 )
 from trainhouse.events.model.labels import DEFAULT_PROJECT
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.model_registry import ModelRequest
-from trainhouse.events.wire.topics import MODEL_REQUESTS
+from trainhouse.events.wire.topics import MODEL_REQUESTS, OBSERVATIONS
 from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Approver, Submitter, SubmitterOrApprover, Viewer
@@ -45,6 +47,7 @@ from trainhouse.gateway.models.model_summary import emergencies_of, summary_of
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries import cursors
 from trainhouse.gateway.queries.listing import Cursor, Limit
+from trainhouse.gateway.requests import Key, keyed_event_id
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
 from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
 
@@ -216,13 +219,38 @@ async def describe(
     return await _asked(here, principal, request, ModelDescribed, project, name, fields)
 
 
+@router.post("/{name}/observations", status_code=202)
+async def observe(
+    name: NamePath,
+    fields: Fields,
+    here: Here,
+    principal: Submitter,
+    request: Request,
+    project: ProjectQuery = DEFAULT_PROJECT,
+    key: Key = None,
+) -> Json:
+    """Takes what a `version` in service predicted in one window: histograms, outcomes by prediction id, also days late."""
+    return await _taken(here, principal, request, PredictionsObserved, project, name, fields, key)
+
+
+@router.post("/{name}/references", status_code=202)
+async def refer(
+    name: NamePath,
+    fields: Fields,
+    here: Here,
+    principal: Submitter,
+    request: Request,
+    project: ProjectQuery = DEFAULT_PROJECT,
+    key: Key = None,
+) -> Json:
+    """Takes the distribution that live inputs and outputs of a `version` are compared with."""
+    return await _taken(here, principal, request, ReferenceRecorded, project, name, fields, key)
+
+
 async def ask(here: Gateway, principal: Principal, request: Request, event: ModelRequest) -> ModelDecision:
     """Sends a request in the name of a principal; returns the first decision. Raises ProblemError where the principal may not write in the
     project, ModelRefusedError, BusUnavailableError."""
-    if not principal.sees(event.project):
-        raise not_found(f"project {event.project}")
-    if principal.only_reads(event.project):
-        raise ProblemError(403, "Forbidden", f"your membership lets you read project {event.project}, and no more")
+    _refuse_others(principal, event.project)
     refusal = forbidden(here.projects, principal, event)
     if refusal:
         raise ProblemError(403, "Forbidden", refusal)
@@ -270,6 +298,42 @@ async def _asked(
         conditions = [each.model_dump(mode="json") for each in refused.refused.conditions]
         raise ProblemError(409, "Refused", str(refused), conditions=conditions) from refused
     return Json(decided.model_dump(mode="json") | {"type": decided.event_type}, 201 if kind is ModelRegistered else 200)
+
+
+async def _taken(
+    here: Gateway,
+    principal: Principal,
+    request: Request,
+    kind: type[PredictionsObserved | ReferenceRecorded],
+    project: str,
+    name: str,
+    fields: dict[str, Any],
+    key: str | None,
+) -> Json:
+    """Sends an observation of a version that there is. Raises ProblemError, BusUnavailableError."""
+    _refuse_others(principal, project)
+    try:
+        event = kind.model_validate(fields | {"project": project, "name": name} | by_token(principal))
+    except ValidationError as error:
+        raise ProblemError(422, "Invalid request", explain_validation(error, kind)) from error
+    refusal = event.refusal(now_ms()) if isinstance(event, PredictionsObserved) else ""
+    if refusal:
+        raise ProblemError(422, "Invalid request", refusal)
+    found = await visible_model(here, principal, project, name)
+    if found.get(event.version) is None:
+        raise not_found(f"version {event.version} of model {name}")
+    event_id = secrets.token_hex(16) if key is None else keyed_event_id(principal.sub, key, event.model_dump_json())
+    sent = await here.bus.send(OBSERVATIONS, event, event_id)
+    here.accepted(request, principal, sent, target=event.subject()[:256], project=project)
+    return Json({"event_id": event_id}, 202)
+
+
+def _refuse_others(principal: Principal, project: str) -> None:
+    """Raises ProblemError where the principal may not write in the project."""
+    if not principal.sees(project):
+        raise not_found(f"project {project}")
+    if principal.only_reads(project):
+        raise ProblemError(403, "Forbidden", f"your membership lets you read project {project}, and no more")
 
 
 def _number(cursor: str) -> int:

@@ -23,9 +23,10 @@ from trainhouse.gateway.auth.authentication import Submitter, Viewer
 from trainhouse.gateway.context import Gateway, Here, address_of, now_ms
 from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.problems import not_found
+from trainhouse.gateway.requests import Key
 from trainhouse.gateway.routes.code import asked, store_of
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
-from trainhouse.gateway.routes.writes import Body, Key
+from trainhouse.gateway.routes.writes import Body
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"])
 

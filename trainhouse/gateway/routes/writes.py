@@ -9,7 +9,7 @@ import secrets
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainhouse.events import CancelJob, ChangeJob, Event, JobId, JobSpec, JobState, JobSubmitted, ReviewAction, ReviewJob
@@ -25,22 +25,12 @@ from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.original import original_spec
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries import read_your_writes as after
+from trainhouse.gateway.requests import Key
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[after.After])
 
 RERUN_OF = "rerun-of"
-
-Key = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        pattern=r"^[\x21-\x7e]+$",
-        description="The same key with the same body is one request, however often it is sent.",
-    ),
-]
 
 
 class Body(BaseModel):

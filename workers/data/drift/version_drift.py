@@ -3,6 +3,7 @@
 Holds: more samples alone, or fewer, are no drift; an undrifted pair of versions has a drifted field with a chance of about `alpha`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -125,13 +126,7 @@ class _Side:
         """The profile over all splits; None: there is none, as of versions of before there were any, and of fields beyond the most."""
         if any(not s or (field not in s and (self.cut or len(s) == MOST_PROFILES)) for s in self.splits):
             return None
-        parts = [s[field] for s in self.splits if field in s]
-        return FieldProfile(
-            samples=sum(part.samples for part in parts),
-            numbers=_merged([part.numbers for part in parts]),
-            lengths=_merged([part.lengths for part in parts]),
-            values=_merged_values([part.values for part in parts]),
-        )
+        return merged_profile([s[field] for s in self.splits if field in s])
 
     def most_unlisted(self, field: str, listed: ValueCounts) -> int:
         """The most that any value has which `listed`, the counts over all splits, leaves out."""
@@ -247,6 +242,16 @@ def _excess(field: FieldDrift) -> float:
     """Returns the largest ratio of a figure to its limit."""
     pairs = ((field.psi, field.psi_limit), (field.ks, field.ks_limit))
     return max((value / limit for value, limit in pairs if value is not None and limit), default=0.0)
+
+
+def merged_profile(parts: Sequence[FieldProfile]) -> FieldProfile:
+    """The profile of the samples of all parts."""
+    return FieldProfile(
+        samples=sum(part.samples for part in parts),
+        numbers=_merged([part.numbers for part in parts]),
+        lengths=_merged([part.lengths for part in parts]),
+        values=_merged_values([part.values for part in parts]),
+    )
 
 
 def _merged(parts: list[NumberSketch | None]) -> NumberSketch | None:

@@ -14,8 +14,10 @@ from trainhouse.events import (
     ModelPromotionRequested,
     ModelRegistered,
     ModelRequestRefused,
+    ModelRollbackRequested,
     envelope_of,
 )
+from trainhouse.events.model.model_gate import OnDrift
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.journal import InputRefused
 from trainhouse.events.wire.topics import MODEL_HISTORY, MODEL_REQUESTS, REGISTRY
@@ -78,3 +80,35 @@ def test_requests_of_one_id_from_two_senders_are_two() -> None:
     other = refused.model_copy(update={"digest": "0" * 16})
     ids = {each.event_id for each in registry.machine.effects(1, 5, inputs, [refused, other])}
     assert len(ids) == 2
+
+
+def champions(registry: Registry) -> None:
+    """Versions 1 and 2, of which the second is champion after the first."""
+    for number in (1, 2):
+        registry.register(number)
+        registry.ask(ModelGateApplied(**OF_MODEL, user="ada", gate=ModelGate(approvals=0)))
+        registry.promote(number)
+
+
+def test_a_gate_that_rolls_back_is_kept_from_its_level_on() -> None:
+    gate = ModelGate(approvals=0, on_drift=OnDrift.ROLLBACK)
+    before = Registry(RegistryMachine().at(1))
+    before.register(1)
+    (refused,) = before.ask(ModelGateApplied(**OF_MODEL, user="ada", gate=gate))
+    assert isinstance(refused, ModelRequestRefused) and "trainhouse upgrade finish" in refused.reason
+    assert "on_drift" not in before.machine.dump(before.state).decode()
+    registry = Registry()
+    registry.register(1)
+    registry.ask(ModelGateApplied(**OF_MODEL, user="ada", gate=gate))
+    assert registry.model.gate == gate
+    assert registry.machine.load(registry.machine.dump(registry.state)).entry("vision", "resnet").gate == gate
+
+
+def test_a_rollback_of_another_champion_than_the_one_that_it_is_about_is_refused() -> None:
+    registry = Registry()
+    champions(registry)
+    (refused,) = registry.ask(ModelRollbackRequested(**OF_MODEL, user="trainhouse", reason="drift", champion=1))
+    assert isinstance(refused, ModelRequestRefused) and "version 2 by now" in refused.reason
+    registry.ask(ModelRollbackRequested(**OF_MODEL, user="trainhouse", reason="drift", champion=2), "drift-1")
+    assert registry.model.champion == 1
+    assert registry.ask(ModelRollbackRequested(**OF_MODEL, user="trainhouse", reason="drift", champion=2), "drift-1") == []

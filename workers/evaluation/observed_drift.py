@@ -1,0 +1,43 @@
+"""Drift of a window of live predictions against the reference of a model's version, as its event has it. Pure.
+
+Holds: statistics and limits are those of `drift.py`; all observations of a window are measured together.
+"""
+
+from collections.abc import Sequence
+
+from trainhouse.events.model.model_observations import LiveFieldFigures, LiveSide, LiveVerdict, ObservedRows
+from trainhouse.workers.data.drift.version_drift import merged_profile
+from trainhouse.workers.evaluation.drift import FieldVerdict, LiveFieldDrift, LiveLimits, ProfiledRows, live_drift
+
+_VERDICTS = {
+    FieldVerdict.DRIFTED: LiveVerdict.DRIFTED,
+    FieldVerdict.STABLE: LiveVerdict.STABLE,
+    FieldVerdict.TOO_FEW: LiveVerdict.TOO_FEW,
+    FieldVerdict.MISSING: LiveVerdict.MISSING,
+}
+
+
+def observed_drift(reference: ObservedRows, live: Sequence[ObservedRows], limits: LiveLimits | None = None) -> tuple[LiveFieldFigures, ...]:
+    """Figures of each field of either side, sorted by side and name. `live`: the observations of one window."""
+    keys = {key for part in live for key in part.profiles}
+    together = {key: merged_profile([part.profiles[key] for part in live if key in part.profiles]) for key in keys}
+    found = live_drift(
+        ProfiledRows(reference.count, {_joined(*key): each for key, each in reference.profiles.items()}),
+        ProfiledRows(sum(part.count for part in live), {_joined(*key): each for key, each in together.items()}),
+        limits,
+    )
+    return tuple(_figures(each) for each in found)
+
+
+def _joined(side: LiveSide, field: str) -> str:
+    return f"{side.value}:{field}"
+
+
+def _figures(drift: LiveFieldDrift) -> LiveFieldFigures:
+    side, _, field = drift.field.partition(":")
+    found = LiveFieldFigures(side=LiveSide(side), field=field, verdict=_VERDICTS[drift.verdict], reason=drift.reason)
+    if drift.numbers is None:
+        return found
+    numbers = drift.numbers
+    measures = (("psi", numbers.psi), ("ks", numbers.ks), ("wasserstein", numbers.wasserstein))
+    return found.model_copy(update={name: each.value for name, each in measures} | {f"{name}_limit": each.limit for name, each in measures})
