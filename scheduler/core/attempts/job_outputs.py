@@ -26,8 +26,8 @@ _EXITED: Final = "every rank exited with code 0"
 
 
 def session_end(job: Job) -> str:
-    """Why the job's interactive session ended, as its rank reported it; empty before that, and for any other job. It stays the job's
-    reason, whatever else is reported until the attempt has ended."""
+    """Returns the reason of the end of the job's interactive session, as its rank reported it; empty before that, and for any other job.
+    It stays the job's reason, whatever else is reported until the attempt has ended."""
     return job.reason if job.spec.interactive is not None and job.reason.startswith(SESSION_ENDED) else ""
 
 
