@@ -16,7 +16,7 @@ from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, Request
 from trainhouse.client.quick.quick_models import FACTS, QuickModels, VersionRow
 from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics
 from trainhouse.events import ModelStatus, VersionFacts, encode, envelope_of
-from trainhouse.gateway.models.model_routes import _status, _version
+from trainhouse.gateway.models.model_routes import _status, version_row
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry
 from trainhouse.scheduler.core.registry.registry_view import why
 
@@ -89,7 +89,7 @@ class Gateway:
         below = int(request.params.get("cursor", len(self._model.versions) + 1))
         chosen = self._model.versions[max(0, below - 3) : below - 1][::-1]
         more = str(chosen[-1].version) if chosen[-1].version > 1 else None
-        return _status(self._model) | {"versions": [_version(each) for each in chosen], "next_cursor": more}
+        return _status(self._model) | {"versions": [version_row(each) for each in chosen], "next_cursor": more}
 
 
 def quick(registry: Registry, **changes: Any) -> QuickModels:

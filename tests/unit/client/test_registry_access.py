@@ -11,7 +11,7 @@ from trainhouse.client.gateway.exchange import GatewayAnswer, Request
 from trainhouse.client.models.registry_access import GatewayRegistry, KnownModel, UnknownModelError, _of_entry
 from trainhouse.events import ModelStage
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.models.model_routes import _status, _version
+from trainhouse.gateway.models.model_routes import _status, version_row
 
 
 class Way:
@@ -39,7 +39,7 @@ class Way:
         below = int(request.params.get("cursor", len(model.versions) + 1))
         chosen = model.versions[max(0, below - 3) : below - 1][::-1]
         more = str(chosen[-1].version) if chosen[-1].version > 1 else None
-        page = _status(model) | {"versions": [_version(each) for each in chosen], "next_cursor": more}
+        page = _status(model) | {"versions": [version_row(each) for each in chosen], "next_cursor": more}
         return GatewayAnswer(200, bytes(Json(page).body), {})
 
 

@@ -23,7 +23,7 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     "DatasetVersionPublished": frozenset({"semver", "resent", "quarantine", "job_id"}),
     "GateSuite": frozenset({"dataset", "split"}),
     "MetricLimits": frozenset({"against_champion", "at_least", "at_most", "margin"}),
-    "ModelGate": frozenset({"max_age_days"}),
+    "ModelGate": frozenset({"max_age_days", "on_drift"}),
     "ProjectLimits": frozenset({"running", "queued", "cost_per_month"}),
     "SchedulingPolicy": frozenset({"unlisted_teams"}),
     "ShardQuarantined": frozenset({"resent", "split"}),
