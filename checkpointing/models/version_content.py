@@ -143,7 +143,8 @@ def _check_owner(objects: ObjectStore, project: str, job_id: str) -> None:
     owner = owner_of(objects, job_id)
     if owner is None or owner.project != project:
         raise NoCheckpointError(
-            f"no job {job_id} is known in project {project!r}; a model and the job that trained it are of one project: give --project"
+            f"no job {job_id} of project {project!r} has saved a checkpoint, of which a version is made; a model and the job that trained "
+            "it are of one project: give --project"
         )
 
 

@@ -137,7 +137,7 @@ def test_the_newest_checkpoint_is_taken_where_none_is_named() -> None:
 
 @pytest.mark.parametrize("which", ["gpt@9", "gpt@0", "bert@1", "gpt@step:77"])
 def test_what_is_not_there_is_refused(which: str) -> None:
-    with pytest.raises(NoCheckpointError, match=r"checkpoints|is known in project"):
+    with pytest.raises(NoCheckpointError, match=r"checkpoints|has saved a checkpoint"):
         prepare_version(stored(), "default", parse_resume_from(which), VersionParts())
 
 

@@ -5,7 +5,7 @@ import { Interval, scaleOf } from "../../parts/interval.js";
 import { Empty, Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
 import { ago, moment, number } from "../../format.js";
-import { besides, figureOf, intervalOf, momentOf, pathOf, resultsOf, VERDICTS } from "../../model_words.js";
+import { besides, figureOf, inProject, intervalOf, momentOf, pathOf, resultsOf, VERDICTS } from "../../model_words.js";
 import { ask } from "../../router.js";
 import { useData } from "../../use.js";
 
@@ -13,7 +13,7 @@ const onData = (result) => [result.dataset && result.dataset.replace(/@sha256:(.
 
 export function Results({ version, model, now_ms }) {
   const rows = useMemo(() => resultsOf(version), [version]);
-  if (!rows.length) return html`<${Empty}>It was not evaluated yet: <code>python -m trainhouse.workers.evaluation run evaluation.yaml</code> in a job, with the result sent to <code>/v1/models/${model.name}/evaluations</code>.<//>`;
+  if (!rows.length) return html`<${Empty}>It was not evaluated yet: <code>trainhouse models evaluate ${model.name}@${version.version} --spec evaluation.yaml${inProject(model)}</code>.<//>`;
   return html`<${Table} caption="The newest results, by suite and metric" rows=${rows} keyOf=${(r) => r.key} columns=${[
     ["Suite", (r) => r.result.suite, "name"], ["Metric", (r) => r.metric, "name"], ["Value", (r) => html`<b>${number(r.value)}</b>`, "num"], ["Interval", (r) => intervalOf(r) || "–", "num"],
     ["Samples", (r) => number(r.result.samples), "num"], ["Data", (r) => html`<span title=${r.result.dataset}>${onData(r.result)}</span>`, "name"],
@@ -48,7 +48,7 @@ function Besides({ model, version, other }) {
 function Verdicts({ version, theirs, name }) {
   const compared = version.comparisons.filter((one) => one.against === theirs.content);
   if (!compared.length) {
-    return html`<p class="notice" style="margin-bottom:12px">They were not compared on the same samples, so there is no verdict: <code>python -m trainhouse.workers.evaluation compare RESULT RESULT_OF_${theirs.version}</code>, sent to <code>/v1/models/${name}/comparisons</code>.</p>`;
+    return html`<p class="notice" style="margin-bottom:12px">They were not compared on the same samples, so there is no verdict: <code>trainhouse models compare ${name}@${version.version} --with ${theirs.version}</code>.</p>`;
   }
   return compared.map((one) => html`<${Verdict} key=${one.suite} compared=${one} />`);
 }

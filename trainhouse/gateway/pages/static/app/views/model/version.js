@@ -55,7 +55,7 @@ const CONDITIONS = [
 
 function Lineage({ id }) {
   const [box, near] = useNear();
-  return html`<div ref=${box}><${Card} title="Lineage">${near ? html`<${Edges} id=${id} />` : html`<p class="notice">Loading the lineage …</p>`}<//></div>`;
+  return html`<div ref=${box}><${Card} title="Lineage">${near ? html`<${Edges} id=${id} />` : html`<p class="notice">It is read when it comes into view.</p>`}<//></div>`;
 }
 
 function Edges({ id }) {
