@@ -231,6 +231,28 @@ def test_the_first_process_is_out_of_reach_without_landlock_too(
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_what_a_command_beside_left_behind_ends_with_the_attempt(
+    launcher: Launcher, platform: Path, attempts: tuple[Attempt, Attempt], way: str
+) -> None:
+    mine, _ = attempts
+    script = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('stop'): time.sleep(0.01)"
+    start(launcher, mine, script, way)
+    until(lambda: "up" in mine.stdout(), timeout_s=150)
+    order = {"argv": ["/bin/sh", "-c", "setsid sleep 1000 & echo left"], "env": {"PATH": os.defpath}, "cwd": str(mine.paths.code)}
+    command = [sys.executable, "-I", "-m", "trainhouse.workers.confinement.run", str(mine.paths.folder)]
+    beside = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert beside.stdin is not None and beside.stdout is not None
+    beside.stdin.write(json.dumps(order))
+    beside.stdin.close()
+    assert beside.stdout.readline() == "left\n"
+    beside.stdout.close()
+    assert beside.wait() == 0
+    (mine.paths.code / "stop").touch()
+    assert mine.exit_of().exit_code == 0, mine.stderr()
+    until(lambda: not attempt_alive(mine.paths))  # by its keeper alone: here is no agent
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_gang_trains_and_its_ranks_share_memory(launcher: Launcher, platform: Path, attempts: tuple[Attempt, Attempt], way: str) -> None:
     mine, _ = attempts
     mine.ranks = 2

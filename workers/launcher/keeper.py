@@ -232,6 +232,8 @@ def _sweep(sandbox: Sandbox | None) -> None:
         elif patience_s <= 0:
             print(f"keeper: killing {len(left)} processes that the ranks left behind: {[p.pid for p in left]}", file=sys.stderr, flush=True)
             kill_all(left)
+            if sandbox is not None:
+                sandbox.close()  # commands beside the ranks are in scopes of their own, which a keeper may not signal
             pause_s = min(1.0, 2 * pause_s)
         time.sleep(pause_s)
         patience_s -= pause_s
