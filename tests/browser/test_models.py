@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect
 
 from tests.browser.axe import complaints
 from tests.browser.conftest import WAIT_MS, WIDE, sign_in
@@ -128,6 +128,43 @@ def test_what_people_write_is_text(page: Page) -> None:
     page.goto("/models/%3Cimg%20src=x%20onerror=window.attacked=1%3E")
     expect(page.get_by_role("alert")).to_be_visible()
     assert page.evaluate("window.attacked === undefined") and page.locator("main script, main img[src=x]").count() == 0
+
+
+# Addresses that are none, and nesting that is too deep to read.
+BROKEN = (
+    *("[word](http://)", "[word](https://:80)", "[word](http://a%b)", "[word](http://[)", "[word](http://a:99999)", "![word](http://a:99999)"),
+    *("[![word](http://a:99999)](http://b:99999)", "https://a:99999/ word", ">" * 4000 + " word", "\n".join(" " * n + "- word" for n in range(300))),
+)
+DRAWN = """async (texts) => {
+  const m = await import('/static/app/parts/markdown.js');
+  return texts.map((text) => {
+    const parts = m.partsOf(text);
+    const [all, one] = [parts.map((part) => part.tokens), [m.tokensOf(text)]].map((each) => each.map((tokens) => {
+      const box = document.createElement('div');
+      box.append(m.nodesOf(tokens));
+      return box;
+    }));
+    return { same: all.map((box) => box.innerHTML).join('') === one[0].innerHTML, text: one[0].textContent, links: one[0].querySelectorAll('a').length,
+      plain: one[0].querySelectorAll('pre.text').length };
+  });
+}"""
+
+
+def test_text_that_is_no_markdown_is_shown_and_breaks_nothing(page: Page) -> None:
+    page.goto("/models")
+    found = page.evaluate(DRAWN, [*BROKEN, "[word](http://a:80/) ![word](http://b/x.png)"])
+    assert all("word" in each["text"] and each["same"] for each in found), found
+    assert [each["links"] for each in found] == [0] * len(BROKEN) + [2]
+    assert (found[8]["plain"], found[8]["text"]) == (1, BROKEN[8])
+
+    def broken(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"notes": "\n\n".join(BROKEN)})
+
+    page.route(re.compile(rf"/v1/models/{SORTER}(/versions/4)?\?"), broken)
+    page.goto(f"{SORTER_PAGE}&version=4")
+    expect(page.get_by_role("button", name="Reject", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Roll back", exact=True)).to_be_visible()
 
 
 def test_a_thousand_versions_come_in_pages(page: Page) -> None:
