@@ -40,7 +40,7 @@ export function Request({ title, question, yes, danger = false, needsReason = fa
 const post = (model, part, body) => call(pathOf(model.project, model.name, `/${part}`), { method: "POST", body });
 const may = (model, word) => model.may.includes(word);
 
-// All requests about one version. evidence: hash of what the reader looked at, which an approval rests on.
+// All requests about one version. evidence: hash of what the reader looks at, which an approval rests on; absent while it is not known: there is nothing to approve.
 export function VersionRequests({ model, version, evidence, changed }) {
   const name = `version ${version.version}`;
   const send = (part, body, done) => async (reason) => {
@@ -54,7 +54,7 @@ export function VersionRequests({ model, version, evidence, changed }) {
   const back = version.was_champion && !version.withdrawn && !isChampion && model.champion;
   return html`<div class="requests">
     ${may(model, "approve") && !version.withdrawn && html`
-      <${Request} title="Approve" question=${`Approve ${name} on the evidence shown here?`} yes="Yes, approve it" send=${send("approve", evidence ? { evidence } : {}, (d) => `Approved by ${d.user}.`)} />
+      ${evidence && html`<${Request} title="Approve" question=${`Approve ${name} on the evidence shown here?`} yes="Yes, approve it" send=${send("approve", { evidence }, (d) => `Approved by ${d.user}.`)} />`}
       <${Request} title="Reject" question=${`Reject ${name}?`} yes="Yes, reject it" danger send=${send("reject", {}, (d) => `Rejected by ${d.user}.`)} />`}
     ${may(model, "promote") && goes && html`<${Request} title="Promote" question=${`Make ${name} champion?`} yes="Yes, promote it" send=${send("promote", against, () => "It is champion now.")} />`}
     ${may(model, "emergency") && goes && html`<${Request} title="Promote as an emergency" question=${`Make ${name} champion without approvals? It raises an alert until another person reviews it.`} yes="Yes, promote it"
