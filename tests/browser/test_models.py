@@ -160,8 +160,9 @@ DRAWN = """async (texts) => {
       box.append(m.nodesOf(tokens));
       return box;
     }));
-    const same = all.map((box) => box.innerHTML).join('') === one[0].innerHTML;
-    return { same, text: one[0].textContent, links: one[0].querySelectorAll('a').length, plain: one[0].querySelectorAll('pre.text').length };
+    const same = all.map((each) => each.innerHTML).join('') === one[0].innerHTML;
+    const count = (selector) => one[0].querySelectorAll(selector).length;
+    return { same, text: one[0].textContent, links: count("a"), plain: count("pre.text") };
   });
 }"""
 
