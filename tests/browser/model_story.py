@@ -111,7 +111,7 @@ class ModelStory:
     def _register(self, name: str, number: int, project: str = PROJECT, *, later_ms: int = DAY_MS, **more: Any) -> None:
         of = {"project": project, "name": name}
         self._registry.now_ms += later_ms
-        content = _content(name, number)
+        content = content_in(name, number)
         asked = f"{project}-{name}-{number}"
         self._registry.ask(ModelRegistered.model_validate(of | {"content": content, "user": "ada"} | more), asked)
         own = {"job_id": READER, "data": (DATA,), "splits": (f"{DATA}/train",)} if name == SORTER else {}
@@ -144,7 +144,7 @@ class ModelStory:
         metrics = {"accuracy": value, "log_loss": {"value": 1.2 - accuracy, "low": 1.1 - accuracy, "high": 1.3 - accuracy}}
         about = {"suite": "held-out", "dataset": DATA, "split": "test", "samples": 4000, "evaluated_at_ms": self._registry.now_ms}
         fields = {"evaluation_id": f"e-{number}", "document": hashlib.sha256(b"%d" % number).hexdigest(), "metrics": metrics}
-        of = {"project": PROJECT, "name": SORTER, "content": _content(SORTER, number)}
+        of = {"project": PROJECT, "name": SORTER, "content": content_in(SORTER, number)}
         self._registry.ask(ModelEvaluated.model_validate(of | about | fields))
 
     def _compare(self, number: int, against: int, verdict: str) -> None:
@@ -155,7 +155,7 @@ class ModelStory:
 
         rows = [row("accuracy", "", verdict, 0.012), row("log_loss", "", "better", -0.02)]
         rows += [row("accuracy", f"lang={lang}", word, by) for lang, word, by in GROUPS]
-        of = {"project": PROJECT, "name": SORTER, "content": _content(SORTER, number), "against": _content(SORTER, against)}
+        of = {"project": PROJECT, "name": SORTER, "content": content_in(SORTER, number), "against": content_in(SORTER, against)}
         about = {"suite": "held-out", "samples": 4000, "evaluation_id": f"e-{number}", "against_evaluation_id": f"e-{against}"}
         self._registry.ask(ModelCompared.model_validate(of | about | {"metrics": rows, "compared_at_ms": self._registry.now_ms}))
 
@@ -176,7 +176,7 @@ class ModelStory:
 GROUPS = (("fi", "too few samples", 0.02), ("sv", "worse", -0.03), ("en", "better", 0.02))
 
 
-def _content(name: str, number: int) -> str:
+def content_in(name: str, number: int) -> str:
     return hashlib.sha256(f"{name} {content_of(number)}".encode()).hexdigest()
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
+import time
 from collections.abc import Callable, Iterator
+from urllib.parse import quote
 
+import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect
 
 from tests.browser.axe import complaints
 from tests.browser.conftest import WAIT_MS, WIDE, sign_in
 from tests.browser.dataset_story import NAME as DATASET
 from tests.browser.dataset_story import READER
-from tests.browser.model_story import LONG, MANY, SORTER, models_in
+from tests.browser.model_story import LONG, MANY, SORTER, content_in, models_in
 from tests.browser.world import World
 
 SORTER_PAGE = f"/models/{SORTER}?project=research"
@@ -130,6 +134,77 @@ def test_what_people_write_is_text(page: Page) -> None:
     assert page.evaluate("window.attacked === undefined") and page.locator("main script, main img[src=x]").count() == 0
 
 
+# Addresses that are none, and nesting that is too deep to read.
+BROKEN = (
+    *(
+        "[word](http://)",
+        "[word](https://:80)",
+        "[word](http://a%b)",
+        "[word](http://[)",
+        "[word](http://a:99999)",
+        "![word](http://a:99999)",
+    ),
+    *(
+        "[![word](http://a:99999)](http://b:99999)",
+        "https://a:99999/ word",
+        ">" * 4000 + " word",
+        "\n".join(" " * n + "- word" for n in range(300)),
+    ),
+)
+DRAWN = """async (texts) => {
+  const m = await import('/static/app/parts/markdown.js');
+  return texts.map((text) => {
+    const parts = m.partsOf(text);
+    const [all, one] = [parts.map((part) => part.tokens), [m.tokensOf(text)]].map((each) => each.map((tokens) => {
+      const box = document.createElement('div');
+      box.append(m.nodesOf(tokens));
+      return box;
+    }));
+    const same = all.map((each) => each.innerHTML).join('') === one[0].innerHTML;
+    const count = (selector) => one[0].querySelectorAll(selector).length;
+    return { same, text: one[0].textContent, links: count("a"), plain: count("pre.text") };
+  });
+}"""
+
+
+def test_text_that_is_no_markdown_is_shown_and_breaks_nothing(page: Page) -> None:
+    page.goto("/models")
+    found = page.evaluate(DRAWN, [*BROKEN, "[word](http://a:80/) ![word](http://b/x.png)"])
+    assert all("word" in each["text"] and each["same"] for each in found), found
+    assert [each["links"] for each in found] == [0] * len(BROKEN) + [2]
+    assert (found[8]["plain"], found[8]["text"]) == (1, BROKEN[8])
+
+    def broken(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"notes": "\n\n".join(BROKEN)})
+
+    page.route(re.compile(rf"/v1/models/{SORTER}(/versions/4)?\?"), broken)
+    page.goto(f"{SORTER_PAGE}&version=4")
+    expect(page.get_by_role("button", name="Reject", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Roll back", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize("word", [".", "..", "../", "?"])
+def test_dots_name_no_version(page: Page, word: str) -> None:
+    page.goto(f"{SORTER_PAGE}&version={quote(word, safe='')}")
+    expect(page.get_by_role("alert")).to_contain_text(f"{word} names no version")
+    expect(page.get_by_role("button", name="Reject", exact=True)).to_have_count(0)
+    page.goto(f"{SORTER_PAGE}&version=4&against={quote(word, safe='')}")
+    expect(page.get_by_role("heading", name=f"Version 4 against version {word}")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text(f"{word} names no version")
+
+
+def test_a_project_is_one_word_of_a_command(page: Page) -> None:
+    page.goto("/models")
+    projects = ["default", "research", "a.b_c-1", "x; rm -rf ~", "it's", "$(id)", "a\nb", "-"]
+    words = "(await import('/static/app/model_words.js'))"
+    said = page.evaluate(
+        f"async (projects) => {{ const m = {words}; return projects.map((project) => m.inProject({{ project }})); }}", projects
+    )
+    assert said[:4] == ["", " --project research", " --project a.b_c-1", " --project 'x; rm -rf ~'"]
+    assert [shlex.split(each) for each in said[1:]] == [["--project", project] for project in projects[1:]]
+
+
 def test_a_thousand_versions_come_in_pages(page: Page) -> None:
     page.goto(f"/models/{MANY}")
     versions = table(page, "Versions, the newest first")
@@ -179,6 +254,55 @@ def test_a_version_is_rejected_approved_promoted_and_rolled_back(page_of: Callab
     form.get_by_role("button", name="Yes, roll back").click()
     expect(submitter.get_by_text("Version 1 is champion again.")).to_be_visible()
     expect(table(submitter, "Versions, the newest first").get_by_role("row").nth(1)).to_contain_text("archived")
+
+
+def test_a_champion_that_came_while_a_form_was_open_is_not_rolled_back(page_of: Callable[..., Page]) -> None:
+    page, other = page_of("sam", "submitter"), page_of("ada", "submitter")
+    page.goto(f"/models/{MANY}?version=1")
+    page.get_by_role("button", name="Roll back", exact=True).click()
+    page.get_by_role("button", name="Roll back to it", exact=True).click()
+    question = re.compile(r"^Make the champion before version (\d+) champion again\?$")
+    forms = [page.get_by_role("form", name=name) for name in (question, "Make version 1 champion again?")]
+    seen = question.match(forms[0].get_attribute("aria-label") or "")
+    assert seen is not None
+    other.goto(f"/models/{MANY}?version=999")
+    asked(other, "Promote", "Yes, promote it")
+    expect(other.get_by_text("It is champion.")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile(r"^999 \("))).to_be_visible()  # the page knows
+    for form in forms:
+        form.get_by_role("textbox").fill("complaints")
+        form.get_by_role("button", name="Yes, roll back").click()
+    said = page.get_by_role("alert").filter(has_text=f"version 999 by now, and the rollback was asked against version {seen[1]}")
+    expect(said).to_have_count(2)
+    expect(forms[0]).to_be_visible()
+    forms[0].get_by_role("button", name="Leave it").click()
+    page.get_by_role("button", name="Roll back", exact=True).click()
+    expect(page.get_by_role("form", name="Make the champion before version 999 champion again?")).to_be_visible()
+
+
+def test_an_approval_rests_on_what_stood_there_when_its_form_opened(page_of: Callable[..., Page], world: World) -> None:
+    page = page_of("eva", "approver")
+    page.route(re.compile("/why"), lambda route: route.fulfill(status=503, json={"title": "Not now"}))
+    page.goto(f"/models/{LONG}")
+    expect(page.get_by_role("alert").filter(has_text="Not now")).to_be_visible()
+    expect(page.get_by_role("button", name="Reject", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+    page.unroute(re.compile("/why"))
+    page.reload()
+    page.get_by_role("button", name="Approve", exact=True).click()
+    result = {"suite": "late", "dataset": DATASET, "samples": 400, "evaluated_at_ms": time.time_ns() // 1_000_000, "evaluation_id": "late"}
+    fields = {"content": content_in(LONG, 1), "document": content_in(LONG, 2), "metrics": {"accuracy": {"value": 0.5}}}
+    bearer = {"Authorization": f"Bearer {world.gateway.token('submitter')}"}
+    with page.expect_response(re.compile("/why")):
+        answer = httpx.post(f"{world.gateway.url}/v1/models/{LONG}/evaluations", json=result | fields, headers=bearer, timeout=60)
+        assert answer.is_success, answer.text
+    expect(table(page, "The newest results").get_by_role("row").filter(has_text="late")).to_be_visible()
+    form = page.locator(".request form")
+    form.get_by_role("button", name="Yes, approve it").click()
+    expect(page.get_by_role("alert")).to_contain_text("evidence")
+    form.get_by_role("button", name="Leave it").click()
+    asked(page, "Approve", "Yes, approve it")
+    expect(page.get_by_text("Approved by eva.").first).to_be_visible()
 
 
 def test_an_emergency_waits_for_another_person(page_of: Callable[..., Page]) -> None:

@@ -520,7 +520,7 @@ def test_an_emergency_is_an_alert_until_another_person_reviews_it(tables: Tables
 
     [summary] = of(NOW - DAY_MS + HOUR_MS // 2)
     assert "version 1 of model urgent-then (project models) was promoted by bo without approvals: down since noon" in summary
-    assert "trainhouse models review urgent-then 1 --project models" in summary
+    assert "trainhouse models review urgent-then 1`, with `--project`" in summary, "a project's name is any text: not a word of a command"
     assert of(NOW) == [], "it was reviewed"
 
 

@@ -254,7 +254,8 @@ def rollback(
     from trainhouse.events import ModelRollbackRequested
 
     model = model_named(name, project)
-    decided = _ask(_valid(ModelRollbackRequested, _about(model) | {"to": to, "reason": reason}), timeout)
+    about = {"to": to, "reason": reason, "champion": model.champion}
+    decided = _ask(_valid(ModelRollbackRequested, _about(model) | about), timeout)
     _print(decided, json, f"{_called(decided)} is champion again")
 
 

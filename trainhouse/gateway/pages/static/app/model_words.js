@@ -11,8 +11,13 @@ export const addressOf = (project, name, version) => url(`/models/${encodeURICom
 
 export const pathOf = (project, name, part = "", params = {}) => url(`/v1/models/${encodeURIComponent(name)}${part}`, { project, ...params });
 
-// What a command about a model ends with.
-export const inProject = (model) => (model.project === DEFAULT_PROJECT ? "" : ` --project ${model.project}`);
+// What a command about a model ends with. A project's name is any text: in a shell it is one word.
+export const inProject = (model) => (model.project === DEFAULT_PROJECT ? "" : ` --project ${inShell(model.project)}`);
+
+const inShell = (text) => (/^[A-Za-z0-9._-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+// Whether a word can name a version: its ordinal, its semver, champion. In an address, dots alone would be another path.
+export const isVersion = (text) => /^[A-Za-z0-9][A-Za-z0-9.+-]*$/.test(text);
 
 export const momentOf = (at_ms) => (at_ms === null || at_ms === undefined ? null : new Date(at_ms).toISOString());
 

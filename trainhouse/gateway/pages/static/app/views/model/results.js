@@ -5,7 +5,7 @@ import { Interval, scaleOf } from "../../parts/interval.js";
 import { Empty, Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
 import { ago, moment, number } from "../../format.js";
-import { besides, figureOf, inProject, intervalOf, momentOf, pathOf, resultsOf, VERDICTS } from "../../model_words.js";
+import { besides, figureOf, inProject, intervalOf, isVersion, momentOf, pathOf, resultsOf, VERDICTS } from "../../model_words.js";
 import { ask } from "../../router.js";
 import { useData } from "../../use.js";
 
@@ -36,7 +36,7 @@ export function Comparison({ model, version, against }) {
   return html`<${Card} title=${other ? `Version ${version.version} against ${other === "champion" ? "the champion" : `version ${other}`}` : "Comparison"} push=${html`
       ${known.length > 1 && html`<span class="row" role="group" aria-label="Versions that it was compared with">${known.slice(0, 6).map((n) => html`<button aria-pressed=${String(n) === other ? "true" : "false"} onClick=${() => ask({ against: n })}>${n}</button>`)}</span>`}
       <form class="row" onSubmit=${choose}><label class="inline">Against<input name="against" maxlength="64" placeholder="1, 1.0.0, champion" style="width:10rem" /></label><button>Compare</button></form>`}>
-    ${other ? html`<${Besides} key=${other} model=${model} version=${version} other=${other} />` : html`<${Empty}>There is no champion and no comparison yet: name another version to see both beside each other.<//>`}<//>`;
+    ${other && !isVersion(other) ? html`<p class="notice bad" role="alert">${other} names no version: 3, 1.2.0 or champion does.</p>` : other ? html`<${Besides} key=${other} model=${model} version=${version} other=${other} />` : html`<${Empty}>There is no champion and no comparison yet: name another version to see both beside each other.<//>`}<//>`;
 }
 
 function Besides({ model, version, other }) {

@@ -5,7 +5,7 @@ import { Graph } from "../../parts/graph.js";
 import { Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
 import { ago, bytes, moment, number } from "../../format.js";
-import { inProject, momentOf, pathOf, STAGES } from "../../model_words.js";
+import { inProject, isVersion, momentOf, pathOf, STAGES } from "../../model_words.js";
 import { useData, useNear } from "../../use.js";
 import { ModelCard, Notes } from "./card.js";
 import { Comparison, Results } from "./results.js";
@@ -14,7 +14,12 @@ import { Data, Tags } from "./versions.js";
 
 const EVERY_MS = 15000;
 
-export function Version({ model, selector, against, pulse, changed, now_ms }) {
+export function Version(given) {
+  if (isVersion(given.selector)) return html`<${One} ...${given} />`;
+  return html`<${Card} title="Version"><p class="notice bad" role="alert">${given.selector} names no version: 3, 1.2.0 or champion does.</p><//>`;
+}
+
+function One({ model, selector, against, pulse, changed, now_ms }) {
   const part = `/versions/${encodeURIComponent(selector)}`;
   const found = useData(pathOf(model.project, model.name, part), { every_ms: EVERY_MS });
   const why = useData(pathOf(model.project, model.name, `${part}/why`), { every_ms: EVERY_MS });
