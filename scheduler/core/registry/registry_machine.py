@@ -47,7 +47,6 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.model_decisions import EvidenceUsed, ModelDecision
 from trainhouse.events.model.model_gate import OnDrift
-from trainhouse.events.model.model_names import model_key
 from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
 from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.wire.envelope import Envelope

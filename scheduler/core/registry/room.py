@@ -27,7 +27,8 @@ def why_stages_wait(state: RegistryState, project: str, name: str) -> str:
     if waiting >= MAX_STAGES_OF_MODEL:
         of_model = sum((each.project, each.name) == (project, name) for each in state.stages.values())
         if of_model >= MAX_STAGES_OF_MODEL:
-            return f"{of_model} changes of stages of model {model_key(project, name)} wait for the object store; see intake's log for what fails"
+            key = model_key(project, name)
+            return f"{of_model} changes of stages of model {key} wait for the object store; see intake's log for what fails"
     return ""
 
 

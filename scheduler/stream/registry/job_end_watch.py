@@ -103,7 +103,7 @@ class JobRegistrations:
         return {partition: first.get(partition, offset) for partition, offset in self._next.items()}
 
     async def send_due(self) -> bool:
-        """Forgets what was answered, and tries each request that is due and has room, once, for ROUND_S at most; returns whether anything was
+        """Forgets what was answered, and tries each request that is due and has room, once, for ROUND_S at most; returns whether any was
         answered."""
         state = self.state()
         if state is None:

@@ -240,6 +240,8 @@ def test_a_round_ends_before_the_group_would_give_its_partitions_to_others() -> 
 
     sender.store.prepare = slow  # type: ignore[method-assign]
     assert len(asked_by(sender, registrations, [entry(status(n), n) for n in (1, 2, 3)])) == 2
+    sender.read()
+    sender.answer()
     assert len(sent_by(sender, registrations, [])) == 3
     assert registrations.positions() == {0: 4}
 
