@@ -3,7 +3,8 @@
 Holds: of a model at most one version is champion, and only one whose gate of that moment was met, an emergency's approvals aside, becomes
 it; a past champion comes back by a rollback alone. Who trained or registered a version does not approve it; a person counts once; new
 evidence voids approvals. A request of one id counts once. What is refused is answered under the request's id, with what to do, and changes
-nothing; where it is to be asked again, the same request may come again under its id, and is decided anew. A version's content is in the store before the version is there.
+nothing; where it is to be asked again, the same request may come again under its id, and is decided anew. A version's content is in the
+store before the version is there.
 Never: asks the store: what its process found there comes in as an input.
 """
 

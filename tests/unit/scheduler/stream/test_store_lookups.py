@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 
 from tests.support.registry_requests import PROJECT, Registry, content_of, facts_of, observed
-from trainhouse.checkpointing.errors import ChainConflictError, ObjectStoreUnavailableError, UnknownFormatError
+from trainhouse.checkpointing.errors import (
+    ChainConflictError,
+    NoCheckpointError,
+    ObjectStoreRefusedError,
+    ObjectStoreUnavailableError,
+    UnknownFormatError,
+)
 from trainhouse.client.models.model_store import ObjectModelStore
 from trainhouse.events import Event, ModelContentObserved, ModelRegistered, ModelRequestRefused, ModelStageStored, VersionFacts, decode
+from trainhouse.scheduler.core.registry.job_registrations import RegisteredCheckpoint
 from trainhouse.scheduler.core.registry.registry_state import MAX_STAGES_OF_MODEL, StageChange
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
 from trainhouse.scheduler.stream.registry import store_lookups
@@ -134,17 +141,22 @@ def test_a_job_that_is_not_known_is_not_looked_for_again_at_once() -> None:
         assert isinstance(answer, ModelContentObserved) and answer.facts is not None and "job" in answer.facts.missing
 
 
-def test_a_content_of_a_newer_format_is_refused_and_a_store_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_content_is_refused_and_a_store_that_is_away_or_refuses_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     registered = ModelRegistered(project=PROJECT, name="resnet", content=content_of(1))
     store = ObjectModelStore(objects=SimpleNamespace())  # type: ignore[arg-type]  # not reached
     for error, raised in (
         (UnknownFormatError("format 9"), ContentRefusedError),
         (ObjectStoreUnavailableError("away"), ObjectStoreUnavailableError),
+        (ObjectStoreRefusedError("403 AccessDenied"), ObjectStoreRefusedError),
+        (NoCheckpointError("none"), ContentRefusedError),
     ):
 
         def check(*args: object, error: Exception = error) -> None:
             raise error
 
         monkeypatch.setattr("trainhouse.checkpointing.models.version_content.check_version", check)
+        monkeypatch.setattr("trainhouse.checkpointing.models.version_content.prepare_version", check)
         with pytest.raises(raised):
             store.facts(registered)
+        with pytest.raises(raised):
+            store.prepare(RegisteredCheckpoint(PROJECT, "train-1", 3))
