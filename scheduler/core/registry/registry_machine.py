@@ -79,13 +79,15 @@ from trainhouse.scheduler.core.registry.registry_state import (
     unmet,
 )
 from trainhouse.scheduler.core.registry.room import why_registrations_wait, why_stages_wait
-from trainhouse.scheduler.core.registry.trained_on import trained_on
+from trainhouse.scheduler.core.registry.trained_on import SPEC, trained_on
 from trainhouse.scheduler.core.registry.version_numbers import next_semver
 
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 """How far ahead of journal time a request, or a result, may say that it was made: beyond any clock that is a day off."""
 APPROVER_ROLES: Final = ("approver", "admin")
 UNNAMED: Final = ("", "unknown")
+KNOWS_SPECS_SINCE: Final = 2
+"""Level from which a result on data is refused where the spec of the version's job is not known."""
 ON_DRIFT_SINCE: Final = 2
 """Level from which a gate may say what follows from drift."""
 KEEPS_IDS_SINCE: Final = 2
@@ -430,7 +432,7 @@ class _Turn:
             raise _RefusedError(
                 f"the version has {MAX_EVALUATIONS} results already; evaluate it by a suite that it has a result of", version
             )
-        why = why_trained_on(version, event)
+        why = why_trained_on(version, event) or (why_unknown(version, event) if self.level >= KNOWS_SPECS_SINCE else "")
         if why:
             raise _RefusedError(why, version)
         voided = tuple(each.user for each in version.approvals)
@@ -697,3 +699,13 @@ def why_trained_on(version: Version, event: ModelEvaluated) -> str:
     if not seen:
         return ""
     return f"job {version.facts.job_id} was trained on {seen}, so a result on it is no evidence: name a held-out split"
+
+
+def why_unknown(version: Version, event: ModelEvaluated) -> str:
+    """Returns the reason that a result is no evidence: it is not known what the version was trained on; empty if not."""
+    if not event.dataset or SPEC not in version.facts.missing:
+        return ""
+    return (
+        f"the spec of job {version.facts.job_id} is on no topic any more, so whether it was trained on {event.dataset} is not known, and a "
+        "result on it is no evidence: train it by a job whose spec is known, and register a version of that one"
+    )
