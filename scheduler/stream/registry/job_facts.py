@@ -26,7 +26,8 @@ async def read_job(log: Log, job_id: str) -> KnownJob | None:
     if status is None:
         return None
     spec = await read_spec(log, job_id, status.spec_sha256)
-    return KnownJob(status.project, status.user, *(data_of(spec) if spec is not None else ()), has_spec=spec is not None)
+    data, splits = ((), ()) if spec is None else data_of(spec)
+    return KnownJob(status.project, status.user, data, splits, has_spec=spec is not None)
 
 
 async def read_spec(log: Log, job_id: str, sha256: str) -> JobSpec | None:

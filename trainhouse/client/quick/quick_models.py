@@ -6,7 +6,7 @@ status (evidence, approvals, notes) change nothing of it but the model's number.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from trainhouse.client.backend_protocol import Row
