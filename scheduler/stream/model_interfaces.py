@@ -30,9 +30,11 @@ class ModelStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """Facts of a job by the topics. `data`, `splits`: what its spec says that it trains on, as `VersionFacts` has them."""
+    """Facts of a job by the topics. `data`, `splits`: what its spec says that it trains on, as `VersionFacts` has them; `has_spec`: False
+    where its spec is on no topic any more."""
 
     project: str
     user: str
     data: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
+    has_spec: bool = True

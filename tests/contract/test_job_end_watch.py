@@ -22,24 +22,42 @@ from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
 pytestmark = pytest.mark.stack
 JOBS = 60
 KILLS = 4
-CONTENT = "a" * 64
 
 
 def watch(bootstrap: str) -> None:
-    """One process of intake, as far as it sends registrations; its store takes its time."""
+    """One process of intake, as far as it sends registrations; its store takes its time, and its registry answers what was sent."""
+    from tests.support.registry_requests import Registry, content_of, facts_of, observed
     from trainhouse.events.runtime.clock import SystemClock
+    from trainhouse.scheduler.core.protocol.machine import Input
+    from trainhouse.scheduler.core.registry.registry_state import RegistryState
     from trainhouse.scheduler.stream.kafka.log import KafkaLog
     from trainhouse.scheduler.stream.registry.job_end_watch import JobEndWatch, JobRegistrations
 
     class Store:
         def prepare(self, checkpoint: Any) -> str:
             time.sleep(0.02)
-            return CONTENT
+            return content_of(checkpoint.commit)
+
+    registry = Registry()
+
+    class AnsweredLog(KafkaLog):
+        async def send(self, topic: str, key: bytes, value: bytes | None) -> None:
+            await super().send(topic, key, value)
+            registry.asked += 1
+            registry.record([Input(registry.asked, decode(value or b"", ()))])
+
+    def answered() -> RegistryState:
+        for held in list(registry.state.held.values()):
+            asked = held.registered
+            facts = facts_of(asked.commit or 0, project=asked.project)
+            registry.ask(observed(str(held.request_id), facts, project=asked.project, name=asked.name, digest=held.digest))
+        return registry.state
 
     async def run() -> None:
         settings = KafkaSettings(bootstrap=bootstrap)
         store: Any = Store()
-        await JobEndWatch(settings, JobRegistrations(KafkaLog(settings), SystemClock(), store), session_s=2.0).run()
+        registrations = JobRegistrations(AnsweredLog(settings), SystemClock(), store, answered)
+        await JobEndWatch(settings, registrations, session_s=2.0).run()
 
     asyncio.run(run())
 

@@ -4,7 +4,7 @@ Holds: the same gate, version, champion and moment give the same conditions. Res
 of the result that counts, against the champion of that moment; too few samples never pass.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from trainhouse.events import GateCondition, ModelCompared, ModelEvaluated, ModelGate
@@ -133,7 +133,13 @@ def _newest(version: Version, suite: GateSuite) -> ModelEvaluated | None:
         and (suite.dataset is None or each.dataset == suite.dataset)
         and (suite.split is None or each.split == suite.split)
     )
-    return max(fits, key=lambda each: each.evaluated_at_ms, default=None)
+    return newest_of(fits)
+
+
+def newest_of(results: Iterable[ModelEvaluated]) -> ModelEvaluated | None:
+    """The result that counts of those that are alike, in the order in which they were recorded: the one of the latest end, the first of
+    equals."""
+    return max(results, key=lambda each: each.evaluated_at_ms, default=None)
 
 
 def _ge(value: float, limit: float) -> bool:

@@ -11,6 +11,8 @@ from typing import Final
 from trainhouse.events import AskedVia, EventId, JobSpec, JobState, JobStatus, ModelRegistered, RequestedBy
 from trainhouse.events.model.model_registry import MOST_DATA
 from trainhouse.events.wire.envelope import Envelope, envelope_of
+from trainhouse.scheduler.core.registry.registry_machine import request_digest
+from trainhouse.scheduler.core.registry.registry_state import RegistryState
 
 SOURCE: Final = "trainhouse/jobs"
 
@@ -64,6 +66,24 @@ def registration(status: JobStatus, checkpoint: RegisteredCheckpoint | None, con
         }
     )
     return envelope_of(asked, id=EventId.parse(f"{status.job_id}:registered"), source=SOURCE, now_ms=status.finished_at_ms or 0)
+
+
+def digest_of(status: JobStatus) -> bytes:
+    """Hash by which the registry knows the request of a status."""
+    return request_digest(registration(status, None, None))
+
+
+def is_held(state: RegistryState, digest: bytes) -> bool:
+    """Whether a request waits for the object store."""
+    return digest.hex() in state.held
+
+
+def is_answered(state: RegistryState, status: JobStatus, digest: bytes, is_out: bool) -> bool:
+    """Whether a request was answered for good: by a version, or a refusal. `is_out`: it was sent; the answer to one that is too old to be
+    told from a repeat may be forgotten by now."""
+    if is_held(state, digest):
+        return False
+    return state.asked.knows(None, digest) or (is_out and state.asked.too_old(None, status.finished_at_ms or 0))
 
 
 def _submitter(status: JobStatus) -> RequestedBy:

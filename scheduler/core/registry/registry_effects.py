@@ -18,7 +18,9 @@ def registry_effects(decisions: Iterable[Event]) -> Iterator[Effect]:
     for decision in decisions:
         match decision:
             case ModelRequestRefused():
-                yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{held_key(decision.digest, decision.request_id)[:480]}:refused")
+                # With its time: what is to be asked again may be refused more than once.
+                key = held_key(decision.digest, decision.request_id)[:460]
+                yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{key}:refused:{decision.at_ms}")
             case ModelDecision():
                 yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}")
             case ModelStatus():

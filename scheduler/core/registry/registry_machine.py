@@ -3,7 +3,8 @@
 Holds: of a model at most one version is champion, and only one whose gate of that moment was met, an emergency's approvals aside, becomes
 it; a past champion comes back by a rollback alone. Who trained or registered a version does not approve it; a person counts once; new
 evidence voids approvals. A request of one id counts once. What is refused is answered under the request's id, with what to do, and changes
-nothing. A version's content is in the store before the version is there.
+nothing; where it is to be asked again, the same request may come again under its id, and is decided anew. A version's content is in the
+store before the version is there.
 Never: asks the store: what its process found there comes in as an input.
 """
 
@@ -47,7 +48,6 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.model_decisions import EvidenceUsed, ModelDecision
 from trainhouse.events.model.model_gate import OnDrift
-from trainhouse.events.model.model_names import model_key
 from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
 from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.wire.envelope import Envelope
@@ -62,12 +62,9 @@ from trainhouse.scheduler.core.registry.registry_state import (
     HELD_FOR_MS,
     MAX_APPROVERS,
     MAX_EVALUATIONS,
-    MAX_HELD,
     MAX_MODEL_BYTES,
     MAX_MODELS,
     MAX_PROJECT_BYTES,
-    MAX_STAGES_OF_MODEL,
-    MAX_STAGES_WAITING,
     MAX_STATE_BYTES,
     MAX_VERSIONS,
     PROJECT_SHARE,
@@ -81,15 +78,20 @@ from trainhouse.scheduler.core.registry.registry_state import (
     stage_id,
     unmet,
 )
-from trainhouse.scheduler.core.registry.trained_on import trained_on
+from trainhouse.scheduler.core.registry.room import why_registrations_wait, why_stages_wait
+from trainhouse.scheduler.core.registry.trained_on import SPEC, trained_on
 from trainhouse.scheduler.core.registry.version_numbers import next_semver
 
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 """How far ahead of journal time a request, or a result, may say that it was made: beyond any clock that is a day off."""
 APPROVER_ROLES: Final = ("approver", "admin")
 UNNAMED: Final = ("", "unknown")
+KNOWS_SPECS_SINCE: Final = 2
+"""Level from which a result on data is refused where the spec of the version's job is not known."""
 ON_DRIFT_SINCE: Final = 2
 """Level from which a gate may say what follows from drift."""
+KEEPS_IDS_SINCE: Final = 2
+"""Level from which a request that is to be asked again keeps its id: it counts once it is answered for good."""
 
 
 class RegistryMachine(Leveled):
@@ -236,17 +238,29 @@ class _Turn:
     def requested(self, envelope: Envelope, event: ModelRequest) -> None:
         digest = request_digest(envelope)
         self.digest = digest.hex()
-        if self.state.asked.knows(None, digest):
+        keeps_ids = self.level >= KEEPS_IDS_SINCE
+        if self.state.asked.knows(None, digest) or (keeps_ids and held_key(self.digest, envelope.id) in self.state.held):
             return
         made_at_ms = envelope.time_ms if envelope.time_ms is not None else self.now_ms
         untimely = self.why_untimely(made_at_ms)
+        later = why_stages_wait(self.state, event.project, event.name)
+        if isinstance(event, ModelRegistered):
+            later = later or why_registrations_wait(self.state, event.project)
+        if keeps_ids and later and not untimely:
+            self.refuse(envelope.id, event, _RefusedError(later))
+            return
         # What is far ahead is not noted under its time: it would keep others from theirs.
-        self.emit(EventSeen(digest=self.digest, made_at_ms=min(made_at_ms, self.now_ms)))
+        seen = EventSeen(digest=self.digest, made_at_ms=min(made_at_ms, self.now_ms))
+        is_held = keeps_ids and isinstance(event, ModelRegistered)
+        if not is_held:
+            self.emit(seen)
         try:
             if untimely:
                 raise _RefusedError(untimely)
             self.decide(envelope.id, event)
         except _RefusedError as refused:
+            if is_held:
+                self.emit(seen)
             self.refuse(envelope.id, event, refused)
 
     def why_untimely(self, made_at_ms: int) -> str:
@@ -257,18 +271,9 @@ class _Turn:
         return ""
 
     def decide(self, request_id: EventId, event: ModelRequest) -> None:
-        waiting, most = len(self.state.stages), MAX_STAGES_WAITING // PROJECT_SHARE
-        if waiting >= most and sum(each.project == event.project for each in self.state.stages.values()) >= most:
-            raise _RefusedError(f"{most} changes of stages of project {event.project} wait for the object store; ask again once it answers")
-        if waiting >= MAX_STAGES_WAITING:
-            raise _RefusedError(f"{waiting} changes of stages wait for the object store; ask again once it answers")
-        if len(self.state.stages) >= MAX_STAGES_OF_MODEL:
-            of_model = sum((each.project, each.name) == (event.project, event.name) for each in self.state.stages.values())
-            if of_model >= MAX_STAGES_OF_MODEL:
-                key = model_key(event.project, event.name)
-                raise _RefusedError(
-                    f"{of_model} changes of stages of model {key} wait for the object store; see intake's log for what fails"
-                )
+        waits = why_stages_wait(self.state, event.project, event.name)
+        if waits:
+            raise _RefusedError(waits)
         match event:
             case ModelRegistered():
                 self.register(request_id, event)
@@ -352,11 +357,9 @@ class _Turn:
             self.check_new_model(event.project)
         if model is not None and len(model.versions) >= MAX_VERSIONS:
             raise _RefusedError(f"model {model.key} has {MAX_VERSIONS} versions already; register it under another name")
-        most = MAX_HELD // PROJECT_SHARE
-        if sum(each.registered.project == event.project for each in self.state.held.values()) >= most:
-            raise _RefusedError(f"{most} registrations of project {event.project} wait for the object store; ask again once it answers")
-        if len(self.state.held) >= MAX_HELD:
-            raise _RefusedError(f"{MAX_HELD} registrations wait for the object store; ask again once it answers")
+        waits = why_registrations_wait(self.state, event.project)
+        if waits:
+            raise _RefusedError(waits)
         head = {"project": event.project, "name": event.name, "request_id": request_id, "digest": self.digest}
         self.emit(ModelRegistrationHeld(**head, registered=event, since_ms=self.now_ms))
 
@@ -367,6 +370,8 @@ class _Turn:
             return
         self.digest = held.digest
         asked, facts = held.registered, event.facts
+        if self.level >= KEEPS_IDS_SINCE and held.digest:
+            self.emit(EventSeen(digest=held.digest, made_at_ms=held.since_ms))
         try:
             if facts is None:
                 raise _RefusedError(event.refusal or "its content is not in the object store")
@@ -427,7 +432,7 @@ class _Turn:
             raise _RefusedError(
                 f"the version has {MAX_EVALUATIONS} results already; evaluate it by a suite that it has a result of", version
             )
-        why = why_trained_on(version, event)
+        why = why_trained_on(version, event) or (why_unknown(version, event) if self.level >= KNOWS_SPECS_SINCE else "")
         if why:
             raise _RefusedError(why, version)
         voided = tuple(each.user for each in version.approvals)
@@ -694,3 +699,13 @@ def why_trained_on(version: Version, event: ModelEvaluated) -> str:
     if not seen:
         return ""
     return f"job {version.facts.job_id} was trained on {seen}, so a result on it is no evidence: name a held-out split"
+
+
+def why_unknown(version: Version, event: ModelEvaluated) -> str:
+    """Returns the reason that a result is no evidence: it is not known what the version was trained on; empty if not."""
+    if not event.dataset or SPEC not in version.facts.missing:
+        return ""
+    return (
+        f"the spec of job {version.facts.job_id} is on no topic any more, so whether it was trained on {event.dataset} is not known, and a "
+        "result on it is no evidence: train it by a job whose spec is known, and register a version of that one"
+    )

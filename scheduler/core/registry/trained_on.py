@@ -8,6 +8,8 @@ from typing import Final
 
 from trainhouse.events import VersionFacts
 
+SPEC: Final = "spec"
+"""What is missing of a version's lineage where it is not known whether its job names data."""
 _HASHED: Final = "@sha256:"
 
 

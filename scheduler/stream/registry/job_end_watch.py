@@ -1,13 +1,15 @@
 """Sender of the registrations that jobs' specs ask for: reads the statuses of all jobs, and asks the registry once a job has succeeded.
 
-Holds: members of a group share the partitions of the status topic; an offset is committed once all that came before it is with the brokers,
-so that a status which was read twice, by whichever process, gives a request of the same id, which counts once. The content of the version
-is in the store before the request is sent. While the store or the brokers are away, statuses wait, MOST_WAITING at most; no other is read
-then. What fails for one job keeps up no other.
+Holds: members of a group share the partitions of the status topic; an offset is committed once the registry has answered all that came
+before it for good, by what this process folds of its journal: what it says to ask again is sent again, under the same id, and a status that
+was read twice, by whichever process, counts once. The content of the version is in the store before the request is sent. No more is sent
+than the registry has room for. While store, brokers or registry are away, statuses wait, MOST_WAITING at most; no other is read then. What
+fails for one job keeps up no other.
 Never: decides whether a version is registered; delays what the process does otherwise.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +21,16 @@ from trainhouse.events import InvalidEvent, JobStatus, decode
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
-from trainhouse.scheduler.core.registry.job_registrations import asks_for_version, checkpoint_of, registration
+from trainhouse.scheduler.core.registry.job_registrations import (
+    asks_for_version,
+    checkpoint_of,
+    digest_of,
+    is_answered,
+    is_held,
+    registration,
+)
+from trainhouse.scheduler.core.registry.registry_state import RegistryState
+from trainhouse.scheduler.core.registry.room import JobsRoom
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log
 from trainhouse.scheduler.stream.kafka.auth import aiokafka_config
@@ -45,26 +56,30 @@ log_ = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Waiting:
-    """A status whose request is not out. `due_s`: when it is tried again."""
+    """A status whose request was not answered. `digest`: the registry's of it; `due_s`: when it is tried again; `is_out`: it was sent."""
 
     status: JobStatus
+    digest: bytes
+    is_out: bool = False
     due_s: float = 0.0
     delay_s: float = RETRY_S
 
 
 @dataclass(slots=True)
 class JobRegistrations:
-    """Requests of jobs that succeeded, from their statuses. `positions` are what a reader may commit."""
+    """Requests of jobs that succeeded, from their statuses. `state`: the registry's, as this process has folded it; None until it has.
+    `positions` are what a reader may commit."""
 
     log: Log
     clock: Clock
     store: ModelStore
+    state: Callable[[], RegistryState | None]
     _waiting: dict[tuple[int, int], _Waiting] = field(default_factory=dict)
     _next: dict[int, int] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is to be taken until some of what waits is out."""
+        """Whether nothing more is to be taken until some of what waits is answered."""
         return len(self._waiting) >= MOST_WAITING
 
     def take(self, entries: list[Entry]) -> None:
@@ -73,7 +88,7 @@ class JobRegistrations:
             self._next[entry.partition] = entry.offset + 1
             status = _status(entry)
             if status is not None and asks_for_version(status):
-                self._waiting[entry.partition, entry.offset] = _Waiting(status)
+                self._waiting[entry.partition, entry.offset] = _Waiting(status, digest_of(status))
 
     def keep(self, partitions: set[int]) -> None:
         """Forgets what is of other partitions: whoever has them now reads it again."""
@@ -88,21 +103,39 @@ class JobRegistrations:
         return {partition: first.get(partition, offset) for partition, offset in self._next.items()}
 
     async def send_due(self) -> bool:
-        """Tries each request that is due, once, for ROUND_S at most; returns whether one is out."""
-        now_s, is_out = self.clock.steady_s(), False
-        for place, each in [item for item in self._waiting.items() if item[1].due_s <= now_s]:
-            if self.clock.steady_s() - now_s > ROUND_S:
+        """Forgets what was answered, and tries each request that is due and has room, once, for ROUND_S at most; returns whether any was
+        answered."""
+        state = self.state()
+        if state is None:
+            return False
+        answered = [p for p, each in self._waiting.items() if is_answered(state, each.status, each.digest, each.is_out)]
+        for place in answered:
+            del self._waiting[place]
+        began_s, room = self.clock.steady_s(), self._room(state)
+        due = [each for each in self._waiting.values() if each.due_s <= began_s]
+        for each in sorted(due, key=lambda each: each.is_out):  # what was not sent yet comes first
+            if self.clock.steady_s() - began_s > ROUND_S:
                 break
+            if is_held(state, each.digest) or not room.has(each.status.project, each.status.registers or ""):
+                continue
             try:
                 await self._send(each.status)
             except Exception as error:  # of the store or the brokers: whatever it is, no other job waits for it
-                each.due_s, each.delay_s = now_s + each.delay_s, min(2 * each.delay_s, LONGEST_RETRY_S)
                 about = f"job {each.status.job_id}, a version of model {each.status.project}/{each.status.registers}"
                 log_.warning("registration failed, trying again", about=about, error=f"{type(error).__name__}: {error}")
             else:
-                is_out = True
-                del self._waiting[place]
-        return is_out
+                each.is_out = True
+                room.take(each.status.project)
+            each.due_s, each.delay_s = self.clock.steady_s() + each.delay_s, min(2 * each.delay_s, LONGEST_RETRY_S)
+        return bool(answered)
+
+    def _room(self, state: RegistryState) -> JobsRoom:
+        """The room that what was sent and is not in the state yet leaves."""
+        now_s, room = self.clock.steady_s(), JobsRoom(state)
+        for each in self._waiting.values():
+            if each.is_out and each.due_s > now_s and not is_held(state, each.digest):
+                room.take(each.status.project)
+        return room
 
     async def _send(self, status: JobStatus) -> None:
         spec = await read_spec(self.log, str(status.job_id), status.spec_sha256)

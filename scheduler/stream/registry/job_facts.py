@@ -1,7 +1,8 @@
 """Facts of a job by topics that the brokers keep: who submitted it, and what its spec says that it trains on.
 
-Holds: a submission counts if it has the hash that the job's status gives: anyone may send one under a job's name. A spec that is on no
-topic any more gives no data.
+Holds: a submission counts if it has the hash that the job's status gives: anyone may send one under a job's name. The topic of admissions
+never expires, so a job may run for as long as it likes; where a spec is on no topic any more all the same (trimmed to the archive), it is
+said that its data is not known.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Final, TypeVar
 
 from trainhouse.events import DatasetVersionPublished, Event, JobAdmitted, JobSpec, JobStatus, JobSubmitted, decode
 from trainhouse.events.model.errors import InvalidEvent
-from trainhouse.events.wire.topics import CONTROL, DATASETS, JOBS, STATUS
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, DATASETS, JOBS, STATUS
 from trainhouse.scheduler.core.registry.job_registrations import data_of
 from trainhouse.scheduler.stream.interfaces import Log
 from trainhouse.scheduler.stream.model_interfaces import KnownJob
@@ -25,7 +26,8 @@ async def read_job(log: Log, job_id: str) -> KnownJob | None:
     if status is None:
         return None
     spec = await read_spec(log, job_id, status.spec_sha256)
-    return KnownJob(status.project, status.user, *(data_of(spec) if spec is not None else ()))
+    data, splits = ((), ()) if spec is None else data_of(spec)
+    return KnownJob(status.project, status.user, data, splits, has_spec=spec is not None)
 
 
 async def read_spec(log: Log, job_id: str, sha256: str) -> JobSpec | None:
@@ -33,7 +35,13 @@ async def read_spec(log: Log, job_id: str, sha256: str) -> JobSpec | None:
     any more. Reads topics as `read_job` does."""
     spec = await _last(log, JOBS, job_id, lambda event: _submitted(event, job_id, sha256))
     if spec is None:  # it came by its project's topic
-        return await _last(log, CONTROL, job_id, lambda event: _admitted(event, job_id, sha256))
+        admitted = await _last(log, CONTROL, job_id, lambda event: _admitted(event, job_id, sha256))
+        if admitted is not None:
+            return admitted
+        # It began before all that control has. Read last: the topic has all requests that ever were.
+        spec = await _last(log, ADMISSION, job_id, lambda event: _submitted(event, job_id, sha256))
+        if spec is None:
+            return None
     if spec.data is None or spec.data.dataset is None or _HASHED in spec.data.dataset:
         return spec
     name, _, tag = spec.data.dataset.partition("@")

@@ -21,7 +21,7 @@ from trainhouse.events.model.model_registry import MOST_DATA
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.topics import MODEL_REQUESTS
 from trainhouse.scheduler.core.registry.registry_state import HeldRegistration, RegistryState, StageChange
-from trainhouse.scheduler.core.registry.trained_on import with_data
+from trainhouse.scheduler.core.registry.trained_on import SPEC, with_data
 from trainhouse.scheduler.core.registry.turns import in_turn
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
@@ -116,6 +116,8 @@ class StoreLookups:
         else:
             facts = facts.model_copy(update={"trained_by": job.user, "project": job.project or facts.project})
             facts = with_data(facts, job.data, job.splits, MOST_DATA)
+            if not (job.has_spec or facts.data or facts.splits):
+                facts = facts.model_copy(update={"missing": (*facts.missing, SPEC)})
         return ModelContentObserved.model_validate(about | {"facts": facts})
 
     async def _answer(self, key: str, event: ModelContentObserved | ModelStageStored, event_id: str) -> None:

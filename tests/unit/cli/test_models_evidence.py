@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.support.fakes.memory_store import MemoryObjectStore
-from tests.support.registry_requests import NAME, OF_MODEL, PROJECT, Registry, facts_of, observed
+from tests.support.registry_requests import NAME, OF_MODEL, PROJECT, Registry, evaluated, facts_of, observed
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.lease.lease_facts import owned
 from trainhouse.checkpointing.models.version_content import VersionParts, prepare_version
@@ -37,6 +37,7 @@ from trainhouse.events.model.artifact import object_key
 from trainhouse.events.model.model_gate import GateSuite, MetricLimits
 from trainhouse.events.model.resume_ref import parse_resume_from
 from trainhouse.events.runtime.clock import wall_ms
+from trainhouse.scheduler.core.registry.gate_conditions import conditions
 from trainhouse.workers.data.shards import ShardWriter
 
 SAMPLES = 400
@@ -202,3 +203,22 @@ def test_what_cannot_be_evidence_is_refused_with_what_to_do(
     done = run(*words, *more)
     assert done.exit_code != 0 and text in f"{done.output}{done.exception}", done.output + str(done.exception)
     assert access.asked == 0
+
+
+def test_results_that_are_compared_are_those_that_the_gate_looks_at() -> None:
+    access = Access()
+    registry = access.registry
+    for number in (1, 2):
+        registry.register(number)
+        registry.evaluate(number, 0.8)
+    registry.ask(evaluated(2, 0.81, evaluated_at_ms=registry.now_ms + 3_600_000))  # of a machine whose clock is ahead
+    registry.ask(evaluated(2, 0.82, evaluated_at_ms=registry.now_ms + 3_600_000))
+    registry.ask(evaluated(2, 0.90, evaluated_at_ms=registry.now_ms + 1))
+    model = access.model(PROJECT, NAME)
+    ((first, second),) = evidence_commands._pairs(model, model.find("2"), model.find("1"), None)
+    version = registry.model.get(2)
+    assert version is not None
+    gate = ModelGate(suites=(GateSuite(suite="accuracy", metrics={"top1": MetricLimits(at_least=0.1)}),))
+    looked_at = next(each for each in conditions(gate, version, None, registry.now_ms) if each.name == "accuracy result")
+    assert first.evaluation_id == "evaluation-2-0.81" and f"evaluation {first.evaluation_id}," in looked_at.detail
+    assert second.evaluation_id == "evaluation-1-0.8"

@@ -15,8 +15,10 @@ from trainhouse.client.errors import NotReachableError
 from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, Request
 from trainhouse.client.quick.quick_models import FACTS, QuickModels, VersionRow
 from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics
-from trainhouse.events import ModelStatus, VersionFacts, encode, envelope_of
+from trainhouse.events import Event, VersionFacts, encode, envelope_of
+from trainhouse.events.wire.topics import MODEL_HISTORY, MODELS
 from trainhouse.gateway.models.model_routes import _status, version_row
+from trainhouse.scheduler.core.registry.registry_effects import registry_effects
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry
 from trainhouse.scheduler.core.registry.registry_view import why
 
@@ -39,7 +41,7 @@ def registry() -> Registry:
 class Record:
     """A record as the library gives it."""
 
-    def __init__(self, status: ModelStatus) -> None:
+    def __init__(self, status: Event) -> None:
         self._status = status
 
     def key(self) -> bytes:
@@ -50,15 +52,17 @@ class Record:
 
 
 class Topic(QuickTopics):
-    """The statuses that a registry published."""
+    """What a registry published: statuses, and decisions."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__({})
-        object.__setattr__(self, "records", [Record(each) for each in registry.decisions if isinstance(each, ModelStatus)])
+        published: dict[str, list[Record]] = {MODELS: [], MODEL_HISTORY: []}
+        for effect in registry_effects(registry.decisions):
+            published[effect.topic].append(Record(effect.event))
+        object.__setattr__(self, "records", published)
 
     def messages(self, topic: str, since: Any = None) -> Iterator[Any]:
-        assert topic == "trainhouse.models"
-        yield from self.records  # type: ignore[attr-defined]
+        yield from self.records[topic]  # type: ignore[attr-defined]
 
 
 class Gateway:
@@ -97,6 +101,8 @@ def quick(registry: Registry, **changes: Any) -> QuickModels:
 
 
 def test_the_statuses_are_those_of_the_history(registry: Registry) -> None:
+    registry.approve(3, "bo")  # no status follows from it
+    registry.promote(3)  # it is refused
     whole = registry.model.status(0).model_dump(mode="json", exclude={"updated_at_ms"})
     (found,) = quick(registry).statuses()
     assert orjson.dumps(found) == orjson.dumps(whole)
@@ -132,6 +138,31 @@ def test_a_gateway_that_is_behind_or_away_is_not_asked(registry: Registry) -> No
             models.versions(PROJECT, NAME)
         with pytest.raises(NotQuickError):
             models.why(PROJECT, NAME, "1")
+
+
+def test_a_gateway_that_has_not_read_an_evaluation_or_an_approval_is_not_asked(registry: Registry) -> None:
+    for act in (lambda: registry.evaluate(1, 0.9), lambda: registry.approve(1, "di")):
+        before = registry.model
+        assert act()
+        behind = QuickModels(Topic(registry), Gateway(before, registry.now_ms))  # type: ignore[arg-type]
+        with pytest.raises(NotQuickError):
+            behind.versions(PROJECT, NAME)
+        with pytest.raises(NotQuickError):
+            behind.why(PROJECT, NAME, "1")
+
+
+def test_a_first_page_of_a_gateway_that_is_behind_is_not_taken(registry: Registry) -> None:
+    before = registry.model
+    registry.evaluate(1, 0.9)
+    pages = [Gateway(before, registry.now_ms), *[Gateway(registry.model, registry.now_ms)] * VERSIONS]
+
+    class Several(Gateway):
+        def answer(self, request: Request) -> dict[str, Any]:
+            return pages.pop(0).answer(request)
+
+    models = QuickModels(Topic(registry), Several(registry.model, registry.now_ms))  # type: ignore[arg-type]
+    with pytest.raises(NotQuickError):
+        models.versions(PROJECT, NAME)
 
 
 def test_facts_are_those_of_the_model() -> None:

@@ -289,11 +289,11 @@ def _has(version: "KnownVersion", result: "EvaluationResult") -> bool:
 
 
 def _pairs(model: "KnownModel", version: "KnownVersion", against: "KnownVersion", suite: str | None) -> list[_Pair]:
-    """The newest results of both by suite and data. Raises CliError where there are none."""
+    """The results of both that the gate looks at, by suite and data. Raises CliError where there are none."""
     if against.version == version.version:
         raise CliError(f"{model.key}@{version.version} is compared with itself; name another version: --with V", Exit.USAGE)
     found = list[_Pair]()
-    first, second = ({(each.suite, each.dataset, each.split): each for each in of.evaluations} for of in (version, against))
+    first, second = (_counting(of) for of in (version, against))
     for key in sorted(first.keys() & second.keys(), key=lambda key: tuple(part or "" for part in key)):
         if suite in (None, key[0]):
             found.append((first[key], second[key]))
@@ -305,6 +305,16 @@ def _pairs(model: "KnownModel", version: "KnownVersion", against: "KnownVersion"
             Exit.NOT_FOUND,
         )
     return found
+
+
+def _counting(version: "KnownVersion") -> "dict[tuple[str, str, str | None], ModelEvaluated]":
+    """The result of each suite and data that the gate looks at."""
+    from trainhouse.scheduler.core.registry.gate_conditions import newest_of
+
+    by_key: dict[tuple[str, str, str | None], list[ModelEvaluated]] = {}
+    for each in version.evaluations:
+        by_key.setdefault((each.suite, each.dataset, each.split), []).append(each)
+    return {key: found for key, alike in by_key.items() if (found := newest_of(alike)) is not None}
 
 
 def _compared(project: str, pair: _Pair, margins: dict[str, float], gate: "ModelGate", limits: Any) -> "tuple[_Pair, Comparison]":

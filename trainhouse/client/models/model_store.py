@@ -87,14 +87,15 @@ class ObjectModelStore:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Makes a refusal of what no later try would do; what the store may do later is raised as it is."""
-    from trainhouse.checkpointing.errors import CheckpointError, RetryableError
+    """Makes a refusal of what no later try would do; what the store may do later is raised as it is: so is its own refusal, since keys are
+    changed and rights are mended."""
+    from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreRefusedError, RetryableError
     from trainhouse.events.model.artifact import ArtifactError
     from trainhouse.events.model.model_content import ModelContentError
 
     try:
         yield
-    except RetryableError:
+    except (RetryableError, ObjectStoreRefusedError):
         raise
     except (CheckpointError, ModelContentError, ArtifactError, ValueError) as error:
         raise ContentRefusedError(str(error)) from error

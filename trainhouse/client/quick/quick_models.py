@@ -1,11 +1,12 @@
 """Models, their versions and the conditions of their gates, without the models of events: statuses from their topic, the rest by the
 gateway, which folds the same history as the whole client.
 
-Holds: what the gateway answers is at least as new as the model's newest status on the topic; else NotQuickError.
+Holds: what is answered is at least as new as the model's newest decision when the command began; else NotQuickError. Decisions without a
+status (evidence, approvals, notes) change nothing of it but the model's number.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from trainhouse.client.backend_protocol import Row
@@ -13,7 +14,7 @@ from trainhouse.client.errors import ClientError
 from trainhouse.client.gateway.exchange import Request, ask
 from trainhouse.client.quick.quick_gateway import QuickGateway
 from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics
-from trainhouse.events.wire.topics import MODELS
+from trainhouse.events.wire.topics import MODEL_HISTORY, MODELS
 
 STATUS: Final = "trainhouse.model.status.v1"
 # Of a version, in the order of the model of its facts but for the project.
@@ -50,49 +51,69 @@ class QuickModels:
 
     def statuses(self) -> list[Row]:
         """The newest status of each model, by project and name, without the time of its publication."""
+        numbers = self._numbers()  # first: a status comes with its decision
         found = {f"{event.project}/{event.name}": event for event in self.topics.newest_of(MODELS, STATUS)}
-        return [found[key].model_dump(mode="json", exclude={"updated_at_ms"}) for key in sorted(found)]
+        rows = {key: each.model_dump(mode="json", exclude={"updated_at_ms"}) for key, each in found.items()}
+        return [rows[key] | {"number": max(rows[key]["number"], numbers.get(key, 0))} for key in sorted(rows)]
 
     def versions(self, project: str, name: str) -> list[VersionRow] | None:
         """The versions of a model, oldest first; None where it is known that there is none of the name."""
-        status = self._status(project, name)
-        if status is None:
+        number = self._number(project, name)
+        if number is None:
             return None
-        model, listed = self._answers(project, name)
-        _check_newer(model, status)
+        model, listed = self._answers(project, name, number)
         if len(listed) != model["version_count"]:
             raise NotQuickError("a version came meanwhile")
         return [_version(project, name, each) for each in reversed(listed)]
 
     def why(self, project: str, name: str, version: str) -> tuple[list[Row], str] | None:
         """The conditions of the gate for a version as JSON, and the hash of its evidence; None as in `versions`."""
-        status = self._status(project, name)
-        if status is None:
+        number = self._number(project, name)
+        if number is None:
             return None
         gateway = self._known_gateway()
         try:
-            _check_newer(gateway.run(ask(Request("GET", _path(name), {"project": project, "limit": 1}))).json(), status)
+            _check_newer(gateway.run(ask(Request("GET", _path(name), {"project": project, "limit": 1}))).json(), number)
             path = f"{_path(name)}/versions/{quote(version, safe='')}/why"
             found = gateway.run(ask(Request("GET", path, {"project": project}))).json()
             return found["conditions"], found["evidence"]
         except (ClientError, KeyError, TypeError) as error:
             raise NotQuickError(str(error)) from error
 
-    def _status(self, project: str, name: str) -> Any:
-        """The newest status of a model; None where it has none."""
-        return next((each for each in self.topics.newest_of(MODELS, STATUS) if (each.project, each.name) == (project, name)), None)
+    def _number(self, project: str, name: str) -> int | None:
+        """The number of a model's newest decision; None where it has no status."""
+        numbers = self._numbers()
+        for each in self.topics.newest_of(MODELS, STATUS):
+            if (each.project, each.name) == (project, name):
+                return max(int(each.number), numbers.get(f"{project}/{name}", 0))
+        return None
 
-    def _answers(self, project: str, name: str) -> tuple[Row, list[Row]]:
-        """A model, and all its versions, newest first."""
+    def _numbers(self) -> dict[str, int]:
+        """The number of the newest decision about each model, by its key."""
+        import orjson
+
+        found: dict[str, int] = {}
+        try:
+            for message in self.topics.messages(MODEL_HISTORY):
+                number = orjson.loads(message.value() or b"")["data"].get("number")  # a refusal has none
+                if isinstance(number, int):
+                    found[(message.key() or b"").decode()] = number
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise NotQuickError(f"topic {MODEL_HISTORY}: {error!r}") from error
+        return found
+
+    def _answers(self, project: str, name: str, number: int) -> tuple[Row, list[Row]]:
+        """A model, and all its versions, newest first, no page older than a decision."""
         gateway = self._known_gateway()
         try:
-            params = {"project": project, "limit": 100}
-            model = gateway.run(ask(Request("GET", _path(name), params))).json()
-            found = [*model["versions"]]
-            while model["next_cursor"] is not None:
-                model = gateway.run(ask(Request("GET", _path(name), params | {"cursor": model["next_cursor"]}))).json()
+            params, cursor, found = {"project": project, "limit": 100}, dict[str, str](), list[Row]()
+            while True:
+                model = gateway.run(ask(Request("GET", _path(name), params | cursor))).json()
+                _check_newer(model, number)
                 found += model["versions"]
-            return model, found
+                if model["next_cursor"] is None:
+                    return model, found
+                cursor = {"cursor": model["next_cursor"]}
         except (ClientError, KeyError, TypeError) as error:
             raise NotQuickError(str(error)) from error
 
@@ -106,9 +127,9 @@ def _path(name: str) -> str:
     return f"/v1/models/{quote(name, safe='')}"
 
 
-def _check_newer(model: Row, status: Any) -> None:
-    """Raises NotQuickError where the gateway has not read as far as the topic."""
-    if not isinstance(model.get("number"), int) or model["number"] < status.number:
+def _check_newer(model: Row, number: int) -> None:
+    """Raises NotQuickError where the gateway has not read as far as a decision."""
+    if not isinstance(model.get("number"), int) or model["number"] < number:
         raise NotQuickError("the gateway is behind")
 
 

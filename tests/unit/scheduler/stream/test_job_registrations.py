@@ -21,8 +21,8 @@ from trainhouse.events import (
     JobState,
     JobStatus,
     JobSubmitted,
-    ModelContentObserved,
     ModelRegistered,
+    ModelRequestRefused,
     ModelVersionRegistered,
     decode,
     envelope_of,
@@ -32,7 +32,8 @@ from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.topics import JOBS, MODEL_REQUESTS
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.registry.job_registrations import RegisteredCheckpoint, asks_for_version, checkpoint_of, registration
-from trainhouse.scheduler.core.registry.registry_machine import request_digest
+from trainhouse.scheduler.core.registry.registry_state import HELD_FOR_MS, MAX_HELD, PROJECT_SHARE
+from trainhouse.scheduler.core.registry.room import JOBS_SHARE
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
 from trainhouse.scheduler.stream.registry import job_end_watch
@@ -97,16 +98,37 @@ class Store:
 
 @dataclass
 class Sender:
-    """Senders over one broker, one after the other, and the store."""
+    """Senders over one broker, one after the other, and the store; the registry, as far as it has read."""
 
     broker: FakeBroker = field(default_factory=FakeBroker)
     store: Store = field(default_factory=Store)
     now_s: float = 0.0
+    registry: Registry = field(default_factory=Registry)
 
     def start(self) -> JobRegistrations:
         """A process that has just begun."""
         clock: Any = SimpleNamespace(steady_s=lambda: self.now_s)
-        return JobRegistrations(FakeLog(self.broker), clock, self.store)
+        return JobRegistrations(FakeLog(self.broker), clock, self.store, lambda: self.registry.state)
+
+    def read(self) -> None:
+        """The registry reads what it was asked."""
+        for request in self.requests()[self.registry.asked :]:
+            self.registry.record([Input(self.registry.asked, request)])
+            self.registry.asked += 1
+
+    def answer(self) -> None:
+        """The store's answers come for all that is held."""
+        for held in list(self.registry.state.held.values()):
+            commit = held.registered.commit
+            about = {"project": held.registered.project, "name": held.registered.name, "digest": held.digest}
+            facts = None if commit is None else facts_of(commit, project=held.registered.project)
+            refusal = {"refusal": "it has no checkpoint"} if facts is None else {}
+            answer = observed(str(held.request_id), facts, **about, **refusal)
+            self.registry.record([Input(None, envelope_of(answer, id="answer", source="tests", now_ms=1))])
+
+    def versions(self) -> list[str]:
+        """Jobs of the versions that there are."""
+        return sorted(str(each.facts.job_id) for each in self.registry.decisions if isinstance(each, ModelVersionRegistered))
 
     def requests(self) -> list[Envelope]:
         """All that the registry was asked."""
@@ -115,6 +137,15 @@ class Sender:
 
 
 def sent_by(sender: Sender, registrations: JobRegistrations, entries: list[Entry]) -> list[Envelope]:
+    """The requests after one round, all of which were answered."""
+    sent = asked_by(sender, registrations, entries)
+    sender.read()
+    sender.answer()
+    asyncio.run(registrations.send_due())
+    return sent
+
+
+def asked_by(sender: Sender, registrations: JobRegistrations, entries: list[Entry]) -> list[Envelope]:
     """The requests after one round."""
 
     async def run() -> None:
@@ -208,9 +239,62 @@ def test_a_round_ends_before_the_group_would_give_its_partitions_to_others() -> 
         return prepare(checkpoint)
 
     sender.store.prepare = slow  # type: ignore[method-assign]
-    assert len(sent_by(sender, registrations, [entry(status(n), n) for n in (1, 2, 3)])) == 2
-    assert registrations.positions() == {0: 3}
+    assert len(asked_by(sender, registrations, [entry(status(n), n) for n in (1, 2, 3)])) == 2
+    sender.read()
+    sender.answer()
     assert len(sent_by(sender, registrations, [])) == 3
+    assert registrations.positions() == {0: 4}
+
+
+def test_a_status_waits_until_the_registry_has_answered_for_good() -> None:
+    sender = Sender()
+    registrations = sender.start()
+    assert len(asked_by(sender, registrations, [entry(status(1), 0)])) == 1
+    assert registrations.positions() == {0: 0}
+    sender.read()
+    sender.now_s = 100.0
+    assert len(asked_by(sender, registrations, [])) == 1, "what is held is not sent again"
+    sender.registry.now_ms += HELD_FOR_MS
+    assert "ask again" in str(sender.registry.tick())
+    assert len(asked_by(sender, registrations, [])) == 2
+    sender.read()
+    sender.answer()
+    asyncio.run(registrations.send_due())
+    assert (registrations.positions(), sender.versions()) == ({0: 1}, ["train-1"])
+
+
+def test_a_burst_of_jobs_takes_no_more_room_than_there_is_and_all_become_versions() -> None:
+    sender = Sender()
+    registrations, most = sender.start(), MAX_HELD // PROJECT_SHARE // JOBS_SHARE
+    jobs = [entry(status(n), n) for n in range(1, 151)]
+    other = entry(status(200, project="speech"), 200)
+    assert len(asked_by(sender, registrations, [*jobs, other])) == most + 1, "another project has its own room"
+    for _ in range(4):
+        sender.read()
+        assert len(sender.registry.state.held) <= most + 1
+        sender.answer()
+        sender.now_s += 10.0
+        asyncio.run(registrations.send_due())
+    assert len(sender.versions()) == 151 and registrations.positions() == {0: 201}
+    assert not [each for each in sender.registry.decisions if isinstance(each, ModelRequestRefused)]
+
+
+def test_what_the_registry_says_to_ask_again_is_sent_again_by_whichever_process() -> None:
+    sender = Sender()
+    for number in range(100, 200):
+        sender.registry.ask(ModelRegistered(project=PROJECT, name="other", content=content_of(number)))
+    held, sender.registry.state.held = sender.registry.state.held, {}
+    sender.registry.asked = 0
+    entries = [entry(status(1), 0)]
+    assert len(asked_by(sender, sender.start(), entries)) == 1
+    sender.registry.state.held = held  # it was full when it read the request
+    sender.read()
+    assert isinstance(sender.registry.decisions[-1], ModelRequestRefused)
+    later = sender.start()
+    assert len(asked_by(sender, later, entries)) == 1 and later.positions() == {0: 0}, "there is no room"
+    held.clear()
+    assert len(sent_by(sender, later, [])) == 2
+    assert (later.positions(), sender.versions()) == ({0: 1}, ["train-1"])
 
 
 @settings(max_examples=examples(60))
@@ -224,25 +308,19 @@ def test_a_sender_that_is_killed_at_any_step_registers_each_job_once(jobs: list[
     entries = [entry(status(number), offset) for offset, number in enumerate(jobs)]
     for steps, is_committed in [*kills, (1_000, True)]:
         registrations = sender.start()
-        committed = asyncio.run(_run_for(registrations, entries[committed:], steps, committed if not is_committed else None, committed))
+        asyncio.run(_run_for(registrations, entries[committed:], steps))
+        if steps >= 1_000:
+            sent_by(sender, registrations, [])
+        if is_committed:
+            committed = registrations.positions().get(0, committed)
+        sender.read()
+        sender.answer()
     assert committed == len(entries)
-    registry = Registry()
-    for request in sender.requests():
-        registry.record([Input(registry.asked, request)])
-        registry.asked += 1
-        asked = request.event
-        assert isinstance(asked, ModelRegistered) and asked.commit is not None
-        digest = request_digest(request).hex()
-        facts = facts_of(asked.commit)
-        answer = observed(str(request.id), facts, digest=digest)
-        assert isinstance(answer, ModelContentObserved)
-        registry.ask(answer)
-    versions = [each.facts.job_id for each in registry.decisions if isinstance(each, ModelVersionRegistered)]
-    assert sorted(versions) == sorted({f"train-{number}" for number in jobs})
+    assert sender.versions() == sorted({f"train-{number}" for number in jobs})
 
 
-async def _run_for(registrations: JobRegistrations, entries: list[Entry], steps: int, fixed: int | None, before: int) -> int:
-    """Runs a sender until it is killed; returns the committed position. `fixed`: where it is killed before the commit."""
+async def _run_for(registrations: JobRegistrations, entries: list[Entry], steps: int) -> None:
+    """Runs a sender until it is killed."""
     left = steps
     log: Any = registrations.log
 
@@ -257,9 +335,6 @@ async def _run_for(registrations: JobRegistrations, entries: list[Entry], steps:
     task = asyncio.ensure_future(registrations.send_due())
     await asyncio.wait([task], timeout=0.05 if steps < 1_000 else None)
     task.cancel()
-    if fixed is not None:
-        return fixed
-    return registrations.positions().get(0, before)
 
 
 def test_nothing_is_decoded_of_statuses_that_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

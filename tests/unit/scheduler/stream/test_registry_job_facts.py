@@ -9,7 +9,7 @@ from tests.support.fakes.journal_fakes import FakeBroker, FakeLog
 from tests.support.registry_requests import VALIDATION, facts_of
 from trainhouse.events import Event, JobAdmitted, JobSpec, JobState, JobStatus, JobSubmitted, envelope_of
 from trainhouse.events.wire.codec import encode
-from trainhouse.events.wire.topics import CONTROL, JOBS, STATUS
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, JOBS, STATUS
 from trainhouse.scheduler.core.registry.trained_on import with_data
 from trainhouse.scheduler.stream.model_interfaces import KnownJob
 from trainhouse.scheduler.stream.registry.job_facts import read_job
@@ -47,7 +47,7 @@ def test_data_and_split_are_those_of_the_spec_and_no_other_submission_of_that_na
     spec, other = spec_of(dataset=VALIDATION, split="train"), spec_of()
     records = [(JOBS, submitted(spec)), (JOBS, submitted(other)), (JOBS, submitted(other, "gpt-2")), (STATUS, status(spec))]
     assert known(*records) == KnownJob("vision", "ada", (VALIDATION,), (f"{VALIDATION}/train",))
-    assert known((JOBS, submitted(other)), (STATUS, status(spec))) == KnownJob("vision", "ada")
+    assert known((JOBS, submitted(other)), (STATUS, status(spec))) == KnownJob("vision", "ada", has_spec=False)
     assert known((JOBS, submitted(spec))) is None
 
 
@@ -56,6 +56,12 @@ def test_a_job_that_came_by_its_projects_topic_has_the_data_of_its_admission() -
     about = {"job_id": "gpt", "spec": resolved, "submission_id": "s", "submitted_at_ms": 1}
     admitted = [(CONTROL, JobAdmitted.model_validate(about | {"spec_sha256": each})) for each in (spec.sha256(), "another")]
     assert known(*admitted, (STATUS, status(spec))) == KnownJob("vision", "ada", (VALIDATION,))
+
+
+def test_a_job_that_ran_longer_than_control_keeps_has_the_data_of_the_admissions_topic() -> None:
+    spec, other = spec_of(dataset=VALIDATION, split="train"), spec_of()
+    records = [(ADMISSION, submitted(spec)), (ADMISSION, submitted(other)), (STATUS, status(spec))]
+    assert known(*records) == KnownJob("vision", "ada", (VALIDATION,), (f"{VALIDATION}/train",))
 
 
 def test_what_a_registration_leaves_out_is_added() -> None:

@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 
 from tests.support.registry_requests import PROJECT, Registry, content_of, facts_of, observed
-from trainhouse.checkpointing.errors import ChainConflictError, ObjectStoreUnavailableError, UnknownFormatError
+from trainhouse.checkpointing.errors import (
+    ChainConflictError,
+    NoCheckpointError,
+    ObjectStoreRefusedError,
+    ObjectStoreUnavailableError,
+    UnknownFormatError,
+)
 from trainhouse.client.models.model_store import ObjectModelStore
 from trainhouse.events import Event, ModelContentObserved, ModelRegistered, ModelRequestRefused, ModelStageStored, VersionFacts, decode
+from trainhouse.scheduler.core.registry.job_registrations import RegisteredCheckpoint
 from trainhouse.scheduler.core.registry.registry_state import MAX_STAGES_OF_MODEL, StageChange
-from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
+from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError, KnownJob
 from trainhouse.scheduler.stream.registry import store_lookups
 from trainhouse.scheduler.stream.registry.store_lookups import MOST_AT_ONCE, UNKNOWN_S, StoreLookups
 
@@ -134,17 +141,40 @@ def test_a_job_that_is_not_known_is_not_looked_for_again_at_once() -> None:
         assert isinstance(answer, ModelContentObserved) and answer.facts is not None and "job" in answer.facts.missing
 
 
-def test_a_content_of_a_newer_format_is_refused_and_a_store_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_spec_is_on_no_topic_any_more_is_said_to_have_unknown_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    facts = facts_of(2, data=(), splits=(), missing=("data",))
+    answers = []
+    for has_spec in (True, False):
+
+        async def known(*_: object, has_spec: bool = has_spec) -> KnownJob:
+            return KnownJob(PROJECT, "ada", has_spec=has_spec)
+
+        monkeypatch.setattr(store_lookups, "read_job", known)
+        register(registry, f"fine-{has_spec}".lower(), 2, is_found=False)
+        looks = Looks(registry)
+        monkeypatch.setattr(looks.store, "facts", lambda _: facts)
+        answers.append(looks.look()[-1])
+    found = [each.facts.missing for each in answers if isinstance(each, ModelContentObserved) and each.facts is not None]
+    assert found == [("data",), ("data", "spec")]
+
+
+def test_a_bad_content_is_refused_and_a_store_that_is_away_or_refuses_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     registered = ModelRegistered(project=PROJECT, name="resnet", content=content_of(1))
     store = ObjectModelStore(objects=SimpleNamespace())  # type: ignore[arg-type]  # not reached
     for error, raised in (
         (UnknownFormatError("format 9"), ContentRefusedError),
         (ObjectStoreUnavailableError("away"), ObjectStoreUnavailableError),
+        (ObjectStoreRefusedError("403 AccessDenied"), ObjectStoreRefusedError),
+        (NoCheckpointError("none"), ContentRefusedError),
     ):
 
-        def check(*args: object, error: Exception = error) -> None:
+        def check(*args: object, error: Exception = error, **named: object) -> None:
             raise error
 
         monkeypatch.setattr("trainhouse.checkpointing.models.version_content.check_version", check)
+        monkeypatch.setattr("trainhouse.checkpointing.models.version_content.prepare_version", check)
         with pytest.raises(raised):
             store.facts(registered)
+        with pytest.raises(raised):
+            store.prepare(RegisteredCheckpoint(PROJECT, "train-1", 3))

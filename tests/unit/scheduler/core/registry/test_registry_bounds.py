@@ -15,8 +15,9 @@ from trainhouse.events import (
     ModelRegistrationHeld,
     ModelRequestRefused,
 )
-from trainhouse.scheduler.core.registry import registry_machine
-from trainhouse.scheduler.core.registry.registry_state import MAX_RESULTS_ALIKE, HeldRegistration
+from trainhouse.scheduler.core.registry import registry_machine, room
+from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
+from trainhouse.scheduler.core.registry.registry_state import HELD_FOR_MS, MAX_RESULTS_ALIKE, HeldRegistration
 from trainhouse.scheduler.core.registry.turns import in_turn
 
 
@@ -97,14 +98,56 @@ def test_registrations_that_were_held_make_no_more_models_than_the_share(monkeyp
 
 
 def test_a_project_has_a_share_of_held_registrations_and_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_machine, "MAX_HELD", 10)
+    monkeypatch.setattr(room, "MAX_HELD", 10)
     registry = Registry()
     registry.ask(ModelRegistered(project="greedy", name="m", content=content_of(1)))
     assert "registrations of project greedy" in refusal(registry.ask(ModelRegistered(project="greedy", name="n", content=content_of(2))))
     registry.register(1)
-    monkeypatch.setattr(registry_machine, "MAX_STAGES_WAITING", 10)
+    monkeypatch.setattr(room, "MAX_STAGES_WAITING", 10)
     assert "of project vision wait" in refusal(registry.ask(ModelDescribed(**OF_MODEL, notes="x")))
     assert registry.ask(ModelDescribed(project="speech", name="m", create=True))[0].event_type.endswith("description-changed.v1")
+
+
+def test_what_is_to_be_asked_again_comes_again_under_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAX_HELD", 10)
+    registry = Registry()
+    first, second = (ModelRegistered(**OF_MODEL, content=content_of(number)) for number in (1, 2))
+    assert isinstance(registry.ask(first, "r1")[0], ModelRegistrationHeld)
+    assert registry.ask(first, "r1") == [], "what is held is not held again"
+    for _ in range(2):
+        assert "ask again" in refusal(registry.ask(second, "r2"))
+    assert len(registry.ask(observed("r1", facts_of(1)))) == 2
+    assert registry.ask(first, "r1") == [], "it was answered for good"
+    assert isinstance(registry.ask(second, "r2")[0], ModelRegistrationHeld)
+    registry.now_ms += HELD_FOR_MS
+    assert "ask again" in refusal(registry.tick())
+    assert isinstance(registry.ask(second, "r2")[0], ModelRegistrationHeld)
+    assert len(registry.ask(observed("r2", facts_of(2)))) == 2
+    monkeypatch.setattr(room, "MAX_STAGES_WAITING", 10)
+    change = ModelDescribed(**OF_MODEL, notes="x")
+    assert "of project vision wait" in refusal(registry.ask(change, "r3"))
+    registry.state.stages.clear()
+    assert registry.ask(change, "r3")[0].event_type.endswith("description-changed.v1")
+    assert registry.ask(change, "r3") == []
+
+
+def test_below_its_level_what_is_to_be_asked_again_has_used_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAX_HELD", 10)
+    registry = Registry(RegistryMachine().at(1))
+    registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r1")
+    second = ModelRegistered(**OF_MODEL, content=content_of(2))
+    assert "ask again" in refusal(registry.ask(second, "r2"))
+    assert registry.ask(second, "r2") == []
+
+
+def test_a_registration_that_is_refused_for_good_counts_once() -> None:
+    registry = Registry()
+    neither = ModelRegistered(**OF_MODEL)
+    assert "neither" in refusal(registry.ask(neither, "r1"))
+    assert registry.ask(neither, "r1") == []
+    registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r2")
+    assert "not there" in refusal(registry.ask(observed("r2", None, refusal="not there")))
+    assert registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r2") == []
 
 
 def test_projects_take_turns_in_their_order() -> None:

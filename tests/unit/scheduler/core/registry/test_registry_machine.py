@@ -290,6 +290,14 @@ def test_a_result_that_is_no_number_is_no_evidence(figure: float) -> None:
     assert "no finite number" in refusal(registry.evaluate(1, figure, document="d" * 64))
 
 
+def test_where_the_jobs_spec_is_not_known_no_result_on_data_is_evidence() -> None:
+    registry = Registry()
+    registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r1")
+    registry.ask(observed("r1", facts_of(1, data=(), splits=(), missing=("data", "spec"))))
+    assert "spec of job train-1 is on no topic any more" in refusal(registry.evaluate(1))
+    assert isinstance(registry.evaluate(1, dataset="", split=None)[0], ModelEvaluationRecorded)
+
+
 def test_a_split_that_lineage_shows_as_trained_on_is_no_evidence() -> None:
     registry = with_versions(1)
     assert "held-out split" in refusal(registry.evaluate(1, split="train"))
