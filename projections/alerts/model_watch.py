@@ -2,7 +2,8 @@
 
 Holds: a window is measured once for the observations and the reference that it has, and again where more come. A rollback is asked for
 only while an alert of a rule that rolls back is open for the champion of now, and only where its gate says so; its id is the champion's,
-so that it counts once however often it is sent. The registry decides it. A ClickHouse that is away is asked again later.
+so that it counts once however often it is sent. The registry decides it. A ClickHouse that is away is asked again later. A window that
+cannot be measured keeps up no other, and is tried again once it changed.
 Never: a statistic of its own: `measure` comes from outside.
 """
 
@@ -129,8 +130,11 @@ class ModelWatch:
                 log.warning("drift of models is not measured: install trainhouse[evaluation] where alerts run", error=str(error))
                 self._measure = None
                 return
-            except ValidationError as error:
-                log.error("a window cannot be measured; others are", model=model_key(row["project"], row["name"]), error=str(error))
+            except EndpointUnavailableError:
+                raise  # says nothing of the window
+            except Exception as error:  # whatever a sender's histograms make a statistic do, other windows are measured
+                model = model_key(row["project"], row["name"])
+                log.error("a window cannot be measured; others are", model=model, error=repr(error), **_window(row))
             else:
                 self._publish(MODEL_DRIFT, [measured])
             self._remember(_state_of(row))
@@ -194,6 +198,10 @@ def _on_drift(gate: str) -> OnDrift:
 
 def _state_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("project", "name", "version", "start_ms", "end_ms", "observations", "reference_id"))
+
+
+def _window(row: Mapping[str, Any]) -> dict[str, int]:
+    return {"version": row["version"], "window_start_ms": row["start_ms"], "window_end_ms": row["end_ms"]}
 
 
 def _digest(*parts: str) -> str:

@@ -27,13 +27,15 @@ PROFILE = '{"samples":3}'
 
 
 class Tables:
-    """One window, a reference, and a champion whose gate rolls back."""
+    """Windows, a reference, and a champion whose gate rolls back."""
 
     def __init__(self) -> None:
         self.away: Exception | None = None
         self.profile = PROFILE
         self.gate = ModelGate(on_drift=OnDrift.ROLLBACK).model_dump_json()
         self.champion = 2
+        self.windows, self.observations = 1, 1
+        self.too_large = ""
 
     def __call__(self, sql: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
         if self.away is not None:
@@ -41,8 +43,11 @@ class Tables:
         if sql == CHAMPION_SQL:
             return [{"champion": self.champion, "decision": 7, "gate": self.gate}]
         if sql == PENDING_SQL:
-            window = {"project": "p", "name": "m", "version": 2, "start_ms": NOW - 10, "end_ms": NOW, "observations": 1}
-            return [window | {"reference_id": "r", "reference": "train", "reference_count": 9}]
+            window = {"project": "p", "name": "m", "version": 2, "observations": self.observations}
+            of_reference = {"reference_id": "r", "reference": "train", "reference_count": 9}
+            return [window | of_reference | {"start_ms": NOW - 10 - n, "end_ms": NOW - n} for n in range(self.windows)]
+        if values.get("start") == self.too_large:
+            raise RuleFailedError("its answer is too large")
         return [{"count": 9 if sql == REFERENCE_SQL else 3, "sides": ["input"], "fields": ["age"], "profiles": [self.profile]}]
 
 
@@ -97,6 +102,38 @@ def test_a_window_that_cannot_be_measured_and_a_query_that_fails_are_logged_once
         "models in service cannot be looked at; alerts go on",
     ]
     assert brokers.sent == []
+
+
+def test_a_window_whose_measuring_fails_in_whatever_way_keeps_up_no_other_until_it_changes() -> None:
+    def fails_once(reference: ObservedRows, live: Sequence[ObservedRows]) -> tuple[LiveFieldFigures, ...]:
+        tried.append(1)
+        if len(tried) == 1:
+            raise ZeroDivisionError("division by zero")
+        return FIGURES
+
+    tables, brokers, tried = Tables(), Brokers(), list[int]()
+    tables.windows = 2
+    watch = ModelWatch(tables, brokers, fails_once, shipped().enabled)
+    with capture_logs() as logs:
+        for n in range(3):
+            watch.turn(NOW + n * EVERY_MS, [])
+    (entry,) = logs
+    assert (entry["model"], entry["version"], entry["window_start_ms"], entry["window_end_ms"]) == ("p/m", 2, NOW - 10, NOW)
+    assert "ZeroDivisionError" in entry["error"]
+    assert (len(brokers.sent), len(tried)) == (1, 2), "the other one is measured, and neither again"
+    tables.observations = 2
+    watch.turn(NOW + 3 * EVERY_MS, [])
+    assert (len(brokers.sent), len(tried)) == (3, 4), "both changed"
+
+
+def test_a_window_that_cannot_be_asked_for_keeps_up_no_other() -> None:
+    tables, brokers = Tables(), Brokers()
+    tables.windows, tables.too_large = 2, str(NOW - 10)
+    watch = ModelWatch(tables, brokers, measured, shipped().enabled)
+    with capture_logs() as logs:
+        for n in range(2):
+            watch.turn(NOW + n * EVERY_MS, [])
+    assert ([each["event"] for each in logs], len(brokers.sent)) == (["a window cannot be measured; others are"], 1)
 
 
 def test_without_the_libraries_of_statistics_champions_are_asked_back_all_the_same() -> None:
