@@ -17,6 +17,7 @@ from trainhouse.events.model.dataset import DatasetVersionPublished
 from trainhouse.events.model.dataset_profile import FieldProfile
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.model_gate import OnDrift
+from trainhouse.events.model.model_registry import ModelRollbackRequested
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import Envelope
@@ -201,6 +202,31 @@ def test_a_gate_that_only_alerts_rolls_nothing_back_and_staging_alerts_nobody(ta
     assert [each.labels["version"] for each in alerts] == ["2"]
     watch(tables, published).turn(NOW_MS + 60_000, alerts)
     assert topics.MODEL_REQUESTS not in published.sent
+
+
+def test_a_version_that_is_champion_again_answers_for_windows_since_then_alone(tables: Tables) -> None:
+    registry = models(tables, champions=(1,), staging=(2,))
+    drifted = [(f"d{n}", window(1, n, count=2000, inputs=ages(60), outcomes={"accuracy": outcomes(0.5, 40, f"p{n}")})) for n in (8, 7, 3)]
+    tables.put_records(records(("ref", reference(1)), *drifted[:2]))
+    watch(tables, Published(tables)).turn(NOW_MS - 5 * HOUR_MS, [])
+    for rule in ("model-drift", "model-quality"):
+        assert [each.labels["version"] for each in fired(tables, rule)] == ["1"]
+    known = len(registry.decisions)
+    registry.now_ms = NOW_MS - 5 * HOUR_MS
+    registry.promote(2)
+    registry.ask(ModelRollbackRequested(project="vision", name="resnet", champion=2, reason="slow", user="ada"))
+    assert registry.model.champion == 1
+    tables.put(topics.MODEL_HISTORY, [each for each in registry.decisions[known:] if isinstance(each, ModelDecision)])
+    for rule in ("model-drift", "model-quality"):
+        assert fired(tables, rule) == [], "windows of before count no more"
+    tables.put_records(records(*drifted[2:]))
+    watch(tables, Published(tables)).turn(NOW_MS, [])
+    assert fired(tables, "model-drift", NOW_MS + 10_000) == [], "one window of now, one of before"
+    (alert,) = fired(tables, "model-quality")
+    assert "40 " in alert.summary, "labels of the window of now alone"
+    tables.put_records(records(drifted[2], ("d2", window(1, 2, count=2000, inputs=ages(60)))))
+    watch(tables, Published(tables)).turn(NOW_MS + 20_000, [])
+    assert [each.labels["version"] for each in fired(tables, "model-drift", NOW_MS + 30_000)] == ["1"]
 
 
 def test_a_live_quality_that_is_worse_than_offline_alerts_and_noise_does_not(tables: Tables) -> None:
