@@ -1,6 +1,7 @@
 """Models in service, as the process of alerts looks after them: drift of new windows is measured, and a champion is asked back.
 
-Holds: a window is measured once for the observations and the reference that it has, and again where more come. A rollback is asked for
+Holds: a window is measured once for the observations and the reference that it has, and again where more come or one is sent anew; all of
+them count while the newest is at most 35 days old. A rollback is asked for
 only while an alert of a rule that rolls back is open for the champion of now, and only where its gate says so; its id is the champion's,
 so that it counts once however often it is sent. The registry decides it. A ClickHouse that is away is asked again later. A window that
 cannot be measured keeps up no other, and is tried again once it changed.
@@ -44,23 +45,22 @@ Publish = Callable[[str, Sequence[Envelope]], None]
 _OF_VERSION = "project = {project:String} AND name = {name:String} AND version = {version:UInt32}"
 PENDING_SQL: Final = f"""
 SELECT w.project AS project, w.name AS name, w.version AS version, toUnixTimestamp64Milli(w.window_start) AS start_ms,
-    toUnixTimestamp64Milli(w.window_end) AS end_ms, count() AS observations, any(r.event_id) AS reference_id, any(r.source) AS reference,
-    any(r.samples) AS reference_count
-FROM (
-    SELECT project, name, version, window_start, window_end FROM model_windows_rows FINAL
-    WHERE notEmpty(fields) AND at > {{now:DateTime64(3, 'UTC')}} - INTERVAL 35 DAY
-) AS w
+    toUnixTimestamp64Milli(w.window_end) AS end_ms, count() AS observations, toUnixTimestamp64Milli(max(w.at)) AS newest_ms,
+    any(r.event_id) AS reference_id, any(r.source) AS reference, any(r.samples) AS reference_count
+FROM (SELECT project, name, version, window_start, window_end, at FROM model_windows_rows FINAL WHERE notEmpty(fields)) AS w
 INNER JOIN (SELECT project, name, version, event_id, source, samples FROM model_references_rows FINAL) AS r
     ON r.project = w.project AND r.name = w.name AND r.version = w.version
 INNER JOIN (SELECT project, name, version FROM model_facts FINAL WHERE fact = 'registered') AS k
     ON k.project = w.project AND k.name = w.name AND k.version = w.version
 LEFT JOIN (
-    SELECT project, name, version, window_start, window_end, argMax(observations, at) AS measured, argMax(reference_id, at) AS against
+    SELECT project, name, version, window_start, window_end, argMax(observations, at) AS measured, argMax(reference_id, at) AS against,
+        max(at) AS measured_at
     FROM model_drift_rows GROUP BY project, name, version, window_start, window_end
 ) AS d ON d.project = w.project AND d.name = w.name AND d.version = w.version AND d.window_start = w.window_start
     AND d.window_end = w.window_end
 GROUP BY project, name, version, start_ms, end_ms
-HAVING observations != any(d.measured) OR reference_id != any(d.against)
+HAVING max(w.at) > {{now:DateTime64(3, 'UTC')}} - INTERVAL 35 DAY
+    AND (observations != any(d.measured) OR reference_id != any(d.against) OR max(w.at) > any(d.measured_at))
 ORDER BY end_ms DESC, project, name, version, start_ms
 LIMIT {MOST_REMEMBERED}
 """
@@ -197,7 +197,7 @@ def _on_drift(gate: str) -> OnDrift:
 
 
 def _state_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("project", "name", "version", "start_ms", "end_ms", "observations", "reference_id"))
+    return tuple(row[name] for name in ("project", "name", "version", "start_ms", "end_ms", "observations", "newest_ms", "reference_id"))
 
 
 def _window(row: Mapping[str, Any]) -> dict[str, int]:

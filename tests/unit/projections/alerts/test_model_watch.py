@@ -43,7 +43,7 @@ class Tables:
         if sql == CHAMPION_SQL:
             return [{"champion": self.champion, "decision": 7, "gate": self.gate}]
         if sql == PENDING_SQL:
-            window = {"project": "p", "name": "m", "version": 2, "observations": self.observations}
+            window = {"project": "p", "name": "m", "version": 2, "observations": self.observations, "newest_ms": NOW}
             of_reference = {"reference_id": "r", "reference": "train", "reference_count": 9}
             return [window | of_reference | {"start_ms": NOW - 10 - n, "end_ms": NOW - n} for n in range(self.windows)]
         if values.get("start") == self.too_large:
