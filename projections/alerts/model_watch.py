@@ -1,14 +1,16 @@
 """Models in service, as the process of alerts looks after them: drift of new windows is measured, and a champion is asked back.
 
 Holds: a window is measured once for the observations and the reference that it has, and again where more come or one is sent anew; all of
-them count while the newest is at most 35 days old. A rollback is asked for
-only while an alert of a rule that rolls back is open for the champion of now, and only where its gate says so; its id is the champion's,
-so that it counts once however often it is sent. The registry decides it. A ClickHouse that is away is asked again later. A window that
-cannot be measured keeps up no other, and is tried again once it changed.
+them count while the newest is at most 35 days old. A turn is bounded, and the next one goes on. A window that cannot be measured keeps up no
+other, and is tried again once it changed. A rollback is asked for only while an alert of a rule that rolls back is open for the champion of
+now, and only where its gate says so; its id is the champion's, so that it counts once however often it is sent. The registry decides it. A
+ClickHouse that is away is asked again later.
 Never: a statistic of its own: `measure` comes from outside.
 """
 
 import hashlib
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -30,8 +32,8 @@ from trainhouse.projections.alerts.rules import Rule, SqlRule
 
 SOURCE: Final = "trainhouse/alerts"
 EVERY_MS: Final = 15_000
-MOST_WINDOWS: Final = 16
-"""Windows that are measured in one turn, so that rules are not kept waiting."""
+MOST_TURN_S: Final = 1.0
+"""After which no further window is begun in a turn, so that rules are not kept waiting."""
 MOST_OBSERVATIONS: Final = 200
 """Observations of a window that are measured; the first ones by their event ids."""
 MOST_REMEMBERED: Final = 10_000
@@ -81,27 +83,40 @@ log = structlog.get_logger(__name__)
 
 
 class ModelWatch:
-    """Drift and rollbacks of models; `turn` is called again and again with a clock's time."""
+    """Drift and rollbacks of models; `turn` is called again and again with a clock's time. `steady_s`: a clock that is never set."""
 
-    def __init__(self, ask: Ask, publish: Publish, measure: Measure | None, rules: Iterable[Rule]) -> None:
-        self._ask, self._publish, self._measure = ask, publish, measure
+    def __init__(
+        self,
+        ask: Ask,
+        publish: Publish,
+        measure: Measure | None,
+        rules: Iterable[Rule],
+        steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask, self._publish, self._measure, self._steady_s = ask, publish, measure, steady_s
         self._rolling = frozenset(rule.name for rule in rules if isinstance(rule, SqlRule) and rule.rolls_back)
         self._measured: dict[tuple[Any, ...], None] = {}
+        self._left: deque[Mapping[str, Any]] = deque()
         self._asked_back: set[str] = set()
         self._last_ms = 0
         self._failing = ""
 
     def turn(self, now_ms: int, alerts: Sequence[AlertFired]) -> None:
         """Runs what is due. Blocks on ClickHouse and the brokers. Raises BusUnavailableError; then call it again."""
-        if now_ms - self._last_ms < EVERY_MS:
+        due = not 0 <= now_ms - self._last_ms < EVERY_MS  # a clock that was set back makes it due, too
+        if not due and not self._left:
             return
-        self._last_ms = now_ms
         try:
-            self._ask_back(now_ms, [each for each in alerts if each.rule in self._rolling])
+            if due:
+                self._last_ms = now_ms
+                self._ask_back(now_ms, [each for each in alerts if each.rule in self._rolling])
+                self._find_windows(now_ms)
             self._measure_windows(now_ms)
         except EndpointUnavailableError:
+            self._left.clear()
             return  # the rules, which ask it too, report it
         except RuleFailedError as error:
+            self._left.clear()
             if str(error) != self._failing:
                 log.error("models in service cannot be looked at; alerts go on", error=str(error))
             self._failing = str(error)
@@ -118,17 +133,21 @@ class ModelWatch:
             self._asked_back.add(request.id)
             log.warning("a champion is asked back, as its gate says", model=request.subject, rule=alert.rule, summary=alert.summary)
 
+    def _find_windows(self, now_ms: int) -> None:
+        pending = self._ask(PENDING_SQL, {"now": moment(now_ms)}) if self._measure is not None else []
+        self._left = deque(row for row in pending if _state_of(row) not in self._measured)
+
     def _measure_windows(self, now_ms: int) -> None:
-        if self._measure is None:
-            return
-        pending = self._ask(PENDING_SQL, {"now": moment(now_ms)})
-        new = [row for row in pending if _state_of(row) not in self._measured][:MOST_WINDOWS]
-        for row in new:
+        """Measures one window at least, where any is left, and more while there is time."""
+        until_s = self._steady_s() + MOST_TURN_S
+        while self._left and self._measure is not None:
+            row = self._left[0]
             try:
                 measured = self._of_window(row, now_ms, self._measure)
             except ImportError as error:
                 log.warning("drift of models is not measured: install trainhouse[evaluation] where alerts run", error=str(error))
                 self._measure = None
+                self._left.clear()
                 return
             except EndpointUnavailableError:
                 raise  # says nothing of the window
@@ -138,6 +157,9 @@ class ModelWatch:
             else:
                 self._publish(MODEL_DRIFT, [measured])
             self._remember(_state_of(row))
+            self._left.popleft()
+            if self._steady_s() >= until_s:
+                return
 
     def _of_window(self, row: Mapping[str, Any], now_ms: int, measure: Measure) -> Envelope:
         of_version = {"project": row["project"], "name": row["name"], "version": str(row["version"])}

@@ -17,7 +17,7 @@ from trainhouse.events.model.model_observations import ObservedRows
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.topics import MODEL_DRIFT, MODEL_REQUESTS
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError
-from trainhouse.projections.alerts.model_watch import CHAMPION_SQL, EVERY_MS, PENDING_SQL, REFERENCE_SQL, ModelWatch
+from trainhouse.projections.alerts.model_watch import CHAMPION_SQL, EVERY_MS, MOST_TURN_S, PENDING_SQL, REFERENCE_SQL, ModelWatch
 from trainhouse.projections.alerts.rule_files import shipped
 from trainhouse.projections.alerts.rules import SqlRule
 
@@ -36,6 +36,7 @@ class Tables:
         self.champion = 2
         self.windows, self.observations = 1, 1
         self.too_large = ""
+        self.asked = 0
 
     def __call__(self, sql: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
         if self.away is not None:
@@ -43,6 +44,7 @@ class Tables:
         if sql == CHAMPION_SQL:
             return [{"champion": self.champion, "decision": 7, "gate": self.gate}]
         if sql == PENDING_SQL:
+            self.asked += 1
             window = {"project": "p", "name": "m", "version": 2, "observations": self.observations, "newest_ms": NOW}
             of_reference = {"reference_id": "r", "reference": "train", "reference_count": 9}
             return [window | of_reference | {"start_ms": NOW - 10 - n, "end_ms": NOW - n} for n in range(self.windows)]
@@ -134,6 +136,39 @@ def test_a_window_that_cannot_be_asked_for_keeps_up_no_other() -> None:
         for n in range(2):
             watch.turn(NOW + n * EVERY_MS, [])
     assert ([each["event"] for each in logs], len(brokers.sent)) == (["a window cannot be measured; others are"], 1)
+
+
+def test_a_turn_is_bounded_by_time_and_the_next_one_goes_on() -> None:
+    clock_s = [5.0]
+
+    def slow(reference: ObservedRows, live: Sequence[ObservedRows]) -> tuple[LiveFieldFigures, ...]:
+        clock_s[0] += 0.6 * MOST_TURN_S
+        return FIGURES
+
+    tables, brokers = Tables(), Brokers()
+    tables.windows = 5
+    watch = ModelWatch(tables, brokers, slow, shipped().enabled, lambda: clock_s[0])
+    sent = []
+    for n in range(4):
+        watch.turn(NOW + n, [])
+        sent.append(len(brokers.sent))
+    assert sent == [2, 4, 5, 5], "rules are asked between"
+    assert tables.asked == 1, "what is left is known"
+    tables.observations = 2
+    watch.turn(NOW + EVERY_MS, [])
+    tables.away = EndpointUnavailableError("away")
+    watch.turn(NOW + EVERY_MS + 1, [])
+    tables.away = None
+    watch.turn(NOW + EVERY_MS + 2, [])
+    assert (len(brokers.sent), tables.asked) == (7, 2), "a ClickHouse that is away is left alone until the next one is due"
+
+
+def test_a_clock_that_is_set_back_stops_nothing() -> None:
+    tables = Tables()
+    watch = ModelWatch(tables, Brokers(), measured, shipped().enabled)
+    for now_ms in (NOW, NOW - 3_600_000, NOW - 3_600_000 + 1, NOW - 3_600_000 + EVERY_MS):
+        watch.turn(now_ms, [])
+    assert tables.asked == 3
 
 
 def test_without_the_libraries_of_statistics_champions_are_asked_back_all_the_same() -> None:
