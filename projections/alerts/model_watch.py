@@ -1,10 +1,10 @@
 """Models in service, as the process of alerts looks after them: drift of new windows is measured, and a champion is asked back.
 
 Holds: a window is measured once for the observations and the reference that it has, and again where more come or one is sent anew; all of
-them count while the newest is at most 35 days old. A turn is bounded, and the next one goes on. A window that cannot be measured keeps up no
-other, and is tried again once it changed. A rollback is asked for only while an alert of a rule that rolls back is open for the champion of
-now, and only where its gate says so; its id is the champion's, so that it counts once however often it is sent. The registry decides it. A
-ClickHouse that is away is asked again later.
+them count while the newest is at most 35 days old. A turn is bounded, and the next one goes on. A window that cannot be measured keeps up
+no other, and is tried again once it changed; one that cannot be asked for, some minutes later. A rollback is asked for only while an alert
+of a rule that rolls back is open for the champion of now, and only where its gate says so; its id is the champion's, so that it counts once
+however often it is sent. The registry decides it. A ClickHouse that is away is asked again later.
 Never: a statistic of its own: `measure` comes from outside.
 """
 
@@ -34,6 +34,8 @@ SOURCE: Final = "trainhouse/alerts"
 EVERY_MS: Final = 15_000
 MOST_TURN_S: Final = 1.0
 """After which no further window is begun in a turn, so that rules are not kept waiting."""
+RETRY_MS: Final = 600_000
+"""After which a window is tried again whose observations ClickHouse could not give."""
 MOST_OBSERVATIONS: Final = 200
 """Observations of a window that are measured; the first ones by their event ids."""
 MOST_REMEMBERED: Final = 10_000
@@ -95,7 +97,8 @@ class ModelWatch:
     ) -> None:
         self._ask, self._publish, self._measure, self._steady_s = ask, publish, measure, steady_s
         self._rolling = frozenset(rule.name for rule in rules if isinstance(rule, SqlRule) and rule.rolls_back)
-        self._measured: dict[tuple[Any, ...], None] = {}
+        self._measured: dict[tuple[Any, ...], int | None] = {}
+        """Windows that are measured, or cannot be, and until when they are left alone; None: until they change."""
         self._left: deque[Mapping[str, Any]] = deque()
         self._asked_back: set[str] = set()
         self._last_ms = 0
@@ -135,13 +138,17 @@ class ModelWatch:
 
     def _find_windows(self, now_ms: int) -> None:
         pending = self._ask(PENDING_SQL, {"now": moment(now_ms)}) if self._measure is not None else []
-        self._left = deque(row for row in pending if _state_of(row) not in self._measured)
+        self._left = deque(row for row in pending if self._is_new(_state_of(row), now_ms))
+
+    def _is_new(self, state: tuple[Any, ...], now_ms: int) -> bool:
+        until_ms = self._measured.get(state, 0)
+        return until_ms is not None and until_ms <= now_ms
 
     def _measure_windows(self, now_ms: int) -> None:
         """Measures one window at least, where any is left, and more while there is time."""
         until_s = self._steady_s() + MOST_TURN_S
         while self._left and self._measure is not None:
-            row = self._left[0]
+            row, until_ms = self._left[0], None
             try:
                 measured = self._of_window(row, now_ms, self._measure)
             except ImportError as error:
@@ -154,9 +161,10 @@ class ModelWatch:
             except Exception as error:  # whatever a sender's histograms make a statistic do, other windows are measured
                 model = model_key(row["project"], row["name"])
                 log.error("a window cannot be measured; others are", model=model, error=repr(error), **_window(row))
+                until_ms = now_ms + RETRY_MS if isinstance(error, RuleFailedError) else None
             else:
                 self._publish(MODEL_DRIFT, [measured])
-            self._remember(_state_of(row))
+            self._remember(_state_of(row), until_ms)
             self._left.popleft()
             if self._steady_s() >= until_s:
                 return
@@ -168,9 +176,9 @@ class ModelWatch:
         live = [observed_rows(part) for part in parts]
         return drift_event(row, sum(each.count for each in live), measure(observed_rows(reference), live), now_ms)
 
-    def _remember(self, state: tuple[Any, ...]) -> None:
+    def _remember(self, state: tuple[Any, ...], until_ms: int | None) -> None:
         """The tables have a measurement a moment after it was sent."""
-        self._measured[state] = None
+        self._measured[state] = until_ms
         if len(self._measured) > MOST_REMEMBERED:
             del self._measured[next(iter(self._measured))]
 

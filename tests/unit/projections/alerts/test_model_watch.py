@@ -17,7 +17,7 @@ from trainhouse.events.model.model_observations import ObservedRows
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.topics import MODEL_DRIFT, MODEL_REQUESTS
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError
-from trainhouse.projections.alerts.model_watch import CHAMPION_SQL, EVERY_MS, MOST_TURN_S, PENDING_SQL, REFERENCE_SQL, ModelWatch
+from trainhouse.projections.alerts.model_watch import CHAMPION_SQL, EVERY_MS, MOST_TURN_S, PENDING_SQL, REFERENCE_SQL, RETRY_MS, ModelWatch
 from trainhouse.projections.alerts.rule_files import shipped
 from trainhouse.projections.alerts.rules import SqlRule
 
@@ -136,6 +136,12 @@ def test_a_window_that_cannot_be_asked_for_keeps_up_no_other() -> None:
         for n in range(2):
             watch.turn(NOW + n * EVERY_MS, [])
     assert ([each["event"] for each in logs], len(brokers.sent)) == (["a window cannot be measured; others are"], 1)
+    tables.too_large = "none"
+    watch.turn(NOW + RETRY_MS - 1, [])
+    assert len(brokers.sent) == 1
+    for n in range(2):
+        watch.turn(NOW + RETRY_MS + (n + 1) * EVERY_MS, [])
+    assert len(brokers.sent) == 2, "ClickHouse may have been short of memory"
 
 
 def test_a_turn_is_bounded_by_time_and_the_next_one_goes_on() -> None:
