@@ -82,7 +82,8 @@ class NumberSketch(Model):
 
     @classmethod
     def merged(cls, parts: "list[NumberSketch]") -> "NumberSketch":
-        """The sketch of the numbers of all parts, of which there is one at least."""
+        """The sketch of the numbers of all parts, of which there is one at least. One without numbers adds nothing."""
+        parts = [part for part in parts if part.count] or parts[:1]
         counts = BinCounts()
         for part in parts:
             counts.add(part.shift, dict(zip(part.bins, part.counts, strict=True)))

@@ -51,6 +51,9 @@ class _Profiled(ModelEvent):
     @model_validator(mode="after")
     def _bounded(self) -> "_Profiled":
         profiles = [*self.inputs.values(), *self.outputs.values()]
+        for name, each in (*self.inputs.items(), *self.outputs.items()):
+            if any(sketch is not None and not sketch.count for sketch in (each.numbers, each.lengths)):
+                raise ValueError(f"the histogram of {name} has bins without one number: leave it out, or count the numbers")
         bins = sum(len(sketch.bins) for each in profiles for sketch in (each.numbers, each.lengths) if sketch)
         values = sum(len(each.values.top) for each in profiles if each.values)
         if bins > MOST_OBSERVED_BINS:

@@ -1,5 +1,5 @@
 -- Observations of models in service, as their senders made them: a row a window and event, with the histograms as JSON of the event's own form.
---   at  time of the record on the brokers: of an event, or an outcome, that comes again, the newest stays
+--   at  time of the record on the brokers: of an event that comes again, the newest stays
 CREATE TABLE IF NOT EXISTS model_windows_rows (
     project String,
     name String,
@@ -23,6 +23,7 @@ TTL inserted_at + INTERVAL 365 DAY
 SETTINGS non_replicated_deduplication_window = 1000;
 
 -- The value of a metric for one labelled prediction; a prediction counts once, in the window that named it last.
+--   at  time at which its sender made the event, at most the brokers': one that is sent again late, under its old time, takes back no later value
 CREATE TABLE IF NOT EXISTS model_outcomes_rows (
     project String,
     name String,

@@ -17,6 +17,8 @@ from trainhouse.events.model.dataset import DatasetVersionPublished
 from trainhouse.events.model.dataset_profile import FieldProfile
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.model_gate import OnDrift
+from trainhouse.events.model.model_observations import ModelDriftMeasured
+from trainhouse.events.model.model_registry import ModelRollbackRequested
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import Envelope
@@ -26,6 +28,7 @@ from trainhouse.projections.alerts.model_watch import ModelWatch
 from trainhouse.projections.alerts.rule_files import shipped
 from trainhouse.projections.alerts.rules import SqlRule
 from trainhouse.projections.record import Record
+from trainhouse.projections.rows.models import observation_rows
 from trainhouse.workers.evaluation.drift import sketch_of
 from trainhouse.workers.evaluation.observed_drift import observed_drift
 
@@ -92,6 +95,58 @@ def test_each_window_and_each_label_counts_once_also_days_late(tables: Tables) -
         ("w-1", 100, 10, ""),
         ("w-2", 0, 2, ""),
     ]
+
+
+def sent_at(tables: Tables, offset: int, event_id: str, event: Event, sent_ms: int, received_ms: int) -> None:
+    """A record of an observation whose sender's clock and brokers' clock show these times."""
+    value = encode(envelope_of(event, id=event_id, source="tests", now_ms=sent_ms))
+    tables.put_records([Record(topics.OBSERVATIONS, 0, offset, received_ms, b"", value)])
+
+
+def test_an_outcome_that_is_sent_again_late_takes_back_no_correction(tables: Tables) -> None:
+    models(tables)
+    first, corrected, at_last = (window(2, 3, outcomes={"accuracy": {"p": value}}) for value in (1.0, 0.5, 0.25))
+
+    def live() -> list[float]:
+        return [row["live"] for row in tables.ask("SELECT live FROM model_quality WHERE version = 2", {})]
+
+    sent_at(tables, 1, "w-1", first, NOW_MS, NOW_MS)
+    sent_at(tables, 2, "w-2", corrected, NOW_MS + 1000, NOW_MS + 1000)
+    sent_at(tables, 3, "w-1", first, NOW_MS, NOW_MS + DAY_MS)
+    assert live() == [0.5]
+    sent_at(tables, 4, "w-3", corrected, NOW_MS + 99 * DAY_MS, NOW_MS + 2 * DAY_MS)
+    sent_at(tables, 5, "w-4", at_last, NOW_MS + 3 * DAY_MS, NOW_MS + 3 * DAY_MS)
+    assert live() == [0.25], "a sender's clock that is ahead counts as the brokers'"
+
+
+def test_a_measurement_has_the_time_of_its_record() -> None:
+    window_ms = {"window_start_ms": NOW_MS - HOUR_MS, "window_end_ms": NOW_MS}
+    of = {"project": "vision", "name": "resnet", "version": 2, "observations": 1, "count": 9, "reference_id": "r", "reference": "train"}
+    fields = ({"side": "input", "field": "age", "verdict": "STABLE"},)
+    event = ModelDriftMeasured.model_validate(of | window_ms | {"reference_count": 9, "fields": fields, "at_ms": NOW_MS + 9 * DAY_MS})
+    envelope = envelope_of(event, id="d", source="tests", now_ms=NOW_MS + 9 * DAY_MS)
+    (row,) = observation_rows.rows(envelope, Record(topics.MODEL_DRIFT, 0, 0, NOW_MS + 5, b"", encode(envelope)))
+    assert row.values["at"] == NOW_MS + 5, "the alerts's clock may be wrong, and the newest measurement counts"
+
+
+def test_a_window_keeps_its_observations_until_it_is_old_and_is_measured_again_when_one_changes(tables: Tables) -> None:
+    models(tables)
+    tables.put_records(records(("ref", reference(2))))
+    for offset, (days, n) in enumerate(((36, 960), (34, 960), (36, 961))):
+        sent_at(tables, 10 + offset, f"w-{offset}", window(2, n, count=100, inputs=ages(40, 100)), NOW_MS, NOW_MS - days * DAY_MS)
+    watching = watch(tables, published := Published(tables))
+    watching.turn(NOW_MS, [])
+
+    def measured() -> list[tuple[int, int]]:
+        found = [each.event for each in published.sent[topics.MODEL_DRIFT]]
+        return [(each.observations, each.count) for each in found if isinstance(each, ModelDriftMeasured)]
+
+    assert measured() == [(2, 200)], "of the window that has a newer observation, both; none of the old one"
+    sent_at(tables, 20, "w-1", window(2, 960, count=300, inputs=ages(60, 300)), NOW_MS + 60_000, NOW_MS + 60_000)
+    for n in range(3):
+        watching.turn(NOW_MS + 90_000 + n * 20_000, [])
+    watch(tables, published).turn(NOW_MS + 200_000, [])
+    assert measured() == [(2, 200), (2, 400)], "once more, with what the sender sent instead"
 
 
 def test_champion_and_staging_stand_side_by_side(tables: Tables) -> None:
@@ -201,6 +256,31 @@ def test_a_gate_that_only_alerts_rolls_nothing_back_and_staging_alerts_nobody(ta
     assert [each.labels["version"] for each in alerts] == ["2"]
     watch(tables, published).turn(NOW_MS + 60_000, alerts)
     assert topics.MODEL_REQUESTS not in published.sent
+
+
+def test_a_version_that_is_champion_again_answers_for_windows_since_then_alone(tables: Tables) -> None:
+    registry = models(tables, champions=(1,), staging=(2,))
+    drifted = [(f"d{n}", window(1, n, count=2000, inputs=ages(60), outcomes={"accuracy": outcomes(0.5, 40, f"p{n}")})) for n in (8, 7, 3)]
+    tables.put_records(records(("ref", reference(1)), *drifted[:2]))
+    watch(tables, Published(tables)).turn(NOW_MS - 5 * HOUR_MS, [])
+    for rule in ("model-drift", "model-quality"):
+        assert [each.labels["version"] for each in fired(tables, rule)] == ["1"]
+    known = len(registry.decisions)
+    registry.now_ms = NOW_MS - 5 * HOUR_MS
+    registry.promote(2)
+    registry.ask(ModelRollbackRequested(project="vision", name="resnet", champion=2, reason="slow", user="ada"))
+    assert registry.model.champion == 1
+    tables.put(topics.MODEL_HISTORY, [each for each in registry.decisions[known:] if isinstance(each, ModelDecision)])
+    for rule in ("model-drift", "model-quality"):
+        assert fired(tables, rule) == [], "windows of before count no more"
+    tables.put_records(records(*drifted[2:]))
+    watch(tables, Published(tables)).turn(NOW_MS, [])
+    assert fired(tables, "model-drift", NOW_MS + 10_000) == [], "one window of now, one of before"
+    (alert,) = fired(tables, "model-quality")
+    assert "40 " in alert.summary, "labels of the window of now alone"
+    tables.put_records(records(drifted[2], ("d2", window(1, 2, count=2000, inputs=ages(60)))))
+    watch(tables, Published(tables)).turn(NOW_MS + 20_000, [])
+    assert [each.labels["version"] for each in fired(tables, "model-drift", NOW_MS + 30_000)] == ["1"]
 
 
 def test_a_live_quality_that_is_worse_than_offline_alerts_and_noise_does_not(tables: Tables) -> None:

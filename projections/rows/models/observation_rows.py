@@ -1,6 +1,7 @@
 """Observations of models in service, the references that they are compared with, and their measured drift, to tables.
 
-Holds: an event that is read twice makes the same rows; a window from the future is a dead letter, with what to do.
+Holds: an event that is read twice makes the same rows; a window from the future is a dead letter, with what to do. Times are the brokers',
+and of outcomes the sender's where that is earlier: one that is sent again late takes back no later value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             of_window = {"window_start": clamp_ms(measured.window_start_ms), "window_end": clamp_ms(measured.window_end_ms)}
             sizes = {"observations": measured.observations, "predictions": measured.count, "reference_count": measured.reference_count}
             reference_of = {"reference_id": str(measured.reference_id), "reference": measured.reference}
-            about = _version(measured) | of_window | sizes | reference_of | {"at": clamp_ms(measured.at_ms)}
+            about = _version(measured) | of_window | sizes | reference_of | {"at": _received_ms(envelope, record)}
             for field in measured.fields:
                 figures = {
                     name: getattr(field, name) for name in ("psi", "psi_limit", "ks", "ks_limit", "wasserstein", "wasserstein_limit")
@@ -47,7 +48,7 @@ def _observed(envelope: Envelope, record: Record, observed: PredictionsObserved)
         lower = int(metric in observed.lower_is_better)
         for prediction_id, value in outcomes.items():
             outcome = {"metric": metric, "prediction_id": prediction_id, "value": value, "lower_is_better": lower}
-            yield Row("model_outcomes_rows", _version(observed) | of_window | outcome)
+            yield Row("model_outcomes_rows", _version(observed) | of_window | outcome | {"at": _sent_ms(envelope, record)})
 
 
 def _version(event: PredictionsObserved | ReferenceRecorded | ModelDriftMeasured) -> dict[str, Any]:
@@ -72,3 +73,8 @@ def _histograms(inputs: Mapping[str, FieldProfile], outputs: Mapping[str, FieldP
 def _received_ms(envelope: Envelope, record: Record) -> int:
     """Time of the brokers; the event's own where a record has none."""
     return clamp_ms(record.timestamp_ms) or event_ms(envelope, record)
+
+
+def _sent_ms(envelope: Envelope, record: Record) -> int:
+    """The event's own time, and the brokers' where its sender's clock is ahead of theirs."""
+    return min(event_ms(envelope, record), _received_ms(envelope, record))

@@ -109,3 +109,10 @@ def test_a_damaged_sketch_is_refused(changes: dict[str, Any]) -> None:
     assert NumberSketch.model_validate(sound).count == 2
     with pytest.raises(ValidationError):
         NumberSketch.model_validate(sound | changes)
+
+
+def test_a_sketch_whose_bins_have_no_numbers_is_read_and_adds_nothing() -> None:
+    empty = NumberSketch.model_validate({"least": -9.0, "most": 9.0, "mean": 5.0, "shift": 3, "bins": [0], "counts": [0]})
+    some = NumberSketch.model_validate({"least": 0.0, "most": 1.0, "mean": 0.5, "shift": 0, "bins": [0, 1], "counts": [1, 1]})
+    assert NumberSketch.merged([empty, some, empty]) == some
+    assert NumberSketch.merged([empty, empty]).count == 0

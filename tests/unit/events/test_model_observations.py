@@ -17,11 +17,13 @@ from trainhouse.events.wire.topics import OBSERVATIONS, topic
 
 END_MS = 1_800_000_000_000
 WINDOW = {"project": "p", "name": "m", "version": 1, "count": 9, "window_start_ms": END_MS - 1000, "window_end_ms": END_MS}
+EMPTY = {"least": 0.0, "most": 0.0, "mean": 0.0, "shift": 0, "bins": [0], "counts": [0]}
 
 
 def full_sketch() -> dict[str, Any]:
     first = ordered_key(1.0)
-    return {"least": 1.0, "most": 1.0, "mean": 1.0, "shift": 0, "bins": list(range(first, first + MOST_BINS)), "counts": [0] * MOST_BINS}
+    bins, counts = list(range(first, first + MOST_BINS)), [1] + [0] * (MOST_BINS - 1)
+    return {"least": 1.0, "most": 1.0, "mean": 1.0, "shift": 0, "bins": bins, "counts": counts}
 
 
 def test_a_window_may_end_as_far_ahead_as_clocks_differ_and_no_further() -> None:
@@ -43,6 +45,8 @@ def test_a_window_may_end_as_far_ahead_as_clocks_differ_and_no_further() -> None
             "2112 values",
         ),
         ({"inputs": {f"f{n}": {"samples": 9} for n in range(65)}}, "64"),
+        ({"inputs": {"age": {"samples": 0, "numbers": EMPTY}}}, "age has bins without one number: leave it out"),
+        ({"outputs": {"text": {"samples": 9, "lengths": EMPTY}}}, "text has bins without one number"),
         ({"outcomes": {"a": {"p": float("nan")}}}, "outcomes"),
         ({"version": 0}, "version"),
     ],
