@@ -10,7 +10,7 @@ Never: a statistic of its own: `measure` comes from outside.
 
 import hashlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ RETRY_MS: Final = 600_000
 MOST_OBSERVATIONS: Final = 200
 """Observations of a window that are measured; the first ones by their event ids."""
 MOST_REMEMBERED: Final = 10_000
+MOST_OF_PROJECT: Final = 1_000
 MOST_REASON_CHARS: Final = 1024
 
 Measure = Callable[[ObservedRows, Sequence[ObservedRows]], tuple[LiveFieldFigures, ...]]
@@ -66,7 +67,7 @@ GROUP BY project, name, version, start_ms, end_ms
 HAVING max(w.at) > {{now:DateTime64(3, 'UTC')}} - INTERVAL 35 DAY
     AND (observations != any(d.measured) OR reference_id != any(d.against) OR max(w.at) > any(d.measured_at))
 ORDER BY end_ms DESC, project, name, version, start_ms
-LIMIT {MOST_REMEMBERED}
+LIMIT {MOST_OF_PROJECT} BY project LIMIT {MOST_REMEMBERED}
 """
 WINDOW_SQL: Final = f"""
 SELECT predictions AS count, sides, fields, profiles FROM model_windows_rows FINAL
@@ -128,6 +129,8 @@ class ModelWatch:
 
     def _ask_back(self, now_ms: int, alerts: Sequence[AlertFired]) -> None:
         for alert in alerts:
+            if not alert.labels.keys() >= {"project", "model", "version"}:
+                continue  # it fired under a rule of before
             rows = self._ask(CHAMPION_SQL, {"project": alert.labels["project"], "name": alert.labels["model"]})
             request = rollback_of(alert, rows[0], now_ms) if rows else None
             if request is None or request.id in self._asked_back:
@@ -138,7 +141,7 @@ class ModelWatch:
 
     def _find_windows(self, now_ms: int) -> None:
         pending = self._ask(PENDING_SQL, {"now": moment(now_ms)}) if self._measure is not None else []
-        self._left = deque(row for row in pending if self._is_new(_state_of(row), now_ms))
+        self._left = deque(in_turn([row for row in pending if self._is_new(_state_of(row), now_ms)]))
 
     def _is_new(self, state: tuple[Any, ...], now_ms: int) -> bool:
         until_ms = self._measured.get(state, 0)
@@ -181,6 +184,16 @@ class ModelWatch:
         self._measured[state] = until_ms
         if len(self._measured) > MOST_REMEMBERED:
             del self._measured[next(iter(self._measured))]
+
+
+def in_turn(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The same rows, of each project one after the other, so that many windows of one keep up no other's. Pure."""
+    before: Counter[str] = Counter()
+    places = []
+    for row in rows:
+        places.append((before[row["project"]], row))
+        before[row["project"]] += 1
+    return [row for _, row in sorted(places, key=lambda each: each[0])]
 
 
 def observed_rows(row: Mapping[str, Any]) -> ObservedRows:
