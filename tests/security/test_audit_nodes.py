@@ -171,7 +171,8 @@ def test_a_profile_of_ranks_of_which_one_is_here_is_granted_for_that_one(node: N
 
 
 def test_stacks_of_a_job_with_secrets_are_masked_or_not_shown(node: Node) -> None:
-    code = "import os, time; print('ready', flush=True); exec(compile('time.sleep(90)', os.environ['HUB_TOKEN'] + '.py', 'exec'))"
+    sleeps = "print('ready', flush=True); time.sleep(90)"
+    code = f"import os, time; exec(compile({sleeps!r}, os.environ['HUB_TOKEN'] + '.py', 'exec'))"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "HUB_TOKEN": VALUE})
     try:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
