@@ -64,7 +64,7 @@ def watch(bootstrap: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_senders_that_are_killed_ask_for_each_job_under_one_id(kafka: str) -> None:
-    settings = KafkaSettings(bootstrap=kafka, partitions=2)
+    settings = KafkaSettings(bootstrap=kafka)
     create_topics(settings)
     model = f"killed-{secrets.token_hex(4)}"
     jobs = [f"{model}-{number}" for number in range(JOBS)]

@@ -43,6 +43,6 @@ export function Checkpoints({ job, path, now_ms, who }) {
   return html`<${Card} title="Checkpoints">${word && html`<p class="notice" role="status">${word}</p>`}
     <${Shown} of=${found} what="checkpoints" empty=${(d) => !d.items.length} nothing=${html`No checkpoint is complete yet. A job saves by <code>session.save()</code>, or as often as its spec says.`}>${(d) => html`
       <${Table} caption="Checkpoints, the newest first" columns=${columns} rows=${d.items} keyOf=${(c) => c.commit} />`}<//><//>
-    ${!who.run && html`<div style="margin-top:16px"><${MadeModels} path=${path} title="Models made of its checkpoints" now_ms=${now_ms}
+    ${!who.run && !found.error && html`<div style="margin-top:16px"><${MadeModels} path=${path} title="Models made of its checkpoints" now_ms=${now_ms}
       nothing=${html`No checkpoint was registered yet: <code>trainhouse models register NAME ${job.job_id}</code>`} /></div>`}`;
 }
