@@ -36,6 +36,7 @@ _TESTS_OF_FIELD: Final = 7
 """PSI, KS and Wasserstein distance of numbers, PSI of values, new and lost values, one share."""
 _MAGNITUDE: Final = np.int64(2**63 - 1)
 _MOST_SHIFT: Final = 63
+_LONG: Final = 1e6
 
 
 class FieldVerdict(StrEnum):
@@ -251,7 +252,7 @@ def _field(name: str, reference: ProfiledRows, live: ProfiledRows, limits: LiveL
     if before.numbers and after.numbers and min(before.numbers.count, after.numbers.count) >= LEAST_VALUES:
         numbers = numbers_drift(before.numbers, after.numbers, limits, alpha, name)
         compared = True
-        reasons += [f"{measure} {each.value:.3f} (limit {each.limit:.3f})" for measure, each in numbers.exceeded.items()]
+        reasons += [f"{measure} {_text(each.value)} (limit {_text(each.limit)})" for measure, each in numbers.exceeded.items()]
     sizes = (before.samples, after.samples)
     if before.values and after.values and min(sizes) >= LEAST_VALUES:
         unlisted = Unlisted(*(0 if each.complete or not each.top else min(each.top.values()) for each in (before.values, after.values)))
@@ -264,3 +265,8 @@ def _field(name: str, reference: ProfiledRows, live: ProfiledRows, limits: LiveL
         reasons += [f"{label} values: {', '.join(map(repr, each[:5]))}" for label, each in (("new", added), ("lost", gone)) if each]
     verdict = FieldVerdict.DRIFTED if reasons else FieldVerdict.STABLE if compared else FieldVerdict.TOO_FEW
     return LiveFieldDrift(name, verdict, "; ".join(reasons), numbers)
+
+
+def _text(figure: float) -> str:
+    """A figure for people; a distance may have hundreds of digits."""
+    return f"{figure:.3f}" if figure < _LONG else f"{figure:.3g}"
