@@ -22,6 +22,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
 from trainhouse.scheduler.core.registry.job_registrations import (
+    RegisteredCheckpoint,
     asks_for_version,
     checkpoint_of,
     digest_of,
@@ -56,10 +57,12 @@ log_ = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Waiting:
-    """A status whose request was not answered. `digest`: the registry's of it; `due_s`: when it is tried again; `is_out`: it was sent."""
+    """A status whose request was not answered. `digest`: the registry's of it; `due_s`: when it is tried again; `is_out`: it was sent;
+    `checkpoint`: what becomes a version, once the job's spec was read."""
 
     status: JobStatus
     digest: bytes
+    checkpoint: RegisteredCheckpoint | None = None
     is_out: bool = False
     due_s: float = 0.0
     delay_s: float = RETRY_S
@@ -119,7 +122,7 @@ class JobRegistrations:
             if is_held(state, each.digest) or not room.has(each.status.project, each.status.registers or ""):
                 continue
             try:
-                await self._send(each.status)
+                await self._send(each)
             except Exception as error:  # of the store or the brokers: whatever it is, no other job waits for it
                 about = f"job {each.status.job_id}, a version of model {each.status.project}/{each.status.registers}"
                 log_.warning("registration failed, trying again", about=about, error=f"{type(error).__name__}: {error}")
@@ -137,16 +140,16 @@ class JobRegistrations:
                 room.take(each.status.project)
         return room
 
-    async def _send(self, status: JobStatus) -> None:
-        spec = await read_spec(self.log, str(status.job_id), status.spec_sha256)
-        checkpoint = checkpoint_of(status, spec)
-        content = None
-        if checkpoint is not None:
-            try:
-                content = await asyncio.to_thread(self.store.prepare, checkpoint)
+    async def _send(self, waiting: _Waiting) -> None:
+        status, content = waiting.status, None
+        if waiting.checkpoint is None and status.last_checkpoint is not None:
+            waiting.checkpoint = checkpoint_of(status, await read_spec(self.log, str(status.job_id), status.spec_sha256))
+        if waiting.checkpoint is not None:
+            try:  # each time: it has to be in the store when the request is read
+                content = await asyncio.to_thread(self.store.prepare, waiting.checkpoint)
             except ContentRefusedError as refused:  # the registry finds the same, and says so in the model's history
                 log_.warning("a job's checkpoint cannot be a version", job_id=str(status.job_id), reason=str(refused))
-        request = registration(status, checkpoint, content)
+        request = registration(status, waiting.checkpoint, content)
         await self.log.send(MODEL_REQUESTS, request.event.subject().encode(), encode(request))
 
 
