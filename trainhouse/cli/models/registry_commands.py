@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from trainhouse.cli.models.model_options import GROUP, Project
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
@@ -26,7 +28,6 @@ ModelArgument = Annotated[str, typer.Argument(metavar="NAME", help="NAME, or PRO
 VersionArgument = Annotated[
     str, typer.Argument(metavar="VERSION", help="Its ordinal, as 3, its semver, as 1.2.0, or champion.", show_default=False)
 ]
-Project = Annotated[str, typer.Option(help="Project that the model belongs to.")]
 Reason = Annotated[str, typer.Option(help="Why; kept with it.")]
 
 
@@ -50,7 +51,7 @@ def register(app: typer.Typer) -> None:
     gate.command("diff")(gate_diff)
     gate.command("apply")(gate_apply)
     group.add_typer(gate, name="gate")
-    app.add_typer(group, name="models")
+    app.add_typer(group, name=GROUP)
 
 
 def register_version(
@@ -66,7 +67,7 @@ def register_version(
     output_schema: Annotated[Optional[Path], typer.Option(help="JSON file: schema of an output.")] = None,  # noqa: UP045
     framework: Annotated[Optional[str], typer.Option(help="Framework that the weights are for, as torch 2.9.")] = None,  # noqa: UP045
     licence: Annotated[Optional[str], typer.Option(help="Licence of the weights, as an SPDX id.")] = None,  # noqa: UP045
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 60.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -118,7 +119,7 @@ def list_models(
     output.table(("project", "model", "champion", "newest", "versions", "approvals"), rows)
 
 
-def show(name: ModelArgument, project: Project = "default", json: Json = False, data_dir: KafkaDir = None) -> None:
+def show(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None) -> None:
     """Show the versions of a model, their stages and what speaks for them.
 
     \b
@@ -146,7 +147,7 @@ def show(name: ModelArgument, project: Project = "default", json: Json = False, 
     output.table(("version", "semver", "stage", "checkpoint", "registered", "by", "evaluations", "approved by"), rows)
 
 
-def history(name: ModelArgument, project: Project = "default", json: Json = False, data_dir: KafkaDir = None) -> None:
+def history(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None) -> None:
     """Show what was decided about a model, oldest first, refusals included.
 
     \b
@@ -173,7 +174,7 @@ def diff(
     name: ModelArgument,
     before: Annotated[str, typer.Argument(metavar="VERSION", show_default=False)],
     after: Annotated[str, typer.Argument(metavar="VERSION", show_default=False)],
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
@@ -198,7 +199,7 @@ def promote(
     version: VersionArgument,
     emergency: Annotated[bool, typer.Option("--emergency", help="Skip approvals alone; it is listed until it is reviewed.")] = False,
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -220,7 +221,7 @@ def archive(
     name: ModelArgument,
     version: VersionArgument,
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -241,7 +242,7 @@ def rollback(
     name: ModelArgument,
     reason: Annotated[str, typer.Option(help="Cause; kept with it.", show_default=False)],
     to: Annotated[Optional[str], typer.Option(help="Version to go back to; default: the champion before this one.")] = None,  # noqa: UP045
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -267,7 +268,7 @@ def approve(
         typer.Option(help="Hash of the evidence that you looked at, as `models why` prints it; other evidence refuses it."),
     ] = None,
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -289,7 +290,7 @@ def reject(
     name: ModelArgument,
     version: VersionArgument,
     reason: Annotated[str, typer.Option(help="Why; kept with it.", show_default=False)],
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -310,7 +311,7 @@ def review(
     name: ModelArgument,
     version: VersionArgument,
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -327,7 +328,9 @@ def review(
     _print(decided, json, f"the emergency promotion of {model.key}@{getattr(decided, 'version', version)} is reviewed")
 
 
-def why(name: ModelArgument, version: VersionArgument, project: Project = "default", json: Json = False, data_dir: KafkaDir = None) -> None:
+def why(
+    name: ModelArgument, version: VersionArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None
+) -> None:
     """Show each condition of the gate for a version, with its numbers; exit code 1 where one is not met.
 
     \b
@@ -346,7 +349,7 @@ def why(name: ModelArgument, version: VersionArgument, project: Project = "defau
         raise typer.Exit(Exit.FAILED)
 
 
-def gate_show(name: ModelArgument, project: Project = "default", json: Json = False, data_dir: KafkaDir = None) -> None:
+def gate_show(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None) -> None:
     """Show the gate of a model, as YAML that `apply` takes.
 
     \b
@@ -365,7 +368,7 @@ def gate_show(name: ModelArgument, project: Project = "default", json: Json = Fa
 def gate_diff(
     name: ModelArgument,
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The gate as YAML.", show_default=False)],
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     data_dir: KafkaDir = None,
 ) -> None:
     """Show how a file differs from the gate of a model; exit code 1 where it does.
@@ -387,7 +390,7 @@ def gate_apply(
     name: ModelArgument,
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The gate as YAML.", show_default=False)],
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
