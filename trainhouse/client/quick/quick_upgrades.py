@@ -12,7 +12,8 @@ from trainhouse.client.quick.plain_events import NotPlainError, plain_record
 from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics
 from trainhouse.events.model.announcements import Announced, fresh
 from trainhouse.events.wire.topics import UPGRADES
-from trainhouse.scheduler.upgrades import KNOWN_LEVELS, JournalUpgrade, PartitionLevel
+from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
+from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
 
 RUNNING = "trainhouse.upgrade.program-running.v1"
 
@@ -25,7 +26,7 @@ def upgrades_of(topics: QuickTopics) -> list[JournalUpgrade]:
     now_ms = max([a.appended_ms for a in announced] + [p.appended_ms for found in levels.values() for p in found], default=0)
     programs = sorted(map(_program, fresh(announced, now_ms)), key=lambda p: (p.journal, p.process))
     return [
-        JournalUpgrade(journal, known, levels[journal], [p for p in programs if p.journal == journal], now_ms)
+        JournalUpgrade(journal, known.fold, levels[journal], [p for p in programs if p.journal == journal], now_ms)
         for journal, known in KNOWN_LEVELS.items()
     ]
 
