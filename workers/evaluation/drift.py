@@ -9,7 +9,6 @@ measures with that.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import wasserstein_distance
 
 from trainhouse.events.model.dataset_profile import MOST_BINS, FieldProfile, NumberSketch, number_of_key
+from trainhouse.events.model.model_observations import LiveVerdict
 from trainhouse.workers.data.drift import drift_measures
 from trainhouse.workers.data.drift.distributions import (
     LEAST_OF_GROUP,
@@ -37,15 +37,6 @@ _TESTS_OF_FIELD: Final = 7
 _MAGNITUDE: Final = np.int64(2**63 - 1)
 _MOST_SHIFT: Final = 63
 _LONG: Final = 1e6
-
-
-class FieldVerdict(StrEnum):
-    """State of one field of live values."""
-
-    DRIFTED = "drifted"
-    STABLE = "stable"
-    TOO_FEW = "too few"
-    MISSING = "missing"
 
 
 @dataclass(frozen=True)
@@ -86,7 +77,7 @@ class LiveFieldDrift:
     """Verdict on one field, with its reasons, and the measures of its numbers where it has some."""
 
     field: str
-    verdict: FieldVerdict
+    verdict: LiveVerdict
     reason: str = ""
     numbers: NumbersDrift | None = None
 
@@ -240,7 +231,7 @@ def _groups(before: NDArray[np.int64], smaller: int) -> NDArray[np.int64]:
 def _field(name: str, reference: ProfiledRows, live: ProfiledRows, limits: LiveLimits, alpha: float) -> LiveFieldDrift:
     if name not in live.fields or name not in reference.fields:
         lacking = "live rows have" if name not in live.fields else "the reference has"
-        return LiveFieldDrift(name, FieldVerdict.MISSING, f"{lacking} no such field")
+        return LiveFieldDrift(name, LiveVerdict.MISSING, f"{lacking} no such field")
     before, after = reference.fields[name], live.fields[name]
     reasons = list[str]()
     compared = False
@@ -263,7 +254,7 @@ def _field(name: str, reference: ProfiledRows, live: ProfiledRows, limits: LiveL
         added = values_without(after.values, before.values, sizes[::-1], limits.floors, alpha)
         gone = values_without(before.values, after.values, sizes, limits.floors, alpha)
         reasons += [f"{label} values: {', '.join(map(repr, each[:5]))}" for label, each in (("new", added), ("lost", gone)) if each]
-    verdict = FieldVerdict.DRIFTED if reasons else FieldVerdict.STABLE if compared else FieldVerdict.TOO_FEW
+    verdict = LiveVerdict.DRIFTED if reasons else LiveVerdict.STABLE if compared else LiveVerdict.TOO_FEW
     return LiveFieldDrift(name, verdict, "; ".join(reasons), numbers)
 
 

@@ -7,16 +7,9 @@ the event, whatever numbers they are of; a verdict is by what was measured.
 from collections.abc import Sequence
 from math import isnan
 
-from trainhouse.events.model.model_observations import LiveFieldFigures, LiveSide, LiveVerdict, ObservedRows
+from trainhouse.events.model.model_observations import LiveFieldFigures, LiveSide, ObservedRows
 from trainhouse.workers.data.drift.version_drift import merged_profile
-from trainhouse.workers.evaluation.drift import FieldVerdict, LiveFieldDrift, LiveLimits, ProfiledRows, live_drift
-
-_VERDICTS = {
-    FieldVerdict.DRIFTED: LiveVerdict.DRIFTED,
-    FieldVerdict.STABLE: LiveVerdict.STABLE,
-    FieldVerdict.TOO_FEW: LiveVerdict.TOO_FEW,
-    FieldVerdict.MISSING: LiveVerdict.MISSING,
-}
+from trainhouse.workers.evaluation.drift import LiveFieldDrift, LiveLimits, ProfiledRows, live_drift
 
 
 def observed_drift(reference: ObservedRows, live: Sequence[ObservedRows], limits: LiveLimits | None = None) -> tuple[LiveFieldFigures, ...]:
@@ -37,7 +30,7 @@ def _joined(side: LiveSide, field: str) -> str:
 
 def _figures(drift: LiveFieldDrift) -> LiveFieldFigures:
     side, _, field = drift.field.partition(":")
-    found = {"side": side, "field": field, "verdict": _VERDICTS[drift.verdict], "reason": drift.reason}
+    found = {"side": side, "field": field, "verdict": drift.verdict, "reason": drift.reason}
     numbers = drift.numbers
     measures = {} if numbers is None else {"psi": numbers.psi, "ks": numbers.ks, "wasserstein": numbers.wasserstein}
     for name, each in measures.items():
