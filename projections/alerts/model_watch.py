@@ -27,11 +27,11 @@ from trainhouse.events.model.model_registry import ModelRollbackRequested
 from trainhouse.events.runtime.turns import in_turn
 from trainhouse.events.wire.envelope import Envelope, envelope_of
 from trainhouse.events.wire.topics import MODEL_DRIFT, MODEL_REQUESTS
+from trainhouse.projections.alerts.alert_case import SOURCE
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError
 from trainhouse.projections.alerts.query import Ask, moment
 from trainhouse.projections.alerts.rules import Rule, SqlRule
 
-SOURCE: Final = "trainhouse/alerts"
 EVERY_MS: Final = 15_000
 MOST_TURN_S: Final = 1.0
 """After which no further window is begun in a turn, so that rules are not kept waiting."""

@@ -15,7 +15,6 @@ from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
-    from trainhouse.client import TrainhouseClient
     from trainhouse.client.quick.quick_models import QuickModels, VersionRow
     from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.events.model.model_decisions import ModelDecision
@@ -430,25 +429,25 @@ def _quick(topics: "QuickTopics") -> "QuickModels":
 
 def _statuses() -> list[dict[str, Any]]:
     """The status of each model as JSON, by project and name. Blocks."""
-    from trainhouse.client.quick.quick_reads import from_topics
+    from trainhouse.client.quick.quick_reads import by_topics_or
 
-    def whole(_: "TrainhouseClient") -> list[dict[str, Any]]:
+    def whole() -> list[dict[str, Any]]:
         return [model.status(0).model_dump(mode="json", exclude={"updated_at_ms"}) for model in _view().models()]
 
-    return from_topics(lambda topics: _quick(topics).statuses(), whole)
+    return by_topics_or(lambda topics: _quick(topics).statuses(), whole)
 
 
 def _version_rows(owner: str, model: str) -> "list[VersionRow]":
     """The versions of a model. Blocks. Raises CliError."""
-    from trainhouse.client.quick.quick_reads import from_topics
+    from trainhouse.client.quick.quick_reads import by_topics_or
 
-    def whole(_: "TrainhouseClient") -> "list[VersionRow]":
+    def whole() -> "list[VersionRow]":
         from trainhouse.client.quick.quick_models import VersionRow
 
         entry = _known_model(owner, model)
         return [VersionRow(_version_row(entry, version), len(version.evaluations)) for version in entry.versions]
 
-    found = from_topics(lambda topics: _quick(topics).versions(owner, model), whole)
+    found = by_topics_or(lambda topics: _quick(topics).versions(owner, model), whole)
     if found is None:
         raise _unknown(owner, model)
     return found
@@ -456,9 +455,9 @@ def _version_rows(owner: str, model: str) -> "list[VersionRow]":
 
 def _conditions(owner: str, model: str, selector: str) -> tuple[list[dict[str, Any]], str]:
     """The conditions of the gate for a version as JSON, and the hash of its evidence. Blocks. Raises CliError."""
-    from trainhouse.client.quick.quick_reads import from_topics
+    from trainhouse.client.quick.quick_reads import by_topics_or
 
-    def whole(_: "TrainhouseClient") -> tuple[list[dict[str, Any]], str]:
+    def whole() -> tuple[list[dict[str, Any]], str]:
         from trainhouse.events.runtime.clock import wall_ms
         from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
 
@@ -466,7 +465,7 @@ def _conditions(owner: str, model: str, selector: str) -> tuple[list[dict[str, A
         version = version_named(entry, selector)
         return [each.model_dump(mode="json") for each in conditions_of(entry, version, wall_ms())], version.evidence
 
-    found = from_topics(lambda topics: _quick(topics).why(owner, model, selector), whole)
+    found = by_topics_or(lambda topics: _quick(topics).why(owner, model, selector), whole)
     if found is None:
         raise _unknown(owner, model)
     return found
