@@ -6,6 +6,7 @@ the event, whatever numbers they are of; a verdict is by what was measured.
 
 from collections.abc import Sequence
 from math import isnan
+from typing import Any
 
 from trainhouse.events.model.model_observations import LiveFieldFigures, LiveSide, ObservedRows
 from trainhouse.workers.data.drift.version_drift import merged_profile
@@ -30,7 +31,7 @@ def _joined(side: LiveSide, field: str) -> str:
 
 def _figures(drift: LiveFieldDrift) -> LiveFieldFigures:
     side, _, field = drift.field.partition(":")
-    found = {"side": side, "field": field, "verdict": drift.verdict, "reason": drift.reason}
+    found: dict[str, Any] = {"side": side, "field": field, "verdict": drift.verdict, "reason": drift.reason}
     numbers = drift.numbers
     measures = {} if numbers is None else {"psi": numbers.psi, "ks": numbers.ks, "wasserstein": numbers.wasserstein}
     for name, each in measures.items():
