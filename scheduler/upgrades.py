@@ -6,16 +6,12 @@ Never: writes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from trainhouse.events.model.announcements import GONE_AFTER_MS
-from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
 
 if TYPE_CHECKING:
     from trainhouse.events.model.upgrade import ProgramRunning
-
-KNOWN_LEVELS: Final = {DIRECTORY: 17, DECISIONS: 22, REGISTRY: 2}
-"""The level that this program knows of each journal: the fold_version of its machine, without a machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from trainhouse.checkpointing.errors import InvalidStateError, NoModelError
 from trainhouse.checkpointing.models.stage_chain import StagedVersion, StageRecord, history, newest
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset_names import SEMVER_PATTERN
-from trainhouse.events.model.labels import DEFAULT_PROJECT
-from trainhouse.events.model.model_names import ModelNameError, ModelStage, model_lineage_id, parse_model
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
+from trainhouse.events.model.model_key import ModelNameError, parse_model
+from trainhouse.events.model.model_names import ModelStage, model_lineage_id
 
 STAGES: Final = (ModelStage.CHAMPION, ModelStage.STAGING)
 _SELECTOR: Final = re.compile(rf"champion|staging|v?[1-9][0-9]{{0,9}}|{SEMVER_PATTERN}")

@@ -20,6 +20,7 @@ from pydantic import Field, StringConstraints, field_validator
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import ByteCount, SmallCount, TimestampMs
 from trainhouse.events.model.dataset_names import NAME_PATTERN, project_word
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
 from trainhouse.events.model.labels import Label, Sha256
 
@@ -225,7 +226,7 @@ class ArtifactStored(Event, type="trainhouse.artifact.stored.v1"):
     name: ArtifactName = Field(description="name of the artifact")
     kind: ArtifactKind = Field(description="tokenizer, preprocessing, model, profile, file, or another word")
     sha256: Sha256 = Field(description="SHA-256 of the manifest, in hexadecimal: the version's id")
-    project: Label = Field("default", description="project that owns it")
+    project: Label = Field(DEFAULT_PROJECT, description="project that owns it")
     bytes: ByteCount = Field(description="bytes of its files")
     files: SmallCount = Field(description="number of its files")
     job_id: JobId | None = Field(None, description="job or run that it was stored for; none: for no job")

@@ -18,6 +18,7 @@ from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, ByteCount, Count, CutText, InputText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.dataset_names import DatasetName, FieldName, Semver, SplitName, VersionName
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import JobId, PoolName
 from trainhouse.events.model.labels import MOST_QUARANTINED, Label, Sha256
 
@@ -167,7 +168,7 @@ class DatasetVersion(Model):
 
     dataset: DatasetName = Field(description="name of the dataset")
     sha256: Sha256 = Field(description="SHA-256 of the manifest, in hexadecimal: the version's id")
-    project: Label = Field("default", description="project that owns the dataset")
+    project: Label = Field(DEFAULT_PROJECT, description="project that owns the dataset")
     schema_hash: Sha256 = Field(description="SHA-256 of the schema, in hexadecimal")
     split_config_hash: Sha256 = Field(description="SHA-256 of the rule by which samples were split, in hexadecimal")
     splits: dict[SplitName, SplitSize] = Field(min_length=1, max_length=MOST_SPLITS, description="sizes of its splits by name")

@@ -12,6 +12,7 @@ from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_RATIO, ComputedRatio, Count, ShortText, SmallCount, TimestampMs, cut_text
 from trainhouse.events.model.dataset_names import DatasetName, FieldName
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label, Sha256
 
 MOST_DRIFT_FIELDS: Final = 64
@@ -64,7 +65,7 @@ class DatasetDriftMeasured(Event, type="trainhouse.dataset.drift-measured.v1"):
     """Comparison of a version with an earlier one of its dataset, made by its publisher."""
 
     dataset: DatasetName = Field(description="name of the dataset")
-    project: Label = Field("default", description="project that owns the dataset")
+    project: Label = Field(DEFAULT_PROJECT, description="project that owns the dataset")
     sha256: Sha256 = Field(description="SHA-256 of the version's manifest, in hexadecimal")
     against_sha256: Sha256 = Field(description="SHA-256 of the earlier version's manifest, in hexadecimal")
     predecessor: bool = Field(False, description="whether the earlier one is its predecessor: the newest before it that is not deprecated")

@@ -4,8 +4,6 @@ from typing import Annotated, Final
 
 from pydantic import StringConstraints
 
-from trainhouse.events.model.default_project import DEFAULT_PROJECT as DEFAULT_PROJECT
-
 Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
 Sha256 = Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")]
 MOST_QUARANTINED: Final = 64

@@ -1,4 +1,4 @@
-"""Names of models as they are typed, `NAME` or `PROJECT/NAME`. Pure, without models of events."""
+"""Names of models as they are typed, `NAME` or `PROJECT/NAME`, and as keys of their records. Pure, without models of events."""
 
 import re
 
@@ -8,6 +8,11 @@ from trainhouse.events.model.version_names import NAME_PATTERN
 
 class ModelNameError(ValueError):
     """A text names no model, or no version of one."""
+
+
+def model_key(project: str, name: str) -> str:
+    """Key of a model's records."""
+    return f"{project}/{name}"
 
 
 def parse_model(text: str, project: str = DEFAULT_PROJECT) -> tuple[str, str]:

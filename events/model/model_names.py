@@ -11,9 +11,8 @@ from pydantic import Field, StringConstraints
 
 from trainhouse.events.model.bounds import MOST_SMALL
 from trainhouse.events.model.dataset_names import NAME_PATTERN, SEMVER_PATTERN
-from trainhouse.events.model.labels import DEFAULT_PROJECT
-from trainhouse.events.model.model_key import ModelNameError as ModelNameError
-from trainhouse.events.model.model_key import parse_model as parse_model
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
+from trainhouse.events.model.model_key import model_key
 
 MOST_MODEL_REFERENCE_CHARS: Final = 320
 ModelName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAME_PATTERN}$")]
@@ -37,11 +36,6 @@ class VersionBump(StrEnum):
     PATCH = "patch"
     MINOR = "minor"
     MAJOR = "major"
-
-
-def model_key(project: str, name: str) -> str:
-    """Key of a model's records."""
-    return f"{project}/{name}"
 
 
 def model_lineage_id(project: str, name: str, version: int) -> str:

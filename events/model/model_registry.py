@@ -13,14 +13,15 @@ from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_SMALL, ByteCount, Count, CutText, Metric, Reading, ShortText, TimestampMs
 from trainhouse.events.model.dataset_names import SplitName
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import EventId, JobId
-from trainhouse.events.model.labels import DEFAULT_PROJECT, Label, Sha256
+from trainhouse.events.model.labels import Label, Sha256
 from trainhouse.events.model.model_gate import MOST_METRICS, ComparisonVerdict, ModelGate
+from trainhouse.events.model.model_key import model_key
 from trainhouse.events.model.model_names import (
     ModelName,
     VersionBump,
     VersionSelector,
-    model_key,
 )
 
 MOST_NOTES_CHARS: Final = 16_384

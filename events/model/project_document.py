@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import LongText, SmallCount, TimestampMs
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label
 
 MOST_NAME_CHARS: Final = 120
@@ -51,7 +52,7 @@ DocumentName = Annotated[str, Field(min_length=1, max_length=MOST_NAME_CHARS), A
 class DocumentSaved(Event, type="trainhouse.document.saved.v1"):
     """A version of a document was saved, or the document was deleted: a deletion is a version too, without content."""
 
-    project: Label = Field("default", description="project that it belongs to")
+    project: Label = Field(DEFAULT_PROJECT, description="project that it belongs to")
     kind: DocumentKind = Field(description="report, or view")
     name: DocumentName = Field(description="name of the document, one of its kind in its project")
     version: SmallCount = Field(ge=1, description="number of its saves, from 1; the first event of a version counts, later ones do not")

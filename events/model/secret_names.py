@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from trainhouse.events.model.labels import DEFAULT_PROJECT
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 PATTERN = rf"^(?:[^\x00-\x1f]{{1,128}}/)?{VARIABLE}$"

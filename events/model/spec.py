@@ -17,6 +17,7 @@ from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
 from trainhouse.events.model.dataset_names import NAME_PATTERN, DatasetName, FieldName, SplitName, VersionReference
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import PoolName
 from trainhouse.events.model.labels import MOST_QUARANTINED, Label, Sha256
 from trainhouse.events.model.model_names import ModelName
@@ -402,7 +403,7 @@ class JobSpec(Model):
     """The whole spec of a job. Only `runtime.command` is required."""
 
     name: Label = Field("job", description="name of the job, from which its id begins")
-    project: Label = Field("default", description="owner of jobs and data")
+    project: Label = Field(DEFAULT_PROJECT, description="owner of jobs and data")
     purpose: Label | None = Field(None, exclude_if=is_absent, description="what the job is for: one that its project has approved")
     team: Label = Field("default", description="owner of the quota that the job's devices count towards")
     user: Label = Field("unknown", description="who submits it; a gateway fills in its token's user")

@@ -14,6 +14,7 @@ from pydantic import Field, StringConstraints
 
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import ByteCount, InputText, LongText, SmallCount, TimestampMs
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
 from trainhouse.events.model.job import JobState
 from trainhouse.events.model.labels import Label, Sha256
@@ -38,7 +39,7 @@ def experiment_id_of(name: str) -> str:
 
 def experiment_id_of_project(project: str) -> str:
     """The id of the experiment that a project's scheduled jobs are in, as the view `experiment_runs` has it."""
-    return DEFAULT_EXPERIMENT_ID if project == "default" else _digits_of(project)
+    return DEFAULT_EXPERIMENT_ID if project == DEFAULT_PROJECT else _digits_of(project)
 
 
 def _digits_of(name: str) -> str:
@@ -48,8 +49,8 @@ def _digits_of(name: str) -> str:
 def project_of(experiment: str) -> str:
     """Project of an experiment: `vision/resnet` and `vision` belong to the project `vision`, the default one to `default`."""
     if experiment == DEFAULT_EXPERIMENT:
-        return "default"
-    return experiment.strip("/").split("/", 1)[0][:128] or "default"
+        return DEFAULT_PROJECT
+    return experiment.strip("/").split("/", 1)[0][:128] or DEFAULT_PROJECT
 
 
 def artifact_key(job_id: str, sha256: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainhouse.events.model.base import Event
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.spec import JobSpec
 
 MASKED = "***"
@@ -132,7 +133,7 @@ def refusal(spec: JobSpec) -> str:
         return ""
     first = found[0]
     reasons = "; ".join(f"{one.name} looks like a secret: {one.why}" for one in found[:10])
-    project = "" if spec.project == "default" else f"{spec.project}/"
+    project = "" if spec.project == DEFAULT_PROJECT else f"{spec.project}/"
     return (
         f"env: {reasons}. A spec is kept and shown; a secret is not: `trainhouse secrets set {project}{first.name}` reads the value from "
         f"standard input, and the spec names it by `secrets: [{first.name}]` instead. If it is none, say so: `env_allow: [{first.name}]`"

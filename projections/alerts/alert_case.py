@@ -10,6 +10,8 @@ from hashlib import sha256
 from trainhouse.events.model.alert import AlertEvent, AlertFired, AlertResolved
 from trainhouse.projections.alerts.rules import RuleBase
 
+SOURCE = "trainhouse/alerts"
+"""Of all events that the process of alerts writes."""
 MAX_KEY_CHARS = 512
 MAX_SUMMARY_CHARS = 2048
 MAX_CASES = 1000

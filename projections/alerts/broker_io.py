@@ -21,12 +21,11 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.envelope import Envelope, envelope_of
 from trainhouse.events.wire.topics import ALERTS, SERVICES, VERDICTS
-from trainhouse.projections.alerts.alert_case import event_id
+from trainhouse.projections.alerts.alert_case import SOURCE, event_id
 from trainhouse.projections.alerts.errors import WatcherReplacedError
 from trainhouse.projections.messages import TopicTroubles
 from trainhouse.projections.rows.verdict_rows import TYPES, values
 
-SOURCE = "trainhouse/alerts"
 OWNER = "trainhouse-alerts"
 ANSWER_S = 30.0
 COMMIT_S = 60.0

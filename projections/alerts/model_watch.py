@@ -10,7 +10,7 @@ Never: a statistic of its own: `measure` comes from outside.
 
 import hashlib
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,16 +21,17 @@ from trainhouse.events.model.alert import AlertFired
 from trainhouse.events.model.dataset_profile import FieldProfile
 from trainhouse.events.model.ids import TRAINHOUSE, EventId
 from trainhouse.events.model.model_gate import ModelGate, OnDrift
-from trainhouse.events.model.model_names import model_key
+from trainhouse.events.model.model_key import model_key
 from trainhouse.events.model.model_observations import LiveFieldFigures, LiveSide, ModelDriftMeasured, ObservedRows
 from trainhouse.events.model.model_registry import ModelRollbackRequested
+from trainhouse.events.runtime.turns import in_turn
 from trainhouse.events.wire.envelope import Envelope, envelope_of
 from trainhouse.events.wire.topics import MODEL_DRIFT, MODEL_REQUESTS
+from trainhouse.projections.alerts.alert_case import SOURCE
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError
 from trainhouse.projections.alerts.query import Ask, moment
 from trainhouse.projections.alerts.rules import Rule, SqlRule
 
-SOURCE: Final = "trainhouse/alerts"
 EVERY_MS: Final = 15_000
 MOST_TURN_S: Final = 1.0
 """After which no further window is begun in a turn, so that rules are not kept waiting."""
@@ -141,7 +142,7 @@ class ModelWatch:
 
     def _find_windows(self, now_ms: int) -> None:
         pending = self._ask(PENDING_SQL, {"now": moment(now_ms)}) if self._measure is not None else []
-        self._left = deque(in_turn([row for row in pending if self._is_new(_state_of(row), now_ms)]))
+        self._left = deque(in_turn((row for row in pending if self._is_new(_state_of(row), now_ms)), lambda row: str(row["project"])))
 
     def _is_new(self, state: tuple[Any, ...], now_ms: int) -> bool:
         until_ms = self._measured.get(state, 0)
@@ -184,16 +185,6 @@ class ModelWatch:
         self._measured[state] = until_ms
         if len(self._measured) > MOST_REMEMBERED:
             del self._measured[next(iter(self._measured))]
-
-
-def in_turn(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The same rows, of each project one after the other, so that many windows of one keep up no other's. Pure."""
-    before: Counter[str] = Counter()
-    places = []
-    for row in rows:
-        places.append((before[row["project"]], row))
-        before[row["project"]] += 1
-    return [row for _, row in sorted(places, key=lambda each: each[0])]
 
 
 def observed_rows(row: Mapping[str, Any]) -> ObservedRows:

@@ -20,8 +20,8 @@ from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.logs import IDS
 from trainhouse.events.runtime.metrics_server import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.projections.alerts.alert_case import MAX_CASES
-from trainhouse.projections.alerts.broker_io import SOURCE, AlertsBus
+from trainhouse.projections.alerts.alert_case import MAX_CASES, SOURCE
+from trainhouse.projections.alerts.broker_io import AlertsBus
 from trainhouse.projections.alerts.driver import attempts_over, look, on_grid
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError, RuleTooExpensiveError, WatcherReplacedError

@@ -49,6 +49,7 @@ from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, Ou
 from trainhouse.events.model.pool import CycleRan
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.events.wire.redirected import unwrapped
+from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.scheduler.core.attempts.job_outputs import OUTPUTS_SINCE
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.effects import effects_of
@@ -58,13 +59,13 @@ from trainhouse.scheduler.core.handlers.handover import MOVES_SINCE
 from trainhouse.scheduler.core.handlers.pool_changes import CHANGES
 from trainhouse.scheduler.core.handlers.timers import next_ms, on_tick
 from trainhouse.scheduler.core.placement.stage import Cycle, place_waiting
+from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import SCHEDULE_FORMATS
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.fold import fold_decision
 from trainhouse.scheduler.core.state.snapshot import Dumps, capture_schedule, dump_schedule, load_schedule
 from trainhouse.scheduler.core.state.state import ScheduleState
-from trainhouse.scheduler.core.state.status import REGISTERS_SINCE
 
 _REQUESTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     JobAdmitted: requests.on_admitted,
@@ -108,9 +109,7 @@ class ScheduleMachine(Leveled):
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 15
-    fold_version = REGISTERS_SINCE
-    lowest_level = 7
+    decide_version, fold_version, lowest_level = KNOWN_LEVELS[DECISIONS]
     formats = SCHEDULE_FORMATS
     since: Mapping[str, int] = {
         **dict.fromkeys((kind.event_type for kind in _OF_MOVES), MOVES_SINCE),

@@ -5,7 +5,7 @@ Holds: `append` returns once the entry is in the log for good; when it raises Lo
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from trainhouse.events import Event
 from trainhouse.scheduler.core.protocol.publication import Outgoing
@@ -23,6 +23,11 @@ class Entry:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def of(cls, record: Any) -> "Entry":
+        """The entry that a client's record is."""
+        return cls(record.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from scipy import stats
 from tests.bench import report
 from tests.bench.peers import environment
 from trainhouse.events.model.dataset_profile import FieldProfile
+from trainhouse.events.model.model_observations import LiveVerdict
 from trainhouse.workers.evaluation.comparison import ComparisonLimits, PairedMetric, Verdict, compare_metrics
-from trainhouse.workers.evaluation.drift import FieldVerdict, ProfiledRows, live_drift, sketch_of
+from trainhouse.workers.evaluation.drift import ProfiledRows, live_drift, sketch_of
 
 PAIRS, GAINS = 2000, 400
 """Pairs of equal models, and pairs of which one has a point more."""
@@ -139,7 +140,7 @@ def _profiled(values: np.ndarray) -> ProfiledRows:
 
 
 def _is_drifted(reference: ProfiledRows, live: ProfiledRows) -> bool:
-    return live_drift(reference, live)[0].verdict == FieldVerdict.DRIFTED
+    return live_drift(reference, live)[0].verdict == LiveVerdict.DRIFTED
 
 
 def _peer(rows: int, pairs: int) -> None:

@@ -82,6 +82,16 @@ def page(context: BrowserContext, world: World) -> Page:
     return context.new_page()
 
 
+@pytest.fixture(scope="module")
+def looked_at(browser: Browser, world: World) -> Iterator[Page]:
+    """A page into which axe may come as a script, which the pages' own policy would refuse."""
+    made = browser.new_context(base_url=world.gateway.url, viewport=WIDE, bypass_csp=True)
+    made.set_default_timeout(WAIT_MS)
+    sign_in(made, world.gateway.token())
+    yield made.new_page()
+    made.close()
+
+
 @pytest.fixture
 def bus(world: World, tmp_path: Path) -> Iterator[KafkaSettings]:
     """Kafka, where the gateway looks for it."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.axe import ALL, COLOURS, complaints, dark_phone, violations
-from tests.browser.conftest import WAIT_MS, WIDE, sign_in
 from tests.browser.dataset_story import LONELY, NAME
 from tests.browser.report_story import REPORT
 from tests.browser.story import JOB
@@ -52,16 +50,6 @@ IN_THE_DARK = (
     f"/reports/default/{quote(REPORT)}",
     "/utilization",
 )
-
-
-@pytest.fixture(scope="module")
-def looked_at(browser: Browser, world: World) -> Iterator[Page]:
-    """A page into which axe may come as a script, which the pages' own policy would refuse."""
-    made = browser.new_context(base_url=world.gateway.url, viewport=WIDE, bypass_csp=True)
-    made.set_default_timeout(WAIT_MS)
-    sign_in(made, world.gateway.token())
-    yield made.new_page()
-    made.close()
 
 
 @pytest.mark.parametrize("path", PAGES)

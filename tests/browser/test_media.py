@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import WAIT_MS, sign_in
+from tests.browser.axe import ALL, COLOURS
 from tests.browser.story import JOB
-from tests.browser.test_access import ALL, COLOURS
 from tests.browser.world import World
 from trainhouse.events.model.media import MediaRecorded, media_path
 from trainhouse.events.model.tracking import ArtifactLogged, artifact_key
@@ -151,16 +149,6 @@ def test_a_job_without_media_says_how_to_log_some(page: Page, world: World) -> N
     page.goto("/jobs/sweep-01?tab=media")
     expect(page.get_by_text("No image, table, histogram, text or audio was logged.")).to_be_visible()
     expect(page.get_by_text('session.log({"samples": Image(array)})')).to_be_visible()
-
-
-@pytest.fixture(scope="module")
-def looked_at(browser: Browser, world: World) -> Iterator[Page]:
-    """A page into which axe may come as a script."""
-    made = browser.new_context(base_url=world.gateway.url, bypass_csp=True)
-    made.set_default_timeout(WAIT_MS)
-    sign_in(made, world.gateway.token())
-    yield made.new_page()
-    made.close()
 
 
 @pytest.mark.parametrize("width", [1400, 400])

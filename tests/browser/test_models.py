@@ -340,16 +340,6 @@ def test_a_job_and_a_dataset_lead_to_their_models(page: Page) -> None:
     expect(page).to_have_url(re.compile(f"/models/{SORTER}\\?project=research&version="))
 
 
-@pytest.fixture(scope="module")
-def looked_at(browser: Browser, world: World) -> Iterator[Page]:
-    """A page into which axe may come as a script."""
-    made = browser.new_context(base_url=world.gateway.url, viewport=WIDE, bypass_csp=True)
-    made.set_default_timeout(WAIT_MS)
-    sign_in(made, world.gateway.token())
-    yield made.new_page()
-    made.close()
-
-
 @pytest.mark.parametrize(
     ("path", "shows"),
     [

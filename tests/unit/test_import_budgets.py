@@ -113,8 +113,8 @@ sys.argv = ["trainhouse", *{words!r}]
 os.environ.update({environment!r})
 from trainhouse.client.quick import quick_topics
 import confluent_kafka
-quick_topics.QuickTopics.messages = lambda self, topic: iter(())
-quick_topics.QuickTopics.newest_records = lambda self, topic: {{0: None}}
+quick_topics.QuickTopics.messages = quick_topics.TopicReader.messages = lambda self, topic: iter(())
+quick_topics.TopicReader.newest_records = lambda self, topic: {{0: None}}
 quick_topics.QuickTopics.counts = lambda self: {{"trainhouse.jobs": 1}}
 from trainhouse.cli.main import main
 import io; sys.stdout = io.StringIO()

@@ -108,13 +108,15 @@ def _report(flags: argparse.Namespace) -> int:
 
 
 def _drift(flags: argparse.Namespace) -> int:
-    from trainhouse.workers.evaluation.drift import FieldVerdict, LiveLimits, live_drift
+    from trainhouse.events.model.model_observations import LiveVerdict
+    from trainhouse.workers.evaluation.drift import LiveLimits, live_drift
     from trainhouse.workers.evaluation.profiled_rows import profiled_file
 
     found = live_drift(profiled_file(flags.reference), profiled_file(flags.live), LiveLimits(seed=flags.seed))
     for each in found:
-        print(f"{each.field:<28} {each.verdict.value:<8} {each.reason}".rstrip())
-    return FAILED if any(each.verdict in (FieldVerdict.DRIFTED, FieldVerdict.MISSING) for each in found) else 0
+        verdict = each.verdict.value.lower().replace("_", " ")
+        print(f"{each.field:<28} {verdict:<8} {each.reason}".rstrip())
+    return FAILED if any(each.verdict in (LiveVerdict.DRIFTED, LiveVerdict.MISSING) for each in found) else 0
 
 
 def margins_of(given: Sequence[str]) -> dict[str, float]:

@@ -9,7 +9,6 @@ measures with that.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import wasserstein_distance
 
 from trainhouse.events.model.dataset_profile import MOST_BINS, FieldProfile, NumberSketch, number_of_key
+from trainhouse.events.model.model_observations import LiveVerdict
 from trainhouse.workers.data.drift import drift_measures
 from trainhouse.workers.data.drift.distributions import (
     LEAST_OF_GROUP,
@@ -36,15 +36,7 @@ _TESTS_OF_FIELD: Final = 7
 """PSI, KS and Wasserstein distance of numbers, PSI of values, new and lost values, one share."""
 _MAGNITUDE: Final = np.int64(2**63 - 1)
 _MOST_SHIFT: Final = 63
-
-
-class FieldVerdict(StrEnum):
-    """State of one field of live values."""
-
-    DRIFTED = "drifted"
-    STABLE = "stable"
-    TOO_FEW = "too few"
-    MISSING = "missing"
+_LONG: Final = 1e6
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,7 @@ class LiveFieldDrift:
     """Verdict on one field, with its reasons, and the measures of its numbers where it has some."""
 
     field: str
-    verdict: FieldVerdict
+    verdict: LiveVerdict
     reason: str = ""
     numbers: NumbersDrift | None = None
 
@@ -239,7 +231,7 @@ def _groups(before: NDArray[np.int64], smaller: int) -> NDArray[np.int64]:
 def _field(name: str, reference: ProfiledRows, live: ProfiledRows, limits: LiveLimits, alpha: float) -> LiveFieldDrift:
     if name not in live.fields or name not in reference.fields:
         lacking = "live rows have" if name not in live.fields else "the reference has"
-        return LiveFieldDrift(name, FieldVerdict.MISSING, f"{lacking} no such field")
+        return LiveFieldDrift(name, LiveVerdict.MISSING, f"{lacking} no such field")
     before, after = reference.fields[name], live.fields[name]
     reasons = list[str]()
     compared = False
@@ -251,7 +243,7 @@ def _field(name: str, reference: ProfiledRows, live: ProfiledRows, limits: LiveL
     if before.numbers and after.numbers and min(before.numbers.count, after.numbers.count) >= LEAST_VALUES:
         numbers = numbers_drift(before.numbers, after.numbers, limits, alpha, name)
         compared = True
-        reasons += [f"{measure} {each.value:.3f} (limit {each.limit:.3f})" for measure, each in numbers.exceeded.items()]
+        reasons += [f"{measure} {_text(each.value)} (limit {_text(each.limit)})" for measure, each in numbers.exceeded.items()]
     sizes = (before.samples, after.samples)
     if before.values and after.values and min(sizes) >= LEAST_VALUES:
         unlisted = Unlisted(*(0 if each.complete or not each.top else min(each.top.values()) for each in (before.values, after.values)))
@@ -262,5 +254,10 @@ def _field(name: str, reference: ProfiledRows, live: ProfiledRows, limits: LiveL
         added = values_without(after.values, before.values, sizes[::-1], limits.floors, alpha)
         gone = values_without(before.values, after.values, sizes, limits.floors, alpha)
         reasons += [f"{label} values: {', '.join(map(repr, each[:5]))}" for label, each in (("new", added), ("lost", gone)) if each]
-    verdict = FieldVerdict.DRIFTED if reasons else FieldVerdict.STABLE if compared else FieldVerdict.TOO_FEW
+    verdict = LiveVerdict.DRIFTED if reasons else LiveVerdict.STABLE if compared else LiveVerdict.TOO_FEW
     return LiveFieldDrift(name, verdict, "; ".join(reasons), numbers)
+
+
+def _text(figure: float) -> str:
+    """A figure for people; a distance may have hundreds of digits."""
+    return f"{figure:.3f}" if figure < _LONG else f"{figure:.3g}"

@@ -1,20 +1,16 @@
 """Drift of a window of live predictions against the reference of a model's version, as its event has it. Pure.
 
-Holds: statistics and limits are those of `drift.py`; all observations of a window are measured together.
+Holds: statistics and limits are those of `drift.py`; all observations of a window are measured together. Figures are within the bounds of
+the event, whatever numbers they are of; a verdict is by what was measured.
 """
 
 from collections.abc import Sequence
+from math import isnan
+from typing import Any
 
-from trainhouse.events.model.model_observations import LiveFieldFigures, LiveSide, LiveVerdict, ObservedRows
+from trainhouse.events.model.model_observations import LiveFieldFigures, LiveSide, ObservedRows
 from trainhouse.workers.data.drift.version_drift import merged_profile
-from trainhouse.workers.evaluation.drift import FieldVerdict, LiveFieldDrift, LiveLimits, ProfiledRows, live_drift
-
-_VERDICTS = {
-    FieldVerdict.DRIFTED: LiveVerdict.DRIFTED,
-    FieldVerdict.STABLE: LiveVerdict.STABLE,
-    FieldVerdict.TOO_FEW: LiveVerdict.TOO_FEW,
-    FieldVerdict.MISSING: LiveVerdict.MISSING,
-}
+from trainhouse.workers.evaluation.drift import LiveFieldDrift, LiveLimits, ProfiledRows, live_drift
 
 
 def observed_drift(reference: ObservedRows, live: Sequence[ObservedRows], limits: LiveLimits | None = None) -> tuple[LiveFieldFigures, ...]:
@@ -35,9 +31,10 @@ def _joined(side: LiveSide, field: str) -> str:
 
 def _figures(drift: LiveFieldDrift) -> LiveFieldFigures:
     side, _, field = drift.field.partition(":")
-    found = LiveFieldFigures(side=LiveSide(side), field=field, verdict=_VERDICTS[drift.verdict], reason=drift.reason)
-    if drift.numbers is None:
-        return found
+    found: dict[str, Any] = {"side": side, "field": field, "verdict": drift.verdict, "reason": drift.reason}
     numbers = drift.numbers
-    measures = (("psi", numbers.psi), ("ks", numbers.ks), ("wasserstein", numbers.wasserstein))
-    return found.model_copy(update={name: each.value for name, each in measures} | {f"{name}_limit": each.limit for name, each in measures})
+    measures = {} if numbers is None else {"psi": numbers.psi, "ks": numbers.ks, "wasserstein": numbers.wasserstein}
+    for name, each in measures.items():
+        if not isnan(each.value):  # a distance of numbers so far apart that it has none
+            found |= {name: each.value, f"{name}_limit": each.limit}
+    return LiveFieldFigures.model_validate(found)

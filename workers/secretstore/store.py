@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet
 
-from trainhouse.events.model.labels import DEFAULT_PROJECT
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.secret_names import SecretName, meant, usable
 from trainhouse.private_files import private_folder, write_private
 from trainhouse.workers.secretstore.errors import SealError, SecretError

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from trainhouse.events import JobSpec
 from trainhouse.events.model.base import Model
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.parallelism import Parallelism
 from trainhouse.events.model.skipped_data import SkippedData, load_skipped
 from trainhouse.events.model.spec import DEFAULT_MAX_BAD, CheckpointPolicy, CodeArchive, DataReference, Divergence, Scalar
@@ -51,7 +52,7 @@ class Context:
     resume_from: str | None = None
     data: DataReference | None = None
     outputs: tuple[str, ...] = ()
-    project: str = "default"
+    project: str = DEFAULT_PROJECT
     code: CodeArchive | None = None
     restore_at_most: int | None = None
     accepted_bad: int = 0
@@ -79,7 +80,7 @@ class Context:
             training=_setting(Training, environ, ports.TRAINING),
             spool_limit_bytes=int(environ.get(ports.SPOOL_LIMIT_BYTES, DEFAULT_LIMIT_BYTES)),
             data=_dataset(environ),
-            project=environ.get(ports.PROJECT, "default"),
+            project=environ.get(ports.PROJECT, DEFAULT_PROJECT),
             step_figures=environ.get("TRAINHOUSE_STEP_FIGURES", "1") not in ("0", "false", "no"),
         )
         if ports.JOB_ID not in environ:

@@ -69,6 +69,7 @@ from trainhouse.events.model.routing import (
 from trainhouse.events.model.secret_names import SecretName, SecretRefusedError, usable
 from trainhouse.events.wire.envelope import Envelope, rfc3339
 from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.events.wire.topics import DIRECTORY
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.intake.bucket import take
 from trainhouse.scheduler.core.intake.datasets import (
@@ -125,6 +126,7 @@ from trainhouse.scheduler.core.intake.projects import (
     why_too_large,
 )
 from trainhouse.scheduler.core.intake.settled_memory import MemorySettledJobs
+from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.settled import Fetch, Sealing, Segment, Settled, SettledJobs
 from trainhouse.scheduler.core.protocol.snapshot_steps import DIRECTORY_FORMATS
@@ -205,9 +207,7 @@ class DirectoryMachine(Leveled):
     """
 
     name = "directory"
-    decide_version = 10
-    fold_version = REGISTERS_SINCE
-    lowest_level = 3
+    decide_version, fold_version, lowest_level = KNOWN_LEVELS[DIRECTORY]
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {
         JobsSettled.event_type: SETTLES_SINCE,

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import orjson
 
-from trainhouse.events import CancelJob, ChangeJob, EventId, JobId, JobSpec, ProjectApplied
+from trainhouse.events import CancelJob, ChangeJob, EventId, JobId, ProjectApplied
 from trainhouse.events.model.bounds import read_stored
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.secret_names import SecretName
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.intake.bucket import Bucket
@@ -35,7 +36,6 @@ MAX_PROJECTS: Final = 4_096
 MAX_SECRETS: Final = 20_000
 _POOL_BYTES: Final = 2
 _PROJECT_FIELD: Final = value_of("project", "")[0]
-_DEFAULT_PROJECT: Final = str(JobSpec.model_fields["project"].default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class DirectoryState:
     def project_of(self, job_id: str) -> str:
         """The project of a known job, if it was declared since or before; empty for others."""
         mark = entry_of(self.fingerprint_of(job_id), _PROJECT_FIELD)
-        return _DEFAULT_PROJECT if mark is None else self.project_marks.get(mark, "")
+        return DEFAULT_PROJECT if mark is None else self.project_marks.get(mark, "")
 
     def put_project(self, applied: ProjectApplied) -> None:
         """Enters a project as it is from now on; an older word about it changes nothing."""

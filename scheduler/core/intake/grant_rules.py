@@ -21,12 +21,12 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.dataset_grant import GrantKey
 from trainhouse.events.model.dataset_names import VersionName
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.scheduler.core.intake.dataset_grants import size_of
 from trainhouse.scheduler.core.intake.datasets import MAX_LISTED, Datasets, VersionFacts, unknown_version
 
 MAX_GRANTS: Final = 1_024
 """Of a dataset."""
-_DEFAULT_PROJECT: Final = str(JobSpec.model_fields["project"].default)
 
 
 def why_not_granted(datasets: Datasets, projects: Mapping[str, ProjectApplied], asked: GrantDataset) -> str:
@@ -38,7 +38,7 @@ def why_not_granted(datasets: Datasets, projects: Mapping[str, ProjectApplied], 
     assert owner is not None, "a dataset that is known has an owner"
     if asked.project == owner:
         return f"dataset {asked.dataset} belongs to project {owner}: its jobs need no grant"
-    if asked.project not in projects and asked.project != _DEFAULT_PROJECT:
+    if asked.project not in projects and asked.project != DEFAULT_PROJECT:
         return (
             f"there is no project {asked.project}; `trainhouse project list` shows what there is, and "
             f"`trainhouse project set {shlex.quote(asked.project)}.yaml` declares one. Nothing was granted"

@@ -52,7 +52,9 @@ from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
 from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.events.wire.topics import REGISTRY
 from trainhouse.scheduler.core.errors import UnexpectedInput
+from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
 from trainhouse.scheduler.core.registry.gate_conditions import conditions, recorded
@@ -98,9 +100,7 @@ class RegistryMachine(Leveled):
     """The machine of `trainhouse.registry`."""
 
     name = "registry"
-    decide_version = 2
-    fold_version = 2
-    lowest_level = 1
+    decide_version, fold_version, lowest_level = KNOWN_LEVELS[REGISTRY]
     formats = REGISTRY_FORMATS
     since: Mapping[str, int] = {}
     passing: tuple[type[Event], ...] = ()

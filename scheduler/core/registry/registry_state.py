@@ -26,7 +26,7 @@ from trainhouse.events.model.bounds import read_stored
 from trainhouse.events.model.ids import EventId
 from trainhouse.events.model.model_decisions import MOST_STATUS_VERSIONS, ModelStatus
 from trainhouse.events.model.model_gate import DEFAULT_GATE
-from trainhouse.events.model.model_names import model_key
+from trainhouse.events.model.model_key import model_key
 from trainhouse.scheduler.core.intake.request_ids import AskedIds
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS, parse
 

@@ -5,7 +5,7 @@ Holds: registrations that jobs ask for take at most one part in JOBS_SHARE of th
 
 from typing import Final
 
-from trainhouse.events.model.model_names import model_key
+from trainhouse.events.model.model_key import model_key
 from trainhouse.scheduler.core.registry.registry_state import (
     MAX_HELD,
     MAX_STAGES_OF_MODEL,

@@ -43,8 +43,7 @@ class BatchScheduling(SchedulingStrategyT):
                 by_topic.setdefault(tp.topic, []).append(tp)
         for partitions in by_topic.values():
             for tp in partitions:
-                entries = [Entry(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records[tp]]
-                batch = Batch(tp.partition, entries, last=tp is partitions[-1])
+                batch = Batch(tp.partition, list(map(Entry.of, records[tp])), last=tp is partitions[-1])
                 yield tp, replace(records[tp][-1], key=None, value=batch, headers=())
 
 

@@ -46,7 +46,7 @@ class KafkaTail:
             raise BrokenInvariant(f"the log no longer holds (or does not yet hold) what is to be read: {error}; restore it") from error
         except KafkaError as error:
             raise LogUnavailableError(f"reading failed: {error!r}") from error
-        return [Entry(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for records in found.values() for r in records]
+        return [Entry.of(record) for records in found.values() for record in records]
 
     async def position(self, partition: int) -> int:
         """Returns the offset of the next read."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka import TopicPartition
 
 from trainhouse.events import InvalidEvent, JobStatus, decode
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.topics import MODEL_REQUESTS, STATUS
 from trainhouse.scheduler.core.registry.job_registrations import (
+    RegisteredCheckpoint,
     asks_for_version,
     checkpoint_of,
     digest_of,
@@ -31,16 +31,14 @@ from trainhouse.scheduler.core.registry.job_registrations import (
 )
 from trainhouse.scheduler.core.registry.registry_state import RegistryState
 from trainhouse.scheduler.core.registry.room import JobsRoom
-from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log
-from trainhouse.scheduler.stream.kafka.auth import aiokafka_config
+from trainhouse.scheduler.stream.kafka.group_member import WAIT_MS, GroupReading, read_as_member
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError, ModelStore
 from trainhouse.scheduler.stream.registry.job_facts import read_spec
 
 GROUP: Final = "trainhouse-intake-models"
 MOST_WAITING: Final = 1_000
 MOST_RECORDS: Final = 500
-WAIT_MS: Final = 1_000
 FETCH_WAIT_MS: Final = 5_000
 ROUND_S: Final = 10.0
 """For how long requests are sent before statuses are read again: a member that does not read for minutes is put out of the group."""
@@ -48,7 +46,6 @@ COMMIT_S: Final = 5.0
 """Statuses come each second, and reading some of them again costs little."""
 RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 60.0
-MAX_FETCH_BYTES: Final = 1024 * 1024
 _WORDS: Final = (b'"registers"', b"SUCCEEDED")
 """Both stand in each status that asks for a version: of all others nothing is decoded."""
 log_ = structlog.get_logger(__name__)
@@ -56,10 +53,12 @@ log_ = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Waiting:
-    """A status whose request was not answered. `digest`: the registry's of it; `due_s`: when it is tried again; `is_out`: it was sent."""
+    """A status whose request was not answered. `digest`: the registry's of it; `due_s`: when it is tried again; `is_out`: it was sent;
+    `checkpoint`: what becomes a version, once the job's spec was read."""
 
     status: JobStatus
     digest: bytes
+    checkpoint: RegisteredCheckpoint | None = None
     is_out: bool = False
     due_s: float = 0.0
     delay_s: float = RETRY_S
@@ -119,7 +118,7 @@ class JobRegistrations:
             if is_held(state, each.digest) or not room.has(each.status.project, each.status.registers or ""):
                 continue
             try:
-                await self._send(each.status)
+                await self._send(each)
             except Exception as error:  # of the store or the brokers: whatever it is, no other job waits for it
                 about = f"job {each.status.job_id}, a version of model {each.status.project}/{each.status.registers}"
                 log_.warning("registration failed, trying again", about=about, error=f"{type(error).__name__}: {error}")
@@ -137,16 +136,16 @@ class JobRegistrations:
                 room.take(each.status.project)
         return room
 
-    async def _send(self, status: JobStatus) -> None:
-        spec = await read_spec(self.log, str(status.job_id), status.spec_sha256)
-        checkpoint = checkpoint_of(status, spec)
-        content = None
-        if checkpoint is not None:
-            try:
-                content = await asyncio.to_thread(self.store.prepare, checkpoint)
+    async def _send(self, waiting: _Waiting) -> None:
+        status, content = waiting.status, None
+        if waiting.checkpoint is None and status.last_checkpoint is not None:
+            waiting.checkpoint = checkpoint_of(status, await read_spec(self.log, str(status.job_id), status.spec_sha256))
+        if waiting.checkpoint is not None:
+            try:  # each time: it has to be in the store when the request is read
+                content = await asyncio.to_thread(self.store.prepare, waiting.checkpoint)
             except ContentRefusedError as refused:  # the registry finds the same, and says so in the model's history
                 log_.warning("a job's checkpoint cannot be a version", job_id=str(status.job_id), reason=str(refused))
-        request = registration(status, checkpoint, content)
+        request = registration(status, waiting.checkpoint, content)
         await self.log.send(MODEL_REQUESTS, request.event.subject().encode(), encode(request))
 
 
@@ -156,32 +155,17 @@ class JobEndWatch:
     def __init__(self, kafka: KafkaSettings, registrations: JobRegistrations, session_s: float) -> None:
         self._kafka = kafka
         self._registrations = registrations
-        self._session_ms = round(session_s * 1000)
+        self._reading = GroupReading(GROUP, "statuses", {"topics": [STATUS]}, session_s, {"fetch_max_wait_ms": FETCH_WAIT_MS})
         self._committed: dict[int, int] = {}
         self._commit_due_s = 0.0
 
     async def run(self) -> None:
         """Reads until cancelled."""
-        while True:
-            still_wanted()
-            try:
-                await self._session()
-            except KafkaError as error:
-                log_.warning("reading statuses failed; beginning again", error=repr(error))
-            await asyncio.sleep(RETRY_S)
+        await read_as_member(self._kafka, self._reading, self._round, self._begin)
 
-    async def _session(self) -> None:
-        consumer = self._consumer()
-        consumer.subscribe([STATUS])
+    def _begin(self) -> None:
         self._committed.clear()
         self._registrations.keep(set())
-        try:
-            await consumer.start()
-            while True:
-                still_wanted()
-                await self._round(consumer)
-        finally:
-            await consumer.stop()
 
     async def _round(self, consumer: Any) -> None:
         """Reads a batch, sends what is due, and commits what is done."""
@@ -193,8 +177,7 @@ class JobEndWatch:
         found = await consumer.getmany(timeout_ms=WAIT_MS, max_records=MOST_RECORDS)
         self._registrations.keep({each.partition for each in consumer.assignment()})
         for records in found.values():
-            entries = [Entry(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records]
-            self._registrations.take(entries)
+            self._registrations.take(list(map(Entry.of, records)))
         now_s = self._registrations.clock.steady_s()
         if await self._registrations.send_due() or now_s >= self._commit_due_s:
             self._commit_due_s = now_s + COMMIT_S
@@ -207,19 +190,6 @@ class JobEndWatch:
         if news:
             await consumer.commit({TopicPartition(STATUS, partition): at for partition, at in news.items()})
             self._committed |= news
-
-    def _consumer(self) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            **aiokafka_config(self._kafka),
-            group_id=GROUP,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            session_timeout_ms=self._session_ms,
-            heartbeat_interval_ms=self._session_ms // 3,
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-            max_partition_fetch_bytes=MAX_FETCH_BYTES,
-        )
 
 
 def _status(entry: Entry) -> JobStatus | None:

@@ -16,13 +16,13 @@ from typing import Final
 import structlog
 
 from trainhouse.events import ModelContentObserved, ModelStageStored, envelope_of
-from trainhouse.events.model.model_names import model_key
+from trainhouse.events.model.model_key import model_key
 from trainhouse.events.model.model_registry import MOST_DATA
+from trainhouse.events.runtime.turns import in_turn
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.topics import MODEL_REQUESTS
 from trainhouse.scheduler.core.registry.registry_state import HeldRegistration, RegistryState, StageChange
 from trainhouse.scheduler.core.registry.trained_on import SPEC, with_data
-from trainhouse.scheduler.core.registry.turns import in_turn
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError, KnownJob, ModelStore

@@ -12,6 +12,7 @@ import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, Json, KafkaDir
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
@@ -45,7 +46,7 @@ def put(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the artifact.", show_default=False)],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder, all files of which belong to it.", show_default=False)],
     kind: Annotated[str, typer.Option(help="tokenizer, preprocessing, model, file, or another word.")] = "file",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     job: Annotated[Optional[str], typer.Option(help="Job or run that it is of.")] = None,  # noqa: UP045
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -85,7 +86,7 @@ def put(
 def list_versions(
     name: Annotated[Optional[str], typer.Argument(metavar="[NAME]", help="Only versions of this name.")] = None,  # noqa: UP045
     kind: Annotated[Optional[str], typer.Option(help="Only this kind.")] = None,  # noqa: UP045
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -116,7 +117,7 @@ def list_versions(
         print(f"{row['name']}@sha256:{str(row['sha256'])[:SHORT_CHARS]}  {row['kind']}  {row['files']} files  {row['size_bytes']} bytes")
 
 
-def show(reference: Reference, project: Project = "default", json: Json = False, data_dir: DataDir = None) -> None:
+def show(reference: Reference, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: DataDir = None) -> None:
     """Show the files of a version, and what keeps it.
 
     \b
@@ -142,7 +143,7 @@ def show(reference: Reference, project: Project = "default", json: Json = False,
 def get(
     reference: Reference,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for its files.", show_default=False)],
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     data_dir: DataDir = None,
 ) -> None:
     """Fetch a version's files into a new folder, each verified; the folder is there whole or not at all.
@@ -158,7 +159,7 @@ def get(
     print(f"{version}: {len(manifest.files)} files, {manifest.bytes} bytes in {folder}")
 
 
-def verify(reference: Reference, project: Project = "default", data_dir: DataDir = None) -> None:
+def verify(reference: Reference, project: Project = DEFAULT_PROJECT, data_dir: DataDir = None) -> None:
     """Read all files of a version and compare them with their hashes. Fails where one is missing or damaged.
 
     \b
@@ -180,7 +181,7 @@ def verify(reference: Reference, project: Project = "default", data_dir: DataDir
 
 def delete(
     reference: Annotated[str, typer.Argument(metavar="NAME@HASH", help="NAME@sha256:HASH, 8 digits or more.", show_default=False)],
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     data_dir: KafkaDir = None,
 ) -> None:
     """Take the name from a version. Refused while a dataset, or something else, names it.

@@ -26,6 +26,7 @@ from trainhouse.cli.data.join_command import join
 from trainhouse.cli.data.quarantine import register as register_quarantine
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from trainhouse.client.dataset_versions import PublishedVersion
@@ -83,7 +84,7 @@ def publish(
     version: Annotated[Optional[str], typer.Option(help="Tag of the version, as 1.2.0; the first to take it has it.")] = None,  # noqa: UP045
     licence: Annotated[str, typer.Option(help="Licence of the data.")] = "",
     purpose: Annotated[Optional[list[str]], typer.Option(help="What jobs may use it for; may be repeated. Default: anything.")] = None,  # noqa: UP045
-    project: Annotated[str, typer.Option(help="Project that owns the dataset.")] = "default",
+    project: Annotated[str, typer.Option(help="Project that owns the dataset.")] = DEFAULT_PROJECT,
     shard_mib: Annotated[int, typer.Option(min=1, max=4096, help="Most MiB of a shard; shards of a split are of about equal size.")] = 128,
     timeout: Timeout = 30.0,
     json: Json = False,

@@ -13,6 +13,7 @@ from trainhouse.cli.shared import complete
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
 from trainhouse.cli.shared.stored_place import S3_SCHEME, stored_place
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.chain.manifest import Manifest
@@ -86,7 +87,7 @@ def import_(
         str, typer.Argument(metavar="DIR|s3://BUCKET/PREFIX", help="Folder of a DCP or Hugging Face checkpoint.", show_default=False)
     ],
     job: Annotated[str, typer.Option("--job", metavar="ID", help="Id for it, which no job ever had.", show_default=False)],
-    project: Annotated[str, typer.Option("--project", help="Project whose jobs may start from it.")] = "default",
+    project: Annotated[str, typer.Option("--project", help="Project whose jobs may start from it.")] = DEFAULT_PROJECT,
     only: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option("--only", metavar="PART", help="Take this part alone (model, optimizer …); repeatable."),

@@ -9,6 +9,7 @@ import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 LOOK_S = 2.0
 
@@ -28,7 +29,7 @@ def _group() -> None:
 def tensorboard(
     folder: Annotated[Path, typer.Argument(help="Folder with event files; each folder below it is a run of its own.", show_default=False)],
     name: Annotated[Optional[str], typer.Option("--name", help="Name of the run; default: the folder's.")] = None,  # noqa: UP045
-    project: Annotated[str, typer.Option("--project", help="Its project, or PROJECT/EXPERIMENT.")] = "default",
+    project: Annotated[str, typer.Option("--project", help="Its project, or PROJECT/EXPERIMENT.")] = DEFAULT_PROJECT,
     follow: Annotated[bool, typer.Option("--follow", help="Go on while the files grow, until Ctrl-C.")] = False,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -47,7 +48,7 @@ def tensorboard(
 
     if not folder.is_dir():
         raise CliError(f"{folder} is no folder", Exit.NOT_FOUND)
-    experiment = DEFAULT_EXPERIMENT if project == "default" else project
+    experiment = DEFAULT_EXPERIMENT if project == DEFAULT_PROJECT else project
     whole = folder.resolve()
     reading = TensorBoardImport(whole, experiment, name or whole.name, getpass.getuser(), send_to(KafkaSettings()))
     found = reading.read(ended=not follow)

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainhouse.cli.models.model_options import Project, models_group
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, Json
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainhouse.client.backend_protocol import Sql
 
-GROUP = "models"
 _OF = "project = {project:String} AND model = {model:String}"
 _OF_VERSION = f"{_OF} AND version = {{version:UInt32}}"
 _VERSIONS = f"SELECT version, semver, stage FROM model_versions WHERE {_OF} ORDER BY version"
@@ -47,8 +48,7 @@ SELECT (SELECT count() FROM model_observations WHERE project = {project:String} 
 
 def register(app: typer.Typer) -> None:
     """Adds the command to the group of models, which is there already."""
-    group = next(each.typer_instance for each in app.registered_groups if each.name == GROUP)
-    assert group is not None
+    group = models_group(app)
     group.command("drift")(drift)
 
 
@@ -57,7 +57,7 @@ def drift(
         str,
         typer.Argument(metavar="NAME[@V]", help="NAME, NAME@champion, NAME@3 or NAME@1.2.0; or PROJECT/NAME@….", show_default=False),
     ],
-    project: Annotated[str, typer.Option(help="Project that the model belongs to.")] = "default",
+    project: Project = DEFAULT_PROJECT,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -100,7 +100,7 @@ def drift(
 
 def _chosen(sql: "Sql", text: str, project: str) -> dict[str, Any]:
     """The version that is named: project, model, version, semver, stage. Raises CliError."""
-    from trainhouse.events.model.model_names import ModelNameError, parse_model
+    from trainhouse.events.model.model_key import ModelNameError, parse_model
 
     name, at, selector = text.partition("@")
     try:

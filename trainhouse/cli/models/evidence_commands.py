@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Optional
 
 import typer
 
+from trainhouse.cli.models.model_options import Project, models_group
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, Json
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from trainhouse.client.models.registry_access import KnownModel, KnownVersion, RegistryAccess
@@ -22,20 +24,17 @@ if TYPE_CHECKING:
     from trainhouse.workers.evaluation.paired_results import Comparison
     from trainhouse.workers.evaluation.result import EvaluationResult
 
-GROUP: Final = "models"
 _RESULT: Final = "result.json"
 Version = Annotated[
     str,
     typer.Argument(metavar="NAME@V", help="NAME@3, NAME@1.2.0, NAME@staging or NAME@champion; or PROJECT/NAME@….", show_default=False),
 ]
-Project = Annotated[str, typer.Option(help="Project that the model belongs to.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for the registry's answer.")]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the group of models, which is there already."""
-    group = next(each.typer_instance for each in app.registered_groups if each.name == GROUP)
-    assert group is not None
+    group = models_group(app)
     group.command("evaluate")(evaluate)
     group.command("compare")(compare)
 
@@ -49,7 +48,7 @@ def evaluate(
     ] = None,
     out: Annotated[Optional[Path], typer.Option(help="Folder for result.json and samples.parquet. Default: none is kept here.")] = None,  # noqa: UP045
     kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help="Of the files: safetensors, hf, dcp or torch.")] = "safetensors",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 60.0,
     json: Json = False,
     data_dir: DataDir = None,
@@ -93,7 +92,7 @@ def compare(
     alpha: Annotated[float, typer.Option(help="Probability of a false claim among all metrics and groups.")] = 0.05,
     least_samples: Annotated[int, typer.Option(help="Samples below which there is no verdict.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 60.0,
     json: Json = False,
     data_dir: DataDir = None,

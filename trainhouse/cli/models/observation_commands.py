@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from trainhouse.cli.models.model_options import Project, models_group
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from trainhouse.events import PredictionsObserved, ReferenceRecorded
     from trainhouse.workers.evaluation.drift import ProfiledRows
 
-GROUP = "models"
 Version = Annotated[str, typer.Argument(metavar="NAME@V", help="NAME@3, NAME@1.2.0, NAME@champion; or PROJECT/NAME@….", show_default=False)]
-Project = Annotated[str, typer.Option(help="Project that the model belongs to.")]
 Inputs = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option(help="Parquet file of inputs, a column a field; column `age` is compared with field `json.age` of a dataset."),
@@ -27,8 +27,7 @@ Outputs = Annotated[Optional[Path], typer.Option(help="Parquet file of outputs, 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the group of models, which is there already."""
-    group = next(each.typer_instance for each in app.registered_groups if each.name == GROUP)
-    assert group is not None
+    group = models_group(app)
     group.command("observe")(observe)
     group.command("reference")(reference)
 
@@ -48,7 +47,7 @@ def observe(
         Optional[str],  # noqa: UP045
         typer.Option("--id", help="Id of the observation: the same one counts once. Default: a new one."),
     ] = None,
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
@@ -81,7 +80,7 @@ def reference(
     split: Annotated[str, typer.Option(help="Split of the dataset.")] = "train",
     inputs: Inputs = None,
     outputs: Outputs = None,
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:

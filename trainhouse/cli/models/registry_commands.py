@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from trainhouse.cli.models.model_options import GROUP, Project
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
-    from trainhouse.client import TrainhouseClient
     from trainhouse.client.quick.quick_models import QuickModels, VersionRow
     from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.events.model.model_decisions import ModelDecision
@@ -26,7 +27,6 @@ ModelArgument = Annotated[str, typer.Argument(metavar="NAME", help="NAME, or PRO
 VersionArgument = Annotated[
     str, typer.Argument(metavar="VERSION", help="Its ordinal, as 3, its semver, as 1.2.0, or champion.", show_default=False)
 ]
-Project = Annotated[str, typer.Option(help="Project that the model belongs to.")]
 Reason = Annotated[str, typer.Option(help="Why; kept with it.")]
 
 
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
     gate.command("diff")(gate_diff)
     gate.command("apply")(gate_apply)
     group.add_typer(gate, name="gate")
-    app.add_typer(group, name="models")
+    app.add_typer(group, name=GROUP)
 
 
 def register_version(
@@ -66,7 +66,7 @@ def register_version(
     output_schema: Annotated[Optional[Path], typer.Option(help="JSON file: schema of an output.")] = None,  # noqa: UP045
     framework: Annotated[Optional[str], typer.Option(help="Framework that the weights are for, as torch 2.9.")] = None,  # noqa: UP045
     licence: Annotated[Optional[str], typer.Option(help="Licence of the weights, as an SPDX id.")] = None,  # noqa: UP045
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 60.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -118,7 +118,7 @@ def list_models(
     output.table(("project", "model", "champion", "newest", "versions", "approvals"), rows)
 
 
-def show(name: ModelArgument, project: Project = "default", json: Json = False, data_dir: KafkaDir = None) -> None:
+def show(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None) -> None:
     """Show the versions of a model, their stages and what speaks for them.
 
     \b
@@ -146,7 +146,7 @@ def show(name: ModelArgument, project: Project = "default", json: Json = False, 
     output.table(("version", "semver", "stage", "checkpoint", "registered", "by", "evaluations", "approved by"), rows)
 
 
-def history(name: ModelArgument, project: Project = "default", json: Json = False, data_dir: KafkaDir = None) -> None:
+def history(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None) -> None:
     """Show what was decided about a model, oldest first, refusals included.
 
     \b
@@ -173,7 +173,7 @@ def diff(
     name: ModelArgument,
     before: Annotated[str, typer.Argument(metavar="VERSION", show_default=False)],
     after: Annotated[str, typer.Argument(metavar="VERSION", show_default=False)],
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
@@ -198,7 +198,7 @@ def promote(
     version: VersionArgument,
     emergency: Annotated[bool, typer.Option("--emergency", help="Skip approvals alone; it is listed until it is reviewed.")] = False,
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -220,7 +220,7 @@ def archive(
     name: ModelArgument,
     version: VersionArgument,
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -241,7 +241,7 @@ def rollback(
     name: ModelArgument,
     reason: Annotated[str, typer.Option(help="Cause; kept with it.", show_default=False)],
     to: Annotated[Optional[str], typer.Option(help="Version to go back to; default: the champion before this one.")] = None,  # noqa: UP045
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -267,7 +267,7 @@ def approve(
         typer.Option(help="Hash of the evidence that you looked at, as `models why` prints it; other evidence refuses it."),
     ] = None,
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -289,7 +289,7 @@ def reject(
     name: ModelArgument,
     version: VersionArgument,
     reason: Annotated[str, typer.Option(help="Why; kept with it.", show_default=False)],
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -310,7 +310,7 @@ def review(
     name: ModelArgument,
     version: VersionArgument,
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -327,7 +327,9 @@ def review(
     _print(decided, json, f"the emergency promotion of {model.key}@{getattr(decided, 'version', version)} is reviewed")
 
 
-def why(name: ModelArgument, version: VersionArgument, project: Project = "default", json: Json = False, data_dir: KafkaDir = None) -> None:
+def why(
+    name: ModelArgument, version: VersionArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None
+) -> None:
     """Show each condition of the gate for a version, with its numbers; exit code 1 where one is not met.
 
     \b
@@ -346,7 +348,7 @@ def why(name: ModelArgument, version: VersionArgument, project: Project = "defau
         raise typer.Exit(Exit.FAILED)
 
 
-def gate_show(name: ModelArgument, project: Project = "default", json: Json = False, data_dir: KafkaDir = None) -> None:
+def gate_show(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None) -> None:
     """Show the gate of a model, as YAML that `apply` takes.
 
     \b
@@ -365,7 +367,7 @@ def gate_show(name: ModelArgument, project: Project = "default", json: Json = Fa
 def gate_diff(
     name: ModelArgument,
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The gate as YAML.", show_default=False)],
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     data_dir: KafkaDir = None,
 ) -> None:
     """Show how a file differs from the gate of a model; exit code 1 where it does.
@@ -387,7 +389,7 @@ def gate_apply(
     name: ModelArgument,
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The gate as YAML.", show_default=False)],
     reason: Reason = "",
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -427,25 +429,25 @@ def _quick(topics: "QuickTopics") -> "QuickModels":
 
 def _statuses() -> list[dict[str, Any]]:
     """The status of each model as JSON, by project and name. Blocks."""
-    from trainhouse.client.quick.quick_reads import from_topics
+    from trainhouse.client.quick.quick_reads import by_topics_or
 
-    def whole(_: "TrainhouseClient") -> list[dict[str, Any]]:
+    def whole() -> list[dict[str, Any]]:
         return [model.status(0).model_dump(mode="json", exclude={"updated_at_ms"}) for model in _view().models()]
 
-    return from_topics(lambda topics: _quick(topics).statuses(), whole)
+    return by_topics_or(lambda topics: _quick(topics).statuses(), whole)
 
 
 def _version_rows(owner: str, model: str) -> "list[VersionRow]":
     """The versions of a model. Blocks. Raises CliError."""
-    from trainhouse.client.quick.quick_reads import from_topics
+    from trainhouse.client.quick.quick_reads import by_topics_or
 
-    def whole(_: "TrainhouseClient") -> "list[VersionRow]":
+    def whole() -> "list[VersionRow]":
         from trainhouse.client.quick.quick_models import VersionRow
 
         entry = _known_model(owner, model)
         return [VersionRow(_version_row(entry, version), len(version.evaluations)) for version in entry.versions]
 
-    found = from_topics(lambda topics: _quick(topics).versions(owner, model), whole)
+    found = by_topics_or(lambda topics: _quick(topics).versions(owner, model), whole)
     if found is None:
         raise _unknown(owner, model)
     return found
@@ -453,9 +455,9 @@ def _version_rows(owner: str, model: str) -> "list[VersionRow]":
 
 def _conditions(owner: str, model: str, selector: str) -> tuple[list[dict[str, Any]], str]:
     """The conditions of the gate for a version as JSON, and the hash of its evidence. Blocks. Raises CliError."""
-    from trainhouse.client.quick.quick_reads import from_topics
+    from trainhouse.client.quick.quick_reads import by_topics_or
 
-    def whole(_: "TrainhouseClient") -> tuple[list[dict[str, Any]], str]:
+    def whole() -> tuple[list[dict[str, Any]], str]:
         from trainhouse.events.runtime.clock import wall_ms
         from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
 
@@ -463,7 +465,7 @@ def _conditions(owner: str, model: str, selector: str) -> tuple[list[dict[str, A
         version = version_named(entry, selector)
         return [each.model_dump(mode="json") for each in conditions_of(entry, version, wall_ms())], version.evidence
 
-    found = from_topics(lambda topics: _quick(topics).why(owner, model, selector), whole)
+    found = by_topics_or(lambda topics: _quick(topics).why(owner, model, selector), whole)
     if found is None:
         raise _unknown(owner, model)
     return found

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from trainhouse.cli.models.model_options import Project, models_group
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, Json
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.exchange.export import Format
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from trainhouse.checkpointing.models.named_version import NamedVersion
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 
-GROUP = "models"
 _EVALUATIONS = """
 SELECT suite, dataset, split, metric, value, low, high FROM model_evaluations
 WHERE project = {project:String} AND model = {model:String} AND version = {version:UInt32} ORDER BY suite, dataset, split, metric
@@ -28,15 +29,11 @@ Version = Annotated[
     str,
     typer.Argument(metavar="NAME@V", help="NAME@champion, NAME@staging, NAME@3 or NAME@1.2.0; or PROJECT/NAME@….", show_default=False),
 ]
-Project = Annotated[str, typer.Option(help="Project that the model belongs to.")]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the group of models, which is made where there is none."""
-    group = next((group.typer_instance for group in app.registered_groups if group.name == GROUP), None)
-    if group is None:
-        group = typer.Typer(no_args_is_help=True, help="Versions of models.")
-        app.add_typer(group, name=GROUP)
+    group = models_group(app)
     group.command("fetch")(fetch)
     group.command("verify")(verify)
     group.command("card")(card)
@@ -47,7 +44,7 @@ def fetch(
     out: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.", show_default=False)],
     kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help="safetensors, hf, dcp or torch.")] = "safetensors",
     shard_gb: Annotated[float, typer.Option("--shard-gb", min=0.001, help="Most GB of one file, where the format has several.")] = 5.0,
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -122,7 +119,7 @@ def card(
         Optional[Path],  # noqa: UP045 - typer reads it at run time
         typer.Option("--out", metavar="FILE", help="File to write, such as README.md; people's text in it stays. Default: print it."),
     ] = None,
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     data_dir: DataDir = None,
 ) -> None:
     """Write a version's model card in Hugging Face's format, from facts; people's text is kept, and the unknown says so.

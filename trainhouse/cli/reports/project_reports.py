@@ -12,6 +12,7 @@ import typer
 
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir, Json
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,7 @@ def list_reports(
 
 def show(
     name: Name,
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     version: Annotated[Optional[int], typer.Option(min=1, help="An earlier version; default: the newest.")] = None,  # noqa: UP045
     json: Json = False,
     data_dir: DataDir = None,
@@ -82,7 +83,7 @@ def show(
 def save(
     name: Name,
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Markdown; - reads standard input.", show_default=False)],
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     replaces: Annotated[int, typer.Option(min=0, help="Version that it was made from; 0: it is new.")] = 0,
     note: Annotated[str, typer.Option(help="What changed.")] = "",
     json: Json = False,
@@ -106,7 +107,7 @@ def save(
     sys.stdout.write(f"saved version {found['version']} of {name}: {_page(project, name)}\n")
 
 
-def history(name: Name, project: Project = "default", json: Json = False, data_dir: DataDir = None) -> None:
+def history(name: Name, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: DataDir = None) -> None:
     """List the versions of a report, the newest first; a deletion is one too.
 
     \b
@@ -125,7 +126,7 @@ def history(name: Name, project: Project = "default", json: Json = False, data_d
 
 def delete(
     name: Name,
-    project: Project = "default",
+    project: Project = DEFAULT_PROJECT,
     replaces: Annotated[Optional[int], typer.Option(min=1, help="Version that is deleted; default: the newest.")] = None,  # noqa: UP045
     data_dir: DataDir = None,
 ) -> None:

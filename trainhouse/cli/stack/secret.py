@@ -16,6 +16,7 @@ import typer
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
 from trainhouse.cli.stack.secret_audit import CommandAudit, audited
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from trainhouse.events.model.secret_names import SecretName
@@ -70,7 +71,7 @@ def set_(
         audit.granted()
         checked(lambda: store.put(record))
         inform([record])
-    variable = secret.name if secret.project == "default" else f"{secret.name}` of project {secret.project}, `{secret}"
+    variable = secret.name if secret.project == DEFAULT_PROJECT else f"{secret.name}` of project {secret.project}, `{secret}"
     sys.stderr.write(f"kept {secret}; a spec names it by `secrets: [{variable}]`, `submit` by --secret {secret}\n")
 
 

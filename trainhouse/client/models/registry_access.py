@@ -11,7 +11,7 @@ from urllib.parse import quote
 from trainhouse.client.errors import ClientError
 from trainhouse.client.gateway.exchange import Flow, NotFoundError, Request, ask
 from trainhouse.events import ModelCompared, ModelEvaluated, ModelGate, ModelStage
-from trainhouse.events.model.model_names import model_key
+from trainhouse.events.model.model_key import model_key
 from trainhouse.events.model.model_registry import ModelRequest
 
 if TYPE_CHECKING:

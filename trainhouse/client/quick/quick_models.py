@@ -14,6 +14,7 @@ from trainhouse.client.errors import ClientError
 from trainhouse.client.gateway.exchange import Request, ask
 from trainhouse.client.quick.quick_gateway import QuickGateway
 from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics
+from trainhouse.events.model.model_key import model_key
 from trainhouse.events.wire.topics import MODEL_HISTORY, MODELS
 
 STATUS: Final = "trainhouse.model.status.v1"
@@ -52,7 +53,7 @@ class QuickModels:
     def statuses(self) -> list[Row]:
         """The newest status of each model, by project and name, without the time of its publication."""
         numbers = self._numbers()  # first: a status comes with its decision
-        found = {f"{event.project}/{event.name}": event for event in self.topics.newest_of(MODELS, STATUS)}
+        found = {model_key(event.project, event.name): event for event in self.topics.newest_of(MODELS, STATUS)}
         rows = {key: each.model_dump(mode="json", exclude={"updated_at_ms"}) for key, each in found.items()}
         return [rows[key] | {"number": max(rows[key]["number"], numbers.get(key, 0))} for key in sorted(rows)]
 
@@ -85,7 +86,7 @@ class QuickModels:
         numbers = self._numbers()
         for each in self.topics.newest_of(MODELS, STATUS):
             if (each.project, each.name) == (project, name):
-                return max(int(each.number), numbers.get(f"{project}/{name}", 0))
+                return max(int(each.number), numbers.get(model_key(project, name), 0))
         return None
 
     def _numbers(self) -> dict[str, int]:

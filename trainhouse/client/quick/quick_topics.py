@@ -95,19 +95,12 @@ class QuickTopics:
 
     def counts(self) -> dict[str, int]:
         """Partitions of each topic that this account may see. Blocks. Raises NotQuickError."""
-        with _Reader(self.config) as reader:
+        with self.reader() as reader:
             return reader.counts()
 
-    def newest_records(self, topic: str) -> dict[int, Message | None]:
-        """The newest record of each partition; None where it never had one. Blocks. Raises NotQuickError, also where it was deleted."""
-        with _Reader(self.config) as reader:
-            ends = reader.ends(topic)
-            found: dict[int, Message | None] = dict.fromkeys(ends)
-            for message in reader.messages(topic, {number: end - 1 for number, end in ends.items() if end}):
-                found[message.partition() or 0] = message
-        if any(found[number] is None for number, end in ends.items() if end):
-            raise NotQuickError(f"topic {topic}: its newest record is gone")
-        return found
+    def reader(self) -> TopicReader:
+        """A reader of several topics, one after the other, by one consumer."""
+        return TopicReader(self.config)
 
     def later(self, topic: str, key: str, place: tuple[int, int], held: int) -> Mapping[str, Any] | None:
         """The newest record of a key behind that at a place, a partition and an offset: an event in JSON, without its model. `held`: an
@@ -132,7 +125,7 @@ class QuickTopics:
     def messages(self, topic: str, since: Mapping[int, int] | None = None) -> Iterator[Message]:
         """Yields the records of a topic up to its end, those of a partition in their order; of the partitions of `since` alone from these
         offsets, where it is given. Blocks. Raises NotQuickError."""
-        with _Reader(self.config) as reader:
+        with self.reader() as reader:
             yield from reader.messages(topic, since)
 
 
@@ -151,14 +144,14 @@ def _decoded(topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> Itera
             raise NotQuickError(str(error)) from error
 
 
-class _Reader:
-    """A consumer for one reading."""
+class TopicReader:
+    """A consumer that reads one topic after the other."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
         self._consumer: Consumer | None = None
 
-    def __enter__(self) -> _Reader:
+    def __enter__(self) -> TopicReader:
         from confluent_kafka import Consumer, KafkaException
 
         try:
@@ -172,6 +165,7 @@ class _Reader:
             self._consumer.close()
 
     def counts(self) -> dict[str, int]:
+        """As that of QuickTopics."""
         from confluent_kafka import KafkaException
 
         assert self._consumer is not None
@@ -181,7 +175,17 @@ class _Reader:
             raise NotQuickError(str(error)) from error
         return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None and topic.partitions}
 
-    def ends(self, topic: str) -> dict[int, int]:
+    def newest_records(self, topic: str) -> dict[int, Message | None]:
+        """The newest record of each partition; None where it never had one. Blocks. Raises NotQuickError, also where it was deleted."""
+        ends = self._ends(topic)
+        found: dict[int, Message | None] = dict.fromkeys(ends)
+        for message in self.messages(topic, {number: end - 1 for number, end in ends.items() if end}):
+            found[message.partition() or 0] = message
+        if any(found[number] is None for number, end in ends.items() if end):
+            raise NotQuickError(f"topic {topic}: its newest record is gone")
+        return found
+
+    def _ends(self, topic: str) -> dict[int, int]:
         """The offset behind the newest record of each partition."""
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -199,7 +203,8 @@ class _Reader:
             raise NotQuickError(f"topic {topic}: {known.error}")
         return list(known.partitions)
 
-    def messages(self, topic: str, since: Mapping[int, int] | None) -> Iterator[Message]:
+    def messages(self, topic: str, since: Mapping[int, int] | None = None) -> Iterator[Message]:
+        """As those of QuickTopics."""
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         reader = self._consumer

@@ -9,30 +9,32 @@ from typing import Any
 import orjson
 
 from trainhouse.client.quick.plain_events import NotPlainError, plain_record
-from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics
+from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics, TopicReader
 from trainhouse.events.model.announcements import Announced, fresh
 from trainhouse.events.wire.topics import UPGRADES
-from trainhouse.scheduler.upgrades import KNOWN_LEVELS, JournalUpgrade, PartitionLevel
+from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
+from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
 
 RUNNING = "trainhouse.upgrade.program-running.v1"
 
 
 def upgrades_of(topics: QuickTopics) -> list[JournalUpgrade]:
     """Every journal. Blocks. Raises NotQuickError."""
-    announced = [Announced(m.key(), m.value(), m.timestamp()[1]) for m in topics.messages(UPGRADES)]
-    levels = {journal: _levels(topics, journal) for journal in KNOWN_LEVELS}
+    with topics.reader() as reader:
+        announced = [Announced(m.key(), m.value(), m.timestamp()[1]) for m in reader.messages(UPGRADES)]
+        levels = {journal: _levels(reader, journal) for journal in KNOWN_LEVELS}
     # One clock for all: the brokers'.
     now_ms = max([a.appended_ms for a in announced] + [p.appended_ms for found in levels.values() for p in found], default=0)
     programs = sorted(map(_program, fresh(announced, now_ms)), key=lambda p: (p.journal, p.process))
     return [
-        JournalUpgrade(journal, known, levels[journal], [p for p in programs if p.journal == journal], now_ms)
+        JournalUpgrade(journal, known.fold, levels[journal], [p for p in programs if p.journal == journal], now_ms)
         for journal, known in KNOWN_LEVELS.items()
     ]
 
 
-def _levels(topics: QuickTopics, journal: str) -> list[PartitionLevel]:
+def _levels(reader: TopicReader, journal: str) -> list[PartitionLevel]:
     found = []
-    for partition, message in sorted(topics.newest_records(journal).items()):
+    for partition, message in sorted(reader.newest_records(journal).items()):
         if message is None:
             found.append(PartitionLevel(partition, 0))
             continue

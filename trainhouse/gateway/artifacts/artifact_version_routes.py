@@ -32,6 +32,7 @@ from trainhouse.events.model.artifact import (
     facts_of,
     object_key,
 )
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label
 from trainhouse.events.wire.topics import TRACKING
 from trainhouse.gateway.answers import PIECE_BYTES, Json
@@ -114,7 +115,7 @@ async def artifacts(
 
 
 @router.put("/files/{sha256}", openapi_extra=BYTES)
-async def put_file(sha256: Sha256, request: Request, here: Here, principal: Submitter, project: Project = "default") -> StoredFile:
+async def put_file(sha256: Sha256, request: Request, here: Here, principal: Submitter, project: Project = DEFAULT_PROJECT) -> StoredFile:
     """Stores a file under the hash of its content, for versions of the same project. Repeating it is harmless; one that no version names
     counts towards the project's storage here, and goes with a sweep of the store a day later."""
     _may_write(principal, project)
@@ -135,7 +136,7 @@ async def put_file(sha256: Sha256, request: Request, here: Here, principal: Subm
 
 @router.post("/{name}", status_code=201)
 async def put_version(
-    name: Name, new: NewVersion, request: Request, here: Here, principal: Submitter, project: Project = "default"
+    name: Name, new: NewVersion, request: Request, here: Here, principal: Submitter, project: Project = DEFAULT_PROJECT
 ) -> StoredVersion:
     """Makes a version of files that were sent before. Refused where one of them is not in the project's store. Repeating it is harmless."""
     _may_write(principal, project)
@@ -155,7 +156,7 @@ async def put_version(
 
 
 @router.get("/{name}/{sha256}")
-async def version(name: Name, sha256: Sha256, request: Request, principal: Viewer, project: Project = "default") -> Json:
+async def version(name: Name, sha256: Sha256, request: Request, principal: Viewer, project: Project = DEFAULT_PROJECT) -> Json:
     """The manifest of a version: its files with their sizes and hashes."""
     _may_see(principal, project)
     known, manifest = await _found(_read, ArtifactStore(store_of(request), project), name, sha256)
@@ -165,7 +166,7 @@ async def version(name: Name, sha256: Sha256, request: Request, principal: Viewe
 
 @router.get("/{name}/{sha256}/files/{path:path}", response_class=StreamingResponse, responses=OCTETS)
 async def content(
-    name: Name, sha256: Sha256, path: FilePath, request: Request, principal: Viewer, project: Project = "default"
+    name: Name, sha256: Sha256, path: FilePath, request: Request, principal: Viewer, project: Project = DEFAULT_PROJECT
 ) -> Response:
     """The content of one file, verified against its hash. `Range: bytes=FIRST-LAST` gives a part of it, which is not verified: the hash is
     of the whole file, so compare it yourself once you have all parts; the `ETag` is the hash."""
@@ -192,7 +193,9 @@ async def content(
 
 
 @router.delete("/{name}/{sha256}")
-async def delete(name: Name, sha256: Sha256, request: Request, here: Here, principal: Submitter, project: Project = "default") -> Json:
+async def delete(
+    name: Name, sha256: Sha256, request: Request, here: Here, principal: Submitter, project: Project = DEFAULT_PROJECT
+) -> Json:
     """Takes the name from a version; its bytes go with a sweep of the store, a day later. Refused while something else names it."""
     _may_write(principal, project)
     artifacts = ArtifactStore(store_of(request), project)

@@ -20,7 +20,7 @@ from trainhouse.events import (
     ModelPromotionRequested,
     ModelRegistered,
 )
-from trainhouse.events.model.labels import DEFAULT_PROJECT
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.model_registry import ModelRequest
 from trainhouse.events.wire.validation_messages import explain_validation

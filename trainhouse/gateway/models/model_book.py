@@ -20,7 +20,7 @@ from trainhouse.events import Event, InvalidEvent, ModelRequestRefused, decode
 from trainhouse.events.bus.kafka import consumer, headers_of, partitions_of
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.model_decisions import ModelDecision
-from trainhouse.events.model.model_names import model_key
+from trainhouse.events.model.model_key import model_key
 from trainhouse.events.model.model_registry import ModelRequest
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import MODEL_HISTORY, MODEL_REQUESTS

@@ -30,7 +30,7 @@ from trainhouse.events import (
     ReferenceRecorded,
     RequestedBy,
 )
-from trainhouse.events.model.labels import DEFAULT_PROJECT
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.model_registry import ModelRequest
 from trainhouse.events.wire.topics import MODEL_REQUESTS, OBSERVATIONS

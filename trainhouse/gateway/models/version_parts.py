@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Request
 
 from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, UnknownFormatError
-from trainhouse.events.model.labels import DEFAULT_PROJECT
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here

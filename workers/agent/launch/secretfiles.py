@@ -20,6 +20,7 @@ import psutil
 import structlog
 
 from trainhouse.events import GangAllocated
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.secret_names import SecretRefusedError, variable_of
 from trainhouse.private_files import private_folder, write_private
 from trainhouse.workers.agent.accesses import SECRET, NodeAudit, about_secrets
@@ -180,7 +181,7 @@ class SecretFiles:
             raise NotLaunchableError(str(error), retryable=False) from error
         except SecretError as error:
             raise NotLaunchableError(str(error), retryable=error.retryable) from error
-        shown = wanted if "/" in wanted or project == "default" else f"{project}/{wanted}"
+        shown = wanted if "/" in wanted or project == DEFAULT_PROJECT else f"{project}/{wanted}"
         raise NotLaunchableError(
             f"the secret {shown} is not set: `trainhouse secrets set {shown}` reads it from standard input", retryable=False
         )

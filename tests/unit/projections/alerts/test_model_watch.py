@@ -25,7 +25,6 @@ from trainhouse.projections.alerts.model_watch import (
     REFERENCE_SQL,
     RETRY_MS,
     ModelWatch,
-    in_turn,
 )
 from trainhouse.projections.alerts.rule_files import shipped
 from trainhouse.projections.alerts.rules import SqlRule
@@ -176,14 +175,6 @@ def test_a_turn_is_bounded_by_time_and_the_next_one_goes_on() -> None:
     tables.away = None
     watch.turn(NOW + EVERY_MS + 2, [])
     assert (len(brokers.sent), tables.asked) == (7, 2), "a ClickHouse that is away is left alone until the next one is due"
-
-
-def test_windows_of_projects_come_in_turn() -> None:
-    rows = [{"project": project, "n": n} for n, project in enumerate("aaaabab")]
-    assert [(row["project"], row["n"]) for row in in_turn(rows)] == [
-        *(("a", 0), ("b", 4), ("a", 1), ("b", 6)),
-        *(("a", 2), ("a", 3), ("a", 5)),
-    ]
 
 
 def test_an_alert_of_a_rule_of_before_stops_nothing() -> None:

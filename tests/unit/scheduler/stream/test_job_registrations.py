@@ -215,6 +215,23 @@ def test_what_fails_for_one_job_keeps_up_no_other_and_its_status_is_read_again()
     assert registrations.positions() == {0: 4}
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_spec_is_read_once_and_the_content_prepared_each_time(monkeypatch: pytest.MonkeyPatch, commits: bool) -> None:
+    sender, reads = Sender(), []
+    read_spec = job_end_watch.read_spec
+
+    async def counted(*args: Any) -> JobSpec | None:
+        reads.append(args)
+        return await read_spec(*args)
+
+    monkeypatch.setattr(job_end_watch, "read_spec", counted)
+    registrations, ended = sender.start(), status(1) if commits else status(1, last_checkpoint=None)
+    for number in range(3):  # the registry does not read, as while it is away
+        sender.now_s += 100.0
+        assert len(asked_by(sender, registrations, [] if number else [entry(ended, 0)])) == number + 1
+    assert (len(reads), len(sender.store.prepared)) == ((1, 3) if commits else (0, 0)), "without a commit its spec says nothing"
+
+
 def test_no_more_than_a_bound_wait_and_those_of_other_members_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_end_watch, "MOST_WAITING", 2)
     sender = Sender()

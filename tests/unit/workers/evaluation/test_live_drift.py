@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.support.profiles import examples
 from trainhouse.events.model.dataset_profile import FieldProfile, NumberSketch, ValueCounts
+from trainhouse.events.model.model_observations import LiveVerdict
 from trainhouse.workers.data.drift import drift_measures
 from trainhouse.workers.data.publishing.field_profiles import NumberSketcher
 from trainhouse.workers.evaluation.drift import (
-    FieldVerdict,
     LiveLimits,
     NumbersDrift,
     ProfiledRows,
@@ -37,7 +37,7 @@ def profiled(numbers: np.ndarray, rows: int | None = None) -> ProfiledRows:
     return ProfiledRows(rows or len(numbers), {"x": FieldProfile(samples=len(numbers), numbers=sketch_of(numbers))})
 
 
-def verdict(reference: np.ndarray, live: np.ndarray) -> FieldVerdict:
+def verdict(reference: np.ndarray, live: np.ndarray) -> LiveVerdict:
     return live_drift(profiled(reference), profiled(live))[0].verdict
 
 
@@ -59,7 +59,7 @@ def test_rows_alone_are_no_drift(reference: int, live: int) -> None:
     for shape, made in SHAPES.items():
         for n in range(6):
             rng = np.random.default_rng([5, n, reference])
-            if verdict(made(rng, reference), made(rng, live)) != FieldVerdict.STABLE:
+            if verdict(made(rng, reference), made(rng, live)) != LiveVerdict.STABLE:
                 alarms.append((shape, n))
     # The limits allow a false alarm in some hundreds of fields.
     assert len(alarms) <= 1, alarms
@@ -80,13 +80,13 @@ def test_rows_alone_are_no_drift(reference: int, live: int) -> None:
 def test_a_shift_is_found(shape: str, change: Callable[[np.ndarray], np.ndarray], size: int) -> None:
     for n in range(4):
         rng = np.random.default_rng([2, n])
-        assert verdict(SHAPES[shape](rng, size), change(SHAPES[shape](rng, size))) == FieldVerdict.DRIFTED
+        assert verdict(SHAPES[shape](rng, size), change(SHAPES[shape](rng, size))) == LiveVerdict.DRIFTED
 
 
 def test_a_difference_that_very_many_rows_prove_but_that_is_slight_is_none() -> None:
     rng = np.random.default_rng(1)
     reference, live = rng.normal(0, 1, 400_000), rng.normal(0.02, 1, 400_000)
-    assert verdict(reference, live) == FieldVerdict.STABLE
+    assert verdict(reference, live) == LiveVerdict.STABLE
 
 
 def test_few_live_rows_have_wider_limits() -> None:
@@ -100,7 +100,7 @@ def test_few_live_rows_have_wider_limits() -> None:
     assert few.ks.limit > 0.2 > many.ks.limit == 0.1 and few.wasserstein.limit > many.wasserstein.limit == 0.1
     assert few.psi.limit > many.psi.limit == 0.1
     small = live_drift(profiled(rng.normal(0, 1, 5000)), profiled(rng.normal(9, 1, 29)))[0]
-    assert small.verdict == FieldVerdict.TOO_FEW and small.numbers is None
+    assert small.verdict == LiveVerdict.TOO_FEW and small.numbers is None
 
 
 def test_the_limit_of_ks_is_about_the_one_of_theory_where_noise_is_beyond_the_floor() -> None:
@@ -117,13 +117,13 @@ def test_the_index_of_rows_is_that_of_two_counts() -> None:
 
 def test_constants_missing_values_and_fields_that_are_gone() -> None:
     same = profiled(np.full(500, 3.0))
-    assert live_drift(same, same)[0].verdict == FieldVerdict.STABLE
-    assert verdict(np.full(500, 3.0), np.full(500, 4.0)) == FieldVerdict.DRIFTED
+    assert live_drift(same, same)[0].verdict == LiveVerdict.STABLE
+    assert verdict(np.full(500, 3.0), np.full(500, 4.0)) == LiveVerdict.DRIFTED
     rng = np.random.default_rng(1)
     lost = live_drift(profiled(rng.normal(0, 1, 1000)), profiled(rng.normal(0, 1, 600), rows=1000))[0]
-    assert lost.verdict == FieldVerdict.DRIFTED and "missing 0.0 % → 40.0 %" in lost.reason
+    assert lost.verdict == LiveVerdict.DRIFTED and "missing 0.0 % → 40.0 %" in lost.reason
     gone = live_drift(profiled(rng.normal(0, 1, 100)), ProfiledRows(100, {}))[0]
-    assert gone.verdict == FieldVerdict.MISSING and "live rows" in gone.reason
+    assert gone.verdict == LiveVerdict.MISSING and "live rows" in gone.reason
     for numbers in ([], [1.0, math.nan], [math.inf]):
         with pytest.raises(InvalidEvaluationError, match="missing"):
             sketch_of(np.array(numbers))
@@ -135,9 +135,9 @@ def test_outputs_that_are_labels_are_compared_by_their_values() -> None:
         return ProfiledRows(rows, {"y": FieldProfile(samples=rows, values=ValueCounts(distinct=len(counts), top=counts))})
 
     before = labels(a=500, b=300, c=200)
-    assert live_drift(before, labels(a=48_000, b=31_000, c=21_000))[0].verdict == FieldVerdict.STABLE
+    assert live_drift(before, labels(a=48_000, b=31_000, c=21_000))[0].verdict == LiveVerdict.STABLE
     found = live_drift(before, labels(a=200, b=300, d=500))[0]
-    assert found.verdict == FieldVerdict.DRIFTED and "new values: 'd'" in found.reason and "lost values: 'c'" in found.reason
+    assert found.verdict == LiveVerdict.DRIFTED and "new values: 'd'" in found.reason and "lost values: 'c'" in found.reason
 
 
 def test_equal_seeds_give_equal_limits() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from trainhouse.events.model.bounds import MOST_RATIO
 from trainhouse.events.model.dataset_profile import FieldProfile, ValueCounts
-from trainhouse.events.model.model_observations import LiveSide, LiveVerdict, ObservedRows
+from trainhouse.events.model.model_observations import LiveFieldFigures, LiveSide, LiveVerdict, ObservedRows
 from trainhouse.workers.evaluation.drift import sketch_of
 from trainhouse.workers.evaluation.observed_drift import observed_drift
 
@@ -55,3 +57,19 @@ def test_a_field_that_the_reference_lacks_is_missing_and_no_drift() -> None:
     reference = rows(40, 1000)
     alone = ObservedRows(1000, {key: each for key, each in reference.profiles.items() if key != LABEL})
     assert {each.field for each in observed_drift(alone, [rows(40, 1000)]) if each.verdict is LiveVerdict.MISSING} == {"label"}
+
+
+@pytest.mark.parametrize("live", [1e20, 1e300, 1.7e308])
+def test_figures_of_extreme_numbers_are_within_their_bounds(live: float) -> None:
+    """A distance is of any size, and one beyond the schema would make the event one that its readers refuse."""
+    reference, observed = (ObservedRows(100, {AGE: numbers(np.full(100, each))}) for each in (-live, live))
+    (found,) = observed_drift(reference, [observed])
+    assert found.verdict is LiveVerdict.DRIFTED and found.wasserstein == MOST_RATIO
+    assert LiveFieldFigures.model_validate_json(found.model_dump_json()) == found
+    assert len(found.reason) < 200
+
+
+def test_a_distance_that_is_no_number_is_absent() -> None:
+    far = ObservedRows(100, {AGE: numbers(np.repeat([-1.7e308, 1.7e308], 50))})
+    (found,) = observed_drift(far, [far])
+    assert found.verdict is LiveVerdict.STABLE and found.wasserstein is None and found.psi is not None

@@ -10,10 +10,14 @@ from trainhouse.cli.stack import upgrade
 from trainhouse.events.model.upgrade import GONE_AFTER_MS, LevelRaised, ProgramRunning, UpgradeFinished
 from trainhouse.events.wire.running_programs import Announced, finished_level, running
 from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
+from trainhouse.scheduler.core.intake import directory
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
+from trainhouse.scheduler.core.registry import registry_machine
 from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.upgrades import KNOWN_LEVELS, JournalUpgrade, PartitionLevel
+from trainhouse.scheduler.core.state import status
+from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
 
 NOW_MS = 1_800_000_000_000
 
@@ -135,6 +139,9 @@ def test_finish_says_which_partitions_are_not_there_in_time(stage: dict[str, Any
     assert code != 0 and f"{DECISIONS}-0, {DECISIONS}-1" in out and stage["sent"]
 
 
-def test_the_levels_that_are_known_without_a_machine_are_those_of_the_machines() -> None:
-    machines = {DIRECTORY: DirectoryMachine, DECISIONS: ScheduleMachine, REGISTRY: RegistryMachine}
-    assert list(KNOWN_LEVELS.items()) == [(journal, machine.fold_version) for journal, machine in machines.items()]
+def test_each_journal_has_the_levels_of_its_machine_and_what_came_last_is_decided_at_them() -> None:
+    machines: dict[str, Any] = {DIRECTORY: DirectoryMachine, DECISIONS: ScheduleMachine, REGISTRY: RegistryMachine}
+    levels = [(journal, (each.decide_version, each.fold_version, each.lowest_level)) for journal, each in machines.items()]
+    assert levels == list(KNOWN_LEVELS.items()), "what is shown is in the same order with and without machines"
+    newest = {DIRECTORY: directory.REGISTERS_SINCE, DECISIONS: status.REGISTERS_SINCE, REGISTRY: registry_machine.KEEPS_IDS_SINCE}
+    assert newest == {journal: levels.fold for journal, levels in KNOWN_LEVELS.items()}

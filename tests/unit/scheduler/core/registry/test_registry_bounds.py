@@ -17,8 +17,7 @@ from trainhouse.events import (
 )
 from trainhouse.scheduler.core.registry import registry_machine, room
 from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
-from trainhouse.scheduler.core.registry.registry_state import HELD_FOR_MS, MAX_RESULTS_ALIKE, HeldRegistration
-from trainhouse.scheduler.core.registry.turns import in_turn
+from trainhouse.scheduler.core.registry.registry_state import HELD_FOR_MS, MAX_RESULTS_ALIKE
 
 
 def refusal(decisions: Sequence[object]) -> str:
@@ -148,12 +147,3 @@ def test_a_registration_that_is_refused_for_good_counts_once() -> None:
     registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r2")
     assert "not there" in refusal(registry.ask(observed("r2", None, refusal="not there")))
     assert registry.ask(ModelRegistered(**OF_MODEL, content=content_of(1)), "r2") == []
-
-
-def test_projects_take_turns_in_their_order() -> None:
-    held = [
-        HeldRegistration(str(k), ModelRegistered(project=project, name="m", content=content_of(k)), 0)  # type: ignore[arg-type]
-        for k, project in enumerate("aaabac")
-    ]
-    turns = in_turn(held, lambda each: each.registered.project)
-    assert [each.request_id for each in turns] == ["0", "3", "5", "1", "2", "4"]
