@@ -94,3 +94,4 @@ def test_every_table_is_known_to_ingestion() -> None:
     assert {"tracked_runs_rows", "tracked_changes_rows", "parameters_rows", "tags_rows", "inputs_rows", "job_environments_rows"} <= set(
         TABLES
     )
+    assert {"logged_models_rows", "run_models_rows"} <= set(TABLES)
