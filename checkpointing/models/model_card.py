@@ -41,8 +41,9 @@ def card_of(
     evaluations: Sequence[EvaluationFacts] | None = None,
     written: str | None = None,
 ) -> str:
-    """The whole card. `manifest`: the checkpoint's, None of a version that is files alone. `evaluations`: None where they are not known here. `written`: the card of before, with people's text. Raises
-    InvalidStateError where that cannot be read as a card, or huggingface-hub is not installed."""
+    """The whole card. `manifest`: the checkpoint's, None of a version that is files alone. `evaluations`: None where they are not known
+    here. `written`: the card of before, with people's text. Raises InvalidStateError where that cannot be read as a card, or
+    huggingface-hub is not installed."""
     try:
         from huggingface_hub import ModelCard
     except ImportError as error:

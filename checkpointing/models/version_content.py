@@ -35,8 +35,8 @@ KIND: Final = "model-files"
 _PICKLES: Final = re.compile(r".*\.(?:pkl|pickle|joblib|dill|pt|pth|ckpt|bin\.index)", re.IGNORECASE)
 _BESIDE: Final = "weights come from the checkpoint: leave it out, and write the rest as JSON, safetensors or text"
 _ALONE: Final = (
-    "log the model again in a format without one, such as skops for scikit-learn, ONNX, safetensors, or a `python_model` that is the path of a "
-    "program, or register a job's checkpoint"
+    "log the model again in a format without one, such as skops for scikit-learn, ONNX, safetensors, or a `python_model` that is the path "
+    "of a program, or register a job's checkpoint"
 )
 _PICKLE_HEAD: Final = re.compile(rb"\x80[\x02-\x05]")
 

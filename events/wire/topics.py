@@ -196,7 +196,8 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         TRACKING,
         "job, experiment, logged model, dataset, or document",
-        "runs that Trainhouse did not schedule, parameters, tags, artifacts, logged models; CheckpointDeleted, DatasetDriftMeasured, DocumentSaved",
+        "runs that Trainhouse did not schedule, parameters, tags, artifacts, logged models; CheckpointDeleted, DatasetDriftMeasured, "
+        "DocumentSaved",
         max_message_bytes=2 * 1024 * 1024,
     ),
     Topic(
