@@ -98,9 +98,7 @@ def files_of_version(objects: ObjectStore, version: NamedVersion, kind: Format, 
     manifest = checkpoint_of(objects, version.staged.content, content)
     if manifest is None:
         if kind not in (Format.SAFETENSORS, Format.HF):
-            raise InvalidStateError(
-                f"{version.lineage_id} is files as a client logged them, in that format alone; leave --format out"
-            )
+            raise InvalidStateError(f"{version.lineage_id} is files as a client logged them, in that format alone; leave --format out")
         return VersionFiles(content, None, kind, (), content.files, (), facts_of(version, content, kind, shard_bytes))
     contents = Contents(manifest, ChunkStore(objects, manifest.job_id))
     chosen = _with_weights(contents, kind)

@@ -10,6 +10,9 @@ from trainhouse.events.model.gang import GangAllocated, NodePlacement
 from trainhouse.events.model.spec import JobSpec
 from trainhouse.events.model.tracking import (
     ExperimentChanged,
+    LoggedModelChanged,
+    ModelLink,
+    ModelsLinked,
     ParametersLogged,
     TagsChanged,
     TrackedRunBegun,
@@ -80,6 +83,18 @@ def test_experiments_belong_to_projects_and_have_ids_of_their_names() -> None:
     assert experiment_id_of("Default") == "0" and experiment_id_of("a") != experiment_id_of("b") and experiment_id_of("a").isdigit()
     made = ExperimentChanged(experiment_id="1", name="a", project="a", created=True, tags={"k": "v"}, deleted_tags=("l",), at_ms=NOW)
     assert [(r["what"], r["key"], r["deleted"]) for _, r in rows_of(made, 1)] == [("created", "", 0), ("tag", "k", 0), ("tag", "l", 1)]
+
+
+def test_of_a_logged_model_the_first_beginning_and_the_newest_status_count() -> None:
+    about = {"model_id": "m-" + "0" * 32, "experiment_id": "1", "experiment": "a", "project": "a", "name": "n", "at_ms": NOW}
+    created = LoggedModelChanged.model_validate(about | {"created": True, "status": "PENDING", "source_run_id": "r"})
+    ready = LoggedModelChanged.model_validate(about | {"status": "READY", "deleted": True})
+    first, later = ({r["what"]: r for _, r in rows_of(created, offset)} for offset in (1, 9))
+    assert first["created"]["version"] > later["created"]["version"] and first["status"]["version"] < later["status"]["version"]
+    assert (first["created"]["source_run_id"], first["status"]["text"]) == ("r", "PENDING")
+    assert {r["what"]: r["text"] for _, r in rows_of(ready, 2)} == {"status": "READY", "deleted": "1"}
+    linked = ModelsLinked(job_id="r", models=(ModelLink(model_id="m-1", role="output", step=3),), at_ms=NOW)
+    assert [(table, r["role"], r["model_id"], r["step"]) for table, r in rows_of(linked, 1)] == [("run_models_rows", "output", "m-1", 3)]
 
 
 def test_each_event_has_a_line() -> None:
