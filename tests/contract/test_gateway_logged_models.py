@@ -196,7 +196,7 @@ def test_logged_models_are_searched_tagged_and_listed(logging: Logging, tmp_path
     mlflow, client = logging.mlflow, logging.client()
     experiment_id = mlflow.get_experiment_by_name(mlflow.set_experiment(f"vision/{secrets.token_hex(4)}").name).experiment_id
     outside = mlflow.initialize_logged_model(name="outside", params={f"p{n}": str(n) for n in range(150)}, model_type="agent")
-    assert outside.source_run_id is None and len(client.get_logged_model(outside.model_id).params) == 150
+    assert not outside.source_run_id and len(client.get_logged_model(outside.model_id).params) == 150
     with mlflow.start_run() as run:
         logged = logging.log(tmp_path, 2.0, params={"depth": 3}, tags={"team": "blue"})
         client.log_inputs(run.info.run_id, models=[mlflow.entities.LoggedModelInput(outside.model_id)])
@@ -325,5 +325,5 @@ def test_a_model_of_a_run_of_another_project_and_a_version_of_another_projects_m
 
 def test_no_job_takes_the_id_of_a_logged_model(logging: Logging) -> None:
     body = {"job_id": "m-" + "ab" * 16, "spec": {"name": "x", "runtime": {"command": ["x"]}, "project": "vision"}}
-    refused = logging.world.client.post("/v1/training-jobs", json=body, headers=logging.world.token())
+    refused = logging.world.client.post("/v1/training-jobs", json=body, headers=logging.world.admin())
     assert refused.status_code == 409 and "choose another one" in refused.text
