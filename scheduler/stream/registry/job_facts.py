@@ -54,9 +54,11 @@ async def read_spec(log: Log, job_id: str, sha256: str) -> JobSpec | None:
 
 def _logged(event: Event, job_id: str) -> KnownJob | None:
     """Facts of a run, or a model, by the event with which its client began it."""
-    begun = isinstance(event, TrackedRunBegun) and _is_of(event, job_id)
-    created = isinstance(event, LoggedModelChanged) and event.created and event.model_id == job_id
-    return KnownJob(event.project, event.user, has_spec=False) if begun or created else None
+    if isinstance(event, TrackedRunBegun) and _is_of(event, job_id):
+        return KnownJob(event.project, event.user, has_spec=False)
+    if isinstance(event, LoggedModelChanged) and event.created and event.model_id == job_id:
+        return KnownJob(event.project, event.user, has_spec=False)
+    return None
 
 
 def _is_of(event: Event, job_id: str) -> bool:
