@@ -47,4 +47,4 @@ SELECT model_id, anyIf(m.name, what = 'created') AS name, anyIf(m.project, what 
     toUInt8(anyIf(text, what = 'deleted') = '1') AS deleted, minIf(changed_at, what = 'created') AS created_at, max(changed_at) AS updated_at
 FROM logged_models_rows AS m FINAL GROUP BY model_id HAVING countIf(what = 'created') > 0;
 
-CREATE OR REPLACE VIEW run_models AS SELECT * EXCEPT (version) FROM run_models_rows FINAL;
+CREATE OR REPLACE VIEW run_models AS SELECT job_id, role, model_id, step, linked_at FROM run_models_rows FINAL;
