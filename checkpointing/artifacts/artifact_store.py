@@ -162,6 +162,11 @@ class ArtifactStore:
                 if self._put_manifest(manifest, by, key, is_last_try=not tries_left):
                     break
 
+    def refer_stored(self, manifest: ArtifactManifest, by: str) -> None:
+        """The same for files that are in the store: raises ArtifactError where one is not."""
+        with self.storing():
+            self._put_manifest(manifest, by, reference_key(self._project, manifest.sha256(), by), is_last_try=True)
+
     def _put_manifest(self, manifest: ArtifactManifest, what: str, reference: str, is_last_try: bool) -> bool:
         """Stores a manifest, and then what keeps it, once all its files are there; see `name`."""
         body, sha256 = manifest.canonical_json(), manifest.sha256()

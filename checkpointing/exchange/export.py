@@ -119,18 +119,23 @@ def export_to_store(
 
 
 def provenance(
-    manifest: Manifest, kind: Format, files: tuple[WrittenFile, ...], left_out: list[str], more: Mapping[str, Any] | None = None
+    manifest: Manifest | None, kind: Format, files: tuple[WrittenFile, ...], left_out: list[str], more: Mapping[str, Any] | None = None
 ) -> bytes:
-    """The facts of an export, as JSON: the checkpoint's from its manifest, the files with their hashes, and `more`."""
-    facts = manifest.model_dump(mode="json", exclude={"structure", "ranks", "tensors", "chunks", "kind", "format", "writer", "bytes_new"})
+    """The facts of an export, as JSON: the checkpoint's from its manifest, if it is of one, the files with their hashes, and `more`."""
+    facts: dict[str, Any] = {}
+    if manifest is not None:
+        without = {"structure", "ranks", "tensors", "chunks", "kind", "format", "writer", "bytes_new"}
+        facts = {
+            "checkpoint": f"{manifest.job_id}@{manifest.commit}",
+            **manifest.model_dump(mode="json", exclude=without),
+            "tensors": len(manifest.tensors),
+            "chunks": sorted({chunk.sha256 for chunk in manifest.chunks}),
+        }
     return orjson.dumps(
         {
             "trainhouse": version("trainhouse"),
             "format": kind.value,
-            "checkpoint": f"{manifest.job_id}@{manifest.commit}",
             **facts,
-            "tensors": len(manifest.tensors),
-            "chunks": sorted({chunk.sha256 for chunk in manifest.chunks}),
             "files": [asdict(file) for file in files],
             "left_out": left_out,
             **(more or {}),

@@ -22,7 +22,7 @@ from trainhouse.checkpointing.artifacts.artifact_store import hashed_content
 from trainhouse.checkpointing.chain.chunks import THREADS, ChunkStore, in_threads
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.chain.model_pins import pinned_manifest
-from trainhouse.checkpointing.errors import ExportError
+from trainhouse.checkpointing.errors import ExportError, InvalidStateError
 from trainhouse.checkpointing.exchange.contents import Contents, StoredTensor
 from trainhouse.checkpointing.exchange.export import PROVENANCE, SHARD_BYTES, Format, Plan, plan_of, provenance
 from trainhouse.checkpointing.exchange.file_check import differences
@@ -42,10 +42,11 @@ _LINE: Final = re.compile(r"([0-9]+) ([0-9a-f]{64}) (.+)")
 
 @dataclass(frozen=True)
 class VersionFiles:
-    """Files of a version in one format: plans of the weights, files beside them, and what the weights' format leaves out."""
+    """Files of a version in one format: plans of the weights, files beside them, and what the weights' format leaves out. `manifest`: the
+    checkpoint's; None where the files are all of it."""
 
     content: ModelContent
-    manifest: Manifest
+    manifest: Manifest | None
     kind: Format
     plans: tuple[FilePlan, ...]
     files: tuple[ArtifactFile, ...]
@@ -57,6 +58,12 @@ class VersionFiles:
         """The files as they are in a folder."""
         weights = tuple(WrittenFile(plan.name, plan.size_bytes, "") for plan in self.plans)
         return weights + tuple(WrittenFile(file.path, file.bytes, file.sha256) for file in self.files)
+
+    def differences(self, objects: ObjectStore, path: Path, plan: FilePlan) -> list[str]:
+        """Differences of a file of weights from its plan. Reads it; blocks."""
+        if self.manifest is None:
+            return []
+        return differences(path, plan, self.manifest, ChunkStore(objects, self.manifest.job_id))
 
     @property
     def identity(self) -> str:
@@ -89,6 +96,10 @@ def files_of_version(objects: ObjectStore, version: NamedVersion, kind: Format, 
     """Plans the files of a version. Blocks. Raises DamagedError, InvalidStateError for a format that cannot hold its state."""
     content = read_content(objects, version.project, version.staged.content)
     manifest = checkpoint_of(objects, version.staged.content, content)
+    if manifest is None:
+        if kind not in (Format.SAFETENSORS, Format.HF):
+            raise InvalidStateError(f"{version.lineage_id} is files as a client logged them, in that format alone; leave --format out")
+        return VersionFiles(content, None, kind, (), content.files, (), facts_of(version, content, kind, shard_bytes))
     contents = Contents(manifest, ChunkStore(objects, manifest.job_id))
     chosen = _with_weights(contents, kind)
     facts = facts_of(version, content, chosen, shard_bytes)
@@ -96,8 +107,11 @@ def files_of_version(objects: ObjectStore, version: NamedVersion, kind: Format, 
     return _files(content, manifest, chosen, plan, facts)
 
 
-def checkpoint_of(objects: ObjectStore, sha256: str, content: ModelContent) -> Manifest:
-    """The checkpoint's manifest that a content names. `sha256`: the content's. Blocks. Raises DamagedError."""
+def checkpoint_of(objects: ObjectStore, sha256: str, content: ModelContent) -> Manifest | None:
+    """The checkpoint's manifest that a content names, None of one that is files alone. `sha256`: the content's. Blocks. Raises
+    DamagedError."""
+    if content.checkpoint is None:
+        return None
     return pinned_manifest(objects, content.project, str(content.job_id), content.commit, sha256, content.checkpoint)
 
 
@@ -111,8 +125,8 @@ def facts_of(version: NamedVersion, content: ModelContent, kind: Format, shard_b
         "version": str(staged.version),
         "semver": staged.semver,
         "content": staged.content,
-        "checkpoint": f"{content.job_id}@{content.commit}",
-        "checkpoint_sha256": content.checkpoint,
+        "checkpoint": f"{content.job_id}@{content.commit}" if content.checkpoint is not None else "",
+        "checkpoint_sha256": content.checkpoint or "",
         "format": kind.value,
         "shard_bytes": str(shard_bytes),
         "framework": content.framework or "",
@@ -139,9 +153,10 @@ def fetch(objects: ObjectStore, version: NamedVersion, kind: Format, out: Path, 
             shutil.rmtree(folder)
         folder.mkdir(exist_ok=True)
         with progress:
-            writer = FileWriter(files.manifest, ChunkStore(objects, files.manifest.job_id), progress)
-            for plan in files.plans:
-                writer.write(plan, folder)
+            if files.manifest is not None:
+                writer = FileWriter(files.manifest, ChunkStore(objects, files.manifest.job_id), progress)
+                for plan in files.plans:
+                    writer.write(plan, folder)
             for _ in in_threads(lambda file: _fetch_file(objects, version.project, file, folder), files.files, THREADS):
                 pass
         _write(folder / PROVENANCE, version_provenance(version, files))
@@ -174,9 +189,8 @@ def _already(objects: ObjectStore, files: VersionFiles, out: Path) -> Fetched | 
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    chunks = ChunkStore(objects, files.manifest.job_id)
     try:
-        is_sound = not any(differences(out / plan.name, plan, files.manifest, chunks) for plan in files.plans)
+        is_sound = not any(files.differences(objects, out / plan.name, plan) for plan in files.plans)
     except OSError:
         is_sound = False
     if not is_sound or any(not _is_sound(out / file.path, file.bytes, file.sha256) for file in files.files):

@@ -37,12 +37,13 @@ class EvaluationFacts:
 def card_of(
     version: NamedVersion,
     content: ModelContent,
-    manifest: Manifest,
+    manifest: Manifest | None,
     evaluations: Sequence[EvaluationFacts] | None = None,
     written: str | None = None,
 ) -> str:
-    """The whole card. `evaluations`: None where they are not known here. `written`: the card of before, with people's text. Raises
-    InvalidStateError where that cannot be read as a card, or huggingface-hub is not installed."""
+    """The whole card. `manifest`: the checkpoint's, None of a version that is files alone. `evaluations`: None where they are not known
+    here. `written`: the card of before, with people's text. Raises InvalidStateError where that cannot be read as a card, or
+    huggingface-hub is not installed."""
     try:
         from huggingface_hub import ModelCard
     except ImportError as error:
@@ -76,9 +77,13 @@ def _metadata(version: NamedVersion, content: ModelContent, before: Mapping[str,
 
 
 def _lines(
-    version: NamedVersion, content: ModelContent, manifest: Manifest, evaluations: Sequence[EvaluationFacts] | None
+    version: NamedVersion, content: ModelContent, manifest: Manifest | None, evaluations: Sequence[EvaluationFacts] | None
 ) -> Iterator[str]:
     staged = version.staged
+    trained_by, size = f"run `{content.job_id}`, files that its client logged", f"{sum(f.bytes for f in content.files) / 2**20:.1f} MiB"
+    if manifest is not None:
+        trained_by = f"job `{content.job_id}`, checkpoint {content.commit}, step {content.step}, {manifest.world_size} ranks"
+        size = f"{content.bytes / 2**20:.1f} MiB of checkpoint, {len(manifest.tensors)} tensors"
     yield "\n## Version\n"
     yield from _table(
         ("", ""),
@@ -88,10 +93,10 @@ def _lines(
             ("project", version.project),
             ("framework", content.framework or UNKNOWN),
             ("licence", content.licence or UNKNOWN),
-            ("trained by", f"job `{content.job_id}`, checkpoint {content.commit}, step {content.step}, {manifest.world_size} ranks"),
+            ("trained by", trained_by),
             ("code", f"`sha256:{content.code}`" if content.code else UNKNOWN),
             ("data", ", ".join(f"`{name}`" for name in content.datasets) or UNKNOWN),
-            ("size", f"{content.bytes / 2**20:.1f} MiB of checkpoint, {len(manifest.tensors)} tensors"),
+            ("size", size),
         ],
     )
     yield "\n## Notes\n"
@@ -102,7 +107,8 @@ def _lines(
     yield "\n## Files\n"
     yield from _table(("file", "bytes", "sha256"), [(f"`{file.path}`", str(file.bytes), f"`{file.sha256}`") for file in content.files])
     yield "\n## Metrics of training\n"
-    yield from _table(("metric", "value at the checkpoint"), [(name, f"{value:.6g}") for name, value in sorted(manifest.metrics.items())])
+    metrics = manifest.metrics if manifest is not None else {}
+    yield from _table(("metric", "value at the checkpoint"), [(name, f"{value:.6g}") for name, value in sorted(metrics.items())])
     yield "\n## Evaluations\n"
     if evaluations is None:
         hashes = ", ".join(f"`sha256:{sha256}`" for sha256 in staged.evaluations)

@@ -13,10 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-from trainhouse.checkpointing.chain.chunks import ChunkStore
 from trainhouse.checkpointing.errors import InvalidStateError, NoModelError
 from trainhouse.checkpointing.exchange.export import PROVENANCE, Format
-from trainhouse.checkpointing.exchange.file_check import differences
 from trainhouse.checkpointing.models.fetch import FACT, VersionFiles, digest_of_file, files_of_version, version_provenance
 from trainhouse.checkpointing.models.named_version import NamedVersion, find_version, parse_reference, versions_with
 from trainhouse.checkpointing.stores.object_store import ObjectStore
@@ -59,11 +57,10 @@ def _folder(objects: ObjectStore, folder: Path) -> Verdict:
     if not described.is_file():
         raise _NoVersionError(f"{folder} has no {PROVENANCE}, which says what it is; check the .safetensors file in it instead")
     version, files = _claimed(objects, _facts_of_folder(described), PROVENANCE)
-    chunks = ChunkStore(objects, files.manifest.job_id)
     problems = list[str]()
     for plan in files.plans:
         is_there = (folder / plan.name).is_file()
-        problems += differences(folder / plan.name, plan, files.manifest, chunks) if is_there else [f"{plan.name} is missing"]
+        problems += files.differences(objects, folder / plan.name, plan) if is_there else [f"{plan.name} is missing"]
     for file in files.files:
         if not (folder / file.path).is_file():
             problems.append(f"{file.path} is missing")
@@ -88,8 +85,7 @@ def _file_problems(objects: ObjectStore, files: VersionFiles, path: Path) -> lis
     size_bytes = path.stat().st_size
     plans = [plan for plan in files.plans if plan.name.endswith(".safetensors")]
     fitting = [plan for plan in plans if plan.name == path.name] or [plan for plan in plans if plan.size_bytes == size_bytes]
-    chunks = ChunkStore(objects, files.manifest.job_id)
-    found = [differences(path, plan, files.manifest, chunks) for plan in fitting]
+    found = [files.differences(objects, path, plan) for plan in fitting]
     return min(found, key=len) if found else [f"the version has no file of {size_bytes} bytes"]
 
 

@@ -1,4 +1,4 @@
-"""Making of a version's content from a job's checkpoint and local files, and reading of one.
+"""Making of a version's content from a job's checkpoint and local files, or of files of the store alone, and reading of one.
 
 Holds: a content is stored last, once its checkpoint is pinned and its files are there, so that what was cut off shows nowhere and goes on
 when it is begun again; the same parts give the same hash. Nothing is stored of a commit that is damaged, of another project's job, or
@@ -9,10 +9,10 @@ import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from pydantic import ValidationError
 
@@ -25,13 +25,19 @@ from trainhouse.checkpointing.chain.restore_candidates import checkpoint_named
 from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoArtifactError, NoCheckpointError, ObjectMissingError
 from trainhouse.checkpointing.lease.lease_facts import owner_of
 from trainhouse.checkpointing.stores.object_store import ObjectStore, exists, get_or_none
-from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactManifest, reference_key
+from trainhouse.checkpointing.stores.stored_file import StoredFile
+from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactError, ArtifactFile, ArtifactManifest, object_key, reference_key
 from trainhouse.events.model.model_content import ModelContent, ModelContentError, check_files, content_key, parse_content, pin_key
 from trainhouse.events.model.resume_ref import ResumeFrom
 
 KIND: Final = "model-files"
 """Kind of the artifact that holds a version's files."""
 _PICKLES: Final = re.compile(r".*\.(?:pkl|pickle|joblib|dill|pt|pth|ckpt|bin\.index)", re.IGNORECASE)
+_BESIDE: Final = "weights come from the checkpoint: leave it out, and write the rest as JSON, safetensors or text"
+_ALONE: Final = (
+    "log the model again in a format without one, such as skops for scikit-learn, ONNX, safetensors, or a `python_model` that is the path "
+    "of a program, or register a job's checkpoint"
+)
 _PICKLE_HEAD: Final = re.compile(rb"\x80[\x02-\x05]")
 
 
@@ -48,6 +54,9 @@ class VersionParts:
     datasets: tuple[str, ...] = ()
     licence: str | None = None
     notes: str = ""
+
+
+NO_PARTS: Final = VersionParts()
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,33 @@ def prepare_version(
     return PreparedVersion(sha256, content)
 
 
+def prepare_files(
+    objects: HashedStore, project: str, job_id: str, files: Sequence[ArtifactFile], parts: VersionParts = NO_PARTS
+) -> PreparedVersion:
+    """Stores the content of a version that is files alone, which the project has in the store already; none is copied. Blocks.
+
+    `job_id`: run that made them. The same call again stores nothing new. Raises InvalidStateError (a pickle), ModelContentError,
+    ArtifactError (no such path, or a file that is not there), DamagedError.
+    """
+    if not files:
+        raise ModelContentError(f"{job_id} has no files, of which a version would be made; log them first")
+    check_files([(file.path, file.bytes) for file in files], are_alone=True)
+    artifact = ArtifactManifest.of(KIND, files)
+    for file in artifact.files:
+        try:
+            with StoredFile(objects, object_key(project, file.sha256), file.bytes) as opened:
+                check_no_pickle(file.path, opened, _ALONE)
+        except ObjectMissingError as error:
+            raise ArtifactError(f"{file.path} is not in the store; log it again") from error
+    content = _content(project, _NoCheckpoint(job_id), None, artifact, parts)
+    sha256 = content.sha256()
+    ArtifactStore(objects, project).refer_stored(artifact, f"{OF_MODEL_CONTENT}{sha256}")
+    key = content_key(project, sha256)
+    if not objects.put_if_absent(key, content.canonical_json()):
+        raise DamagedError(f"{objects.uri(key)} has other bytes than its name says; remove it, and register the version again", sha256)
+    return PreparedVersion(sha256, content)
+
+
 def check_version(objects: HashedStore, project: str, sha256: str) -> ModelContent:
     """The content with this hash, all that it names being there and kept: any client may store one by itself. Blocks.
 
@@ -93,6 +129,9 @@ def check_version(objects: HashedStore, project: str, sha256: str) -> ModelConte
     """
     content = read_content(objects, project, sha256)
     job_id = str(content.job_id)
+    if content.checkpoint is None:
+        _check_files(objects, project, sha256, content)
+        return content
     _check_owner(objects, project, job_id)
     manifest = pinned_manifest(objects, project, job_id, content.commit, sha256, content.checkpoint)
     if (manifest.step, manifest.bytes_total) != (content.step, content.bytes):
@@ -123,19 +162,18 @@ def read_content(objects: ObjectStore, project: str, sha256: str) -> ModelConten
     return content
 
 
-def check_no_pickle(path: str, file: Path) -> None:
-    """Raises InvalidStateError for a file that is a pickle, or has one in it."""
-    with file.open("rb") as opened:
-        head = opened.read(2)
+def check_no_pickle(path: str, opened: IO[bytes], way_out: str = _BESIDE) -> None:
+    """Raises InvalidStateError for a file that is a pickle, or has one in it. `way_out`: what to do."""
+    head = opened.read(2)
     is_pickle = _PICKLES.fullmatch(path) is not None or _PICKLE_HEAD.match(head) is not None
-    if not is_pickle and head == b"PK" and zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            is_pickle = any(_PICKLES.fullmatch(name) for name in archive.namelist())
+    if not is_pickle and head == b"PK" and zipfile.is_zipfile(opened):
+        try:
+            with zipfile.ZipFile(opened) as archive:
+                is_pickle = any(_PICKLES.fullmatch(name) for name in archive.namelist())
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            raise InvalidStateError(f"{path} is an archive whose list of files cannot be read ({error}); write it again") from error
     if is_pickle:
-        raise InvalidStateError(
-            f"{path} is a pickle, which runs code where it is loaded; weights come from the checkpoint: leave it out, and write the rest "
-            "as JSON, safetensors or text"
-        )
+        raise InvalidStateError(f"{path} is a pickle, which runs code where it is loaded; {way_out}")
 
 
 def _check_owner(objects: ObjectStore, project: str, job_id: str) -> None:
@@ -180,7 +218,8 @@ def _described(files: Mapping[str, Path]) -> ArtifactManifest | None:
         return None
     check_files([(path, file.stat().st_size) for path, file in files.items()])
     for path, file in files.items():
-        check_no_pickle(path, file)
+        with file.open("rb") as opened:
+            check_no_pickle(path, opened)
     return ArtifactManifest.of(KIND, ArtifactStore.described(files))
 
 
@@ -200,7 +239,19 @@ def _check_files(objects: HashedStore, project: str, sha256: str, content: Model
     objects.put(reference_key(project, found.sha256(), f"{OF_MODEL_CONTENT}{sha256}"), b"")
 
 
-def _content(project: str, manifest: Manifest, body: bytes, artifact: ArtifactManifest | None, parts: VersionParts) -> ModelContent:
+@dataclass(frozen=True)
+class _NoCheckpoint:
+    """In place of a checkpoint's manifest, where files are all of a version."""
+
+    job_id: str
+    commit: int = 0
+    step: int = 0
+    bytes_total: int = 0
+
+
+def _content(
+    project: str, manifest: Manifest | _NoCheckpoint, body: bytes | None, artifact: ArtifactManifest | None, parts: VersionParts
+) -> ModelContent:
     try:
         return ModelContent.model_validate(
             {
@@ -208,7 +259,7 @@ def _content(project: str, manifest: Manifest, body: bytes, artifact: ArtifactMa
                 "job_id": manifest.job_id,
                 "commit": manifest.commit,
                 "step": manifest.step,
-                "checkpoint": hashlib.sha256(body).hexdigest(),
+                "checkpoint": hashlib.sha256(body).hexdigest() if body is not None else None,
                 "bytes": manifest.bytes_total,
                 "artifact": artifact.sha256() if artifact is not None else None,
                 "files": artifact.files if artifact is not None else (),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
-from pydantic import Field, JsonValue, ValidationError, field_validator
+from pydantic import Field, JsonValue, ValidationError, ValidationInfo, field_validator, model_validator
 
 from trainhouse.events.model.artifact import ArtifactFile, check_paths
 from trainhouse.events.model.base import Model
@@ -40,6 +40,7 @@ RESERVED_PATHS: Final = re.compile(
     re.IGNORECASE,
 )
 """Paths that the weights and the provenance have in a folder of a version."""
+PROVENANCE_PATH: Final = "trainhouse.json"
 
 
 class ModelContentError(ValueError):
@@ -47,15 +48,18 @@ class ModelContentError(ValueError):
 
 
 class ModelContent(Model):
-    """Parts of a version: one checkpoint of a job, and the files that belong to it. Stored as canonical JSON under its own hash."""
+    """Parts of a version: one checkpoint of a job, and the files that belong to it. Stored as canonical JSON under its own hash.
+
+    Without a checkpoint it is files alone, as a client logged them: `commit`, `step` and `bytes` are 0.
+    """
 
     format: int = Field(FORMAT, ge=1, le=FORMAT, description="version of this format")
     project: Label = Field(description="project of the job and of the model")
     job_id: JobId
-    commit: Count = Field(description="number of the job's checkpoint")
+    commit: Count = Field(description="number of the job's checkpoint; 0: none")
     step: Count = Field(description="training step of the checkpoint")
-    checkpoint: Sha256 = Field(
-        description="SHA-256 of the checkpoint's manifest as the store has it; the manifest names every chunk by hash"
+    checkpoint: Sha256 | None = Field(
+        description="SHA-256 of the checkpoint's manifest as the store has it; the manifest names every chunk by hash; none: files alone"
     )
     bytes: ByteCount = Field(description="bytes of the checkpoint's chunks, each once")
     artifact: Sha256 | None = Field(None, description="SHA-256 of the artifact that holds the files; none: no files")
@@ -70,8 +74,8 @@ class ModelContent(Model):
 
     @field_validator("files")
     @classmethod
-    def _sorted_and_free(cls, files: tuple[ArtifactFile, ...]) -> tuple[ArtifactFile, ...]:
-        check_files([(file.path, file.bytes) for file in files])
+    def _sorted_and_free(cls, files: tuple[ArtifactFile, ...], info: ValidationInfo) -> tuple[ArtifactFile, ...]:
+        check_files([(file.path, file.bytes) for file in files], are_alone=info.data.get("checkpoint") is None)
         if [file.path for file in files] != sorted(file.path for file in files):
             raise ModelContentError("the files of a version stand by their paths; sort them")
         return files
@@ -82,6 +86,12 @@ class ModelContent(Model):
         if schema is not None:
             check_schema(schema)
         return schema
+
+    @model_validator(mode="after")
+    def _of_something(self) -> "ModelContent":
+        if self.checkpoint is None and (self.commit or self.step or self.bytes or not self.files):
+            raise ModelContentError("a version without a checkpoint is files alone, with neither a commit, a step nor bytes of chunks")
+        return self
 
     def canonical_json(self) -> builtins.bytes:
         """The bytes that are stored and hashed: sorted JSON."""
@@ -109,8 +119,9 @@ def parse_content(body: builtins.bytes, name: str) -> ModelContent:
     return content
 
 
-def check_files(files: list[tuple[str, int]]) -> None:
-    """Raises ModelContentError where paths, with their sizes in bytes, are none of a version's files, or are too many."""
+def check_files(files: list[tuple[str, int]], are_alone: bool = False) -> None:
+    """Raises ModelContentError where paths, with their sizes in bytes, are none of a version's files, or are too many. `are_alone`: they
+    are all of it, the weights among them."""
     if not files:
         return
     try:
@@ -119,6 +130,10 @@ def check_files(files: list[tuple[str, int]]) -> None:
         raise ModelContentError(str(error)) from error
     if len(files) > MOST_FILES:
         raise ModelContentError(f"{len(files)} files beside the weights, and a version has {MOST_FILES} at most; pack them into one")
+    if are_alone:
+        if any(path.casefold() == PROVENANCE_PATH for path, _ in files):
+            raise ModelContentError(f"{PROVENANCE_PATH} is what describes a fetched version; rename the file")
+        return
     if (total := sum(size for _, size in files)) > MOST_FILES_BYTES:
         raise ModelContentError(
             f"the files beside the weights have {total} bytes, and may have {MOST_FILES_BYTES}; `trainhouse artifact put` takes large ones"

@@ -8,12 +8,12 @@ Never: carries points; those are StepMetrics.
 
 import hashlib
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints
 
 from trainhouse.events.model.base import Event, Model
-from trainhouse.events.model.bounds import ByteCount, InputText, LongText, SmallCount, TimestampMs
+from trainhouse.events.model.bounds import ByteCount, Count, InputText, LongText, SmallCount, TimestampMs
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
 from trainhouse.events.model.job import JobState
@@ -22,6 +22,7 @@ from trainhouse.events.model.labels import Label, Sha256
 DEFAULT_EXPERIMENT: Final = "Default"
 DEFAULT_EXPERIMENT_ID: Final = "0"
 MAX_NAMED: Final = 1000
+MODEL_ID: Final = re.compile("m-[0-9a-f]{32}")
 MAX_TRACE_BYTES: Final = 64 * 2**20
 TRACE_PATH: Final = "^profiles/([0-9a-zA-Z_-]{1,128})/rank-([0-9]{1,10})[.]pt[.]trace[.]json[.]gz$"  # of trace_path
 Key = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^[^\x00-\x1f]+$")]
@@ -51,6 +52,11 @@ def project_of(experiment: str) -> str:
     if experiment == DEFAULT_EXPERIMENT:
         return DEFAULT_PROJECT
     return experiment.strip("/").split("/", 1)[0][:128] or DEFAULT_PROJECT
+
+
+def is_model_id(text: str) -> bool:
+    """Whether this is the id of a logged model; no run and no job of a client's has such an id."""
+    return MODEL_ID.fullmatch(text) is not None
 
 
 def artifact_key(job_id: str, sha256: str) -> str:
@@ -178,6 +184,45 @@ class InputsLogged(Event, type="trainhouse.tracking.inputs-logged.v1"):
 
     job_id: JobId
     datasets: tuple[DatasetUsed, ...] = Field(max_length=MAX_NAMED, description="data sets that the run used")
+    at_ms: TimestampMs
+
+
+class LoggedModelChanged(Event, type="trainhouse.tracking.logged-model-changed.v1"):
+    """A client logged a model, or something about it is new: its parameters, tags and files have its id in place of a run's.
+
+    `status`, `deleted`: None where they are as they were.
+    """
+
+    model_id: JobId = Field(description="id of the logged model, m- and 32 hexadecimal digits")
+    experiment_id: ExperimentId = Field(description="id of its experiment")
+    experiment: ExperimentName = Field(description="name of its experiment")
+    project: Label
+    name: str = Field("", max_length=500, description="name of the model; several may have one")
+    user: str = Field("", max_length=256, description="person who logged it")
+    model_type: str = Field("", max_length=500, description="kind of the model, as its client says")
+    source_run_id: JobId | None = Field(None, description="run or job that made it; none: not known")
+    created: bool = Field(False, description="whether it is new")
+    status: Literal["PENDING", "READY", "FAILED"] | None = Field(None, description="status of its upload; none: stays")
+    deleted: bool | None = Field(None, description="whether it is deleted; none: stays")
+    at_ms: TimestampMs
+
+    def subject(self) -> str:
+        return str(self.model_id)
+
+
+class ModelLink(Model):
+    """Logged model that a run made, or read."""
+
+    model_id: JobId = Field(description="id of the logged model")
+    role: Literal["input", "output"] = Field(description="whether the run read it, or made it")
+    step: Count = Field(0, description="step at which it was made")
+
+
+class ModelsLinked(Event, type="trainhouse.tracking.models-linked.v1"):
+    """Logged models that a run made, or read."""
+
+    job_id: JobId
+    models: tuple[ModelLink, ...] = Field(max_length=MAX_NAMED, description="logged models")
     at_ms: TimestampMs
 
 

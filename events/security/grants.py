@@ -66,8 +66,9 @@ PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
         reads=(
             *(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
-            # The registry of models, which it hosts: what it decided; a job's status and spec, and the versions of its data.
-            *(t.MODEL_REQUESTS, t.REGISTRY, t.STATUS, t.CONTROL, t.DATASETS),
+            # The registry of models, which it hosts: what it decided; a job's status and spec, and the versions of its data; runs and
+            # models that clients logged.
+            *(t.MODEL_REQUESTS, t.REGISTRY, t.STATUS, t.CONTROL, t.DATASETS, t.TRACKING),
         ),
         writes=(
             *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.DATASETS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),

@@ -195,8 +195,9 @@ TOPICS: tuple[Topic, ...] = (
     Topic(TRACKED_METRICS, "job", "StepMetrics that clients log, by the gateway or an import", retention_days=3),
     Topic(
         TRACKING,
-        "job, experiment, dataset, or document",
-        "runs that Trainhouse did not schedule, parameters, tags, artifacts; CheckpointDeleted, DatasetDriftMeasured, DocumentSaved",
+        "job, experiment, logged model, dataset, or document",
+        "runs that Trainhouse did not schedule, parameters, tags, artifacts, logged models; CheckpointDeleted, DatasetDriftMeasured, "
+        "DocumentSaved",
         max_message_bytes=2 * 1024 * 1024,
     ),
     Topic(

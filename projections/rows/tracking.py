@@ -1,4 +1,4 @@
-"""Events of tracking to the tables of runs, parameters, tags, inputs, environments and experiments.
+"""Events of tracking to the tables of runs, parameters, tags, inputs, environments, experiments and logged models.
 
 Holds: one row a thing that an event tells, so a repeat is the same row; the newest word counts by the record's offset (a job's events are
 on one partition), and the first one where a beginning must stay. A job's own hyperparameters go before what is logged under their names.
@@ -15,6 +15,8 @@ from trainhouse.events.model.tracking import (
     EnvironmentCaptured,
     ExperimentChanged,
     InputsLogged,
+    LoggedModelChanged,
+    ModelsLinked,
     ParametersLogged,
     TagsChanged,
     TrackedRunBegun,
@@ -138,3 +140,25 @@ def _of_experiment(event: ExperimentChanged, what: str, key: str, version: int, 
     values = {"experiment_id": event.experiment_id, "name": event.name, "project": event.project, "user": event.user}
     more = {"what": what, "key": key, "version": version, "text": text, "deleted": int(deleted), "changed_at": clamp_ms(event.at_ms)}
     return Row("experiments_rows", values | more)
+
+
+@_rows.register
+def _(event: LoggedModelChanged, record: Record, at: int) -> Iterator[Row]:
+    changes: dict[str, tuple[str, int]] = {}
+    if event.created:
+        changes["created"] = ("", _FIRST - record.offset)
+    if event.status is not None:
+        changes["status"] = (event.status, record.offset + 1)
+    if event.deleted is not None:
+        changes["deleted"] = ("1" if event.deleted else "0", record.offset + 1)
+    values = event.model_dump(include={"experiment_id", "experiment", "project", "name", "user", "model_type"})
+    ids = {"model_id": str(event.model_id), "source_run_id": str(event.source_run_id or ""), "changed_at": clamp_ms(event.at_ms)}
+    for what, (text, version) in changes.items():
+        yield Row("logged_models_rows", values | ids | {"what": what, "text": text, "version": version})
+
+
+@_rows.register
+def _(event: ModelsLinked, record: Record, at: int) -> Iterator[Row]:
+    for link in event.models:
+        values = {"job_id": str(event.job_id), "model_id": str(link.model_id), "role": link.role, "step": link.step}
+        yield Row("run_models_rows", values | {"version": record.offset + 1, "linked_at": clamp_ms(event.at_ms)})

@@ -59,6 +59,8 @@ TABLES = (
     "job_environments_rows",
     "job_specs_rows",
     "experiments_rows",
+    "logged_models_rows",
+    "run_models_rows",
     "service_measures_rows",
     "events_rows",
     "step_metrics",

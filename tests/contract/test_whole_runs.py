@@ -171,6 +171,6 @@ def test_a_job_does_not_take_the_id_of_a_run_that_was_logged(world: World) -> No
     held = world.admin()
     refused = world.client.post("/v1/training-jobs", json=body, headers=held)
     assert refused.status_code == 409, refused.text
-    assert "is the id of a run that was logged here" in refused.text
+    assert "is the id of a run or model that was logged here" in refused.text
     body["job_id"] = "free-id"
     assert world.client.post("/v1/training-jobs", json=body, headers=held).status_code == 202

@@ -201,5 +201,76 @@ def test_mlflows_own_client_registers_searches_and_asks_the_gate(
         client.delete_registered_model(model)
 
 
+PROGRAM_OF_MODEL = """
+import json
+import mlflow
+
+class Scaled(mlflow.pyfunc.PythonModel):
+    def load_context(self, context):
+        self.factor = json.load(open(context.artifacts["weights"]))["factor"]
+
+    def predict(self, context, model_input: list[float], params=None) -> list[float]:
+        return [x * self.factor for x in model_input]
+
+mlflow.models.set_model(Scaled())
+"""
+
+
+def test_mlflows_own_client_logs_a_model_and_loads_it_by_version_and_alias(
+    stack: LiveStack, gateway: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", token(settings, "ada", "submitter"))
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    mlflow.set_tracking_uri(settings["gateway"]["url"])
+    client, model = mlflow.MlflowClient(), f"scaled-{OURS}"
+    (tmp_path / "scaled.py").write_text(PROGRAM_OF_MODEL)
+
+    def logged(factor: float) -> Any:
+        (tmp_path / "weights.json").write_text(f'{{"factor": {factor}}}')
+        weights = {"weights": (tmp_path / "weights.json").as_uri()}
+        program, needs = str(tmp_path / "scaled.py"), ["pandas"]
+        return mlflow.pyfunc.log_model(
+            name="scaled", python_model=program, artifacts=weights, pip_requirements=needs, registered_model_name=model
+        )
+
+    def predicted(uri: str) -> list[float]:
+        return list(mlflow.pyfunc.load_model(uri).predict([1.0, 2.0]))
+
+    with mlflow.start_run() as run:
+        first, second = logged(2.0), logged(3.0)
+    assert (first.registered_model_version, second.registered_model_version) == ("1", "2")
+    assert predicted(f"models:/{model}/1") == predicted(f"models:/{first.model_id}") == [2.0, 4.0]
+    with pytest.raises(mlflow.MlflowException, match="0 of 1 approvals"):
+        client.set_registered_model_alias(model, "champion", "1")
+    own = gateway("ada", "approver").post(f"/v1/models/{model}/approve", json={"version": "1"})
+    assert own.status_code == 409 and "nobody approves their own" in own.text
+    approved = gateway("bob", "approver").post(f"/v1/models/{model}/approve", json={"version": "1"})
+    assert approved.status_code == 200, "the registry knows who logged it: " + approved.text
+    client.set_registered_model_alias(model, "champion", "1")
+    client.set_registered_model_alias(model, "next", "2")
+    assert predicted(f"models:/{model}@champion") == [2.0, 4.0] and predicted(f"models:/{model}@next") == [3.0, 6.0]
+    found = {each.version: list(each.aliases) for each in client.search_model_versions(f"name='{model}'")}
+    assert found == {"1": ["champion"], "2": ["next"]}
+    assert [each.model_id for each in client.search_logged_models(["0"], filter_string=f"source_run_id = '{run.info.run_id}'")] == [
+        second.model_id,
+        first.model_id,
+    ]
+    client.delete_logged_model(first.model_id)
+    client.delete_run(run.info.run_id)
+    assert predicted(f"models:/{model}@champion") == [2.0, 4.0], "a version outlives what it was made of"
+    with pytest.raises(mlflow.MlflowException, match="no logged model"):
+        predicted(f"models:/{first.model_id}")
+    out = tmp_path / "out"
+    stack.ok("models", "fetch", f"{model}@champion", str(out))
+    assert (out / "MLmodel").is_file() and f"model:{model}@1" in stack.ok("models", "verify", str(out))
+    rows = stack.rows(f"SELECT model_id, deleted, status FROM logged_models WHERE source_run_id = '{run.info.run_id}' ORDER BY created_at")
+    assert rows == [
+        {"model_id": first.model_id, "deleted": 1, "status": "READY"},
+        {"model_id": second.model_id, "deleted": 0, "status": "READY"},
+    ]
+
+
 def test_the_registrys_decisions_are_the_same_when_they_are_computed_again(stack: LiveStack, job: str) -> None:
     assert "the same, byte for byte" in stack.ok("replay", "--verify", "--topic", "trainhouse.registry")

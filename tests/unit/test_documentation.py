@@ -27,6 +27,7 @@ NOT_RUN = {
     "README.md": 2,
     "docs/howto/datasets.md": 1,
     "docs/howto/interactive.md": 3,
+    "docs/howto/models.md": 1,
     "docs/internals/checkpoints.md": 1,
     "docs/operate/many-machines.md": 2,
     "docs/operate/one-machine.md": 1,

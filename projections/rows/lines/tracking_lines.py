@@ -14,6 +14,8 @@ from trainhouse.events.model.tracking import (
     EnvironmentCaptured,
     ExperimentChanged,
     InputsLogged,
+    LoggedModelChanged,
+    ModelsLinked,
     ParametersLogged,
     TagsChanged,
     TraceRecorded,
@@ -96,6 +98,20 @@ def _(event: EnvironmentCaptured) -> str:
 @tracking_line.register
 def _(event: ExperimentChanged) -> str:
     return f"experiment {event.name} {'made' if event.created else 'changed'} by {event.user}"
+
+
+@tracking_line.register
+def _(event: LoggedModelChanged) -> str:
+    changes = [f"logged by {event.user}"] if event.created else []
+    changes += [f"is {event.status}"] if event.status else []
+    changes += ["was deleted" if event.deleted else "was restored"] if event.deleted is not None else []
+    return f"model {event.name} {', '.join(changes) or 'changed'}"
+
+
+@tracking_line.register
+def _(event: ModelsLinked) -> str:
+    shown = ", ".join(f"{link.role} {link.model_id}" for link in event.models[:SHOWN])
+    return f"logged models: {shown or 'none'}"
 
 
 @tracking_line.register

@@ -25,7 +25,7 @@ from trainhouse.events.model.model_decisions import (
 from trainhouse.events.model.model_names import model_lineage_id
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms
-from trainhouse.projections.rows.lineage import checkpoint_of, edge
+from trainhouse.projections.rows.lineage import checkpoint_of, edge, job_of
 
 _TEXTS: Final = ("semver", "content", "job_id", "trained_by", "framework", "reason", "notes", "gate", "conditions", "evidence")
 _OF_RESULTS: Final = ("evaluation_id", "suite", "dataset", "split", "document")
@@ -46,7 +46,9 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
     yield Row("model_facts", empty | named | {"at": clamp_ms(event.at_ms)} | _values(event))
     if isinstance(event, ModelVersionRegistered):
         job_id, to = str(event.facts.job_id), model_lineage_id(event.project, event.name, event.version)
-        yield edge(checkpoint_of(job_id, event.facts.commit), to, "registered", clamp_ms(event.at_ms), job_id, event.project)
+        # Of files that a client logged there is no checkpoint.
+        of = checkpoint_of(job_id, event.facts.commit) if event.facts.commit else job_of(job_id)
+        yield edge(of, to, "registered", clamp_ms(event.at_ms), job_id, event.project)
 
 
 def _values(event: ModelDecision | ModelRequestRefused) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from trainhouse.gateway.errors import ProblemError, SqlUnavailableError
 from trainhouse.gateway.mlflow import errors, schemas
 from trainhouse.gateway.mlflow.bodies import OfRun
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, answer
-from trainhouse.gateway.mlflow.filter_language import EXPERIMENTS, RUNS, parse_filter, parse_orders
-from trainhouse.gateway.mlflow.search import experiments_query, paged, read_token, runs_query, token_of
+from trainhouse.gateway.mlflow.filter_language import EXPERIMENTS, LOGGED_MODELS, RUNS, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.search import experiments_query, models_query, paged, read_token, runs_query, token_of
 
 ADA = Principal("ada", (Role.VIEWER,), ("vision",))
 ALL = Principal("root", (Role.ADMIN,), ("*",))
@@ -27,6 +27,18 @@ def test_what_a_caller_says_is_bound() -> None:
     sql, query = runs_query(ALL, ["1"], "ALL", conditions, parse_orders([f'metrics."{EVIL}" DESC'], RUNS))
     assert "DROP" not in sql and sum(v == EVIL for v in query.values.values()) == 5
     assert set(re.findall(r"\{(\w+):", sql)) == set(query.values)
+
+
+def test_logged_models_are_searched_by_bound_values_in_a_callers_projects() -> None:
+    conditions = parse_filter(f"params.\"{EVIL}\" = '{EVIL}' and tags.a IS NULL and status = 'READY'", LOGGED_MODELS)
+    sql, query = models_query(ADA, ["1"], conditions, parse_orders(["creation_timestamp ASC"], LOGGED_MODELS))
+    assert "DROP" not in sql and "NOT deleted" in sql and query.values["v0"] == ["vision"]
+    assert set(re.findall(r"\{(\w+):", sql)) == set(query.values)
+    assert sql.endswith("ORDER BY toUnixTimestamp64Milli(created_at) ASC, created_at DESC, model_id")
+    with pytest.raises(MlflowError, match="nothing to compare"):
+        parse_filter("metrics.loss < 1", LOGGED_MODELS)
+    with pytest.raises(MlflowError, match="ordered by their attributes"):
+        models_query(ADA, ["1"], [], parse_orders(["params.a ASC"], LOGGED_MODELS))
 
 
 @pytest.mark.parametrize("view", ["ACTIVE_ONLY", "DELETED_ONLY", "ALL"])

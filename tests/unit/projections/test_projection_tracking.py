@@ -10,6 +10,9 @@ from trainhouse.events.model.gang import GangAllocated, NodePlacement
 from trainhouse.events.model.spec import JobSpec
 from trainhouse.events.model.tracking import (
     ExperimentChanged,
+    LoggedModelChanged,
+    ModelLink,
+    ModelsLinked,
     ParametersLogged,
     TagsChanged,
     TrackedRunBegun,
@@ -82,6 +85,18 @@ def test_experiments_belong_to_projects_and_have_ids_of_their_names() -> None:
     assert [(r["what"], r["key"], r["deleted"]) for _, r in rows_of(made, 1)] == [("created", "", 0), ("tag", "k", 0), ("tag", "l", 1)]
 
 
+def test_of_a_logged_model_the_first_beginning_and_the_newest_status_count() -> None:
+    about = {"model_id": "m-" + "0" * 32, "experiment_id": "1", "experiment": "a", "project": "a", "name": "n", "at_ms": NOW}
+    created = LoggedModelChanged.model_validate(about | {"created": True, "status": "PENDING", "source_run_id": "r"})
+    ready = LoggedModelChanged.model_validate(about | {"status": "READY", "deleted": True})
+    first, later = ({r["what"]: r for _, r in rows_of(created, offset)} for offset in (1, 9))
+    assert first["created"]["version"] > later["created"]["version"] and first["status"]["version"] < later["status"]["version"]
+    assert (first["created"]["source_run_id"], first["status"]["text"]) == ("r", "PENDING")
+    assert {r["what"]: r["text"] for _, r in rows_of(ready, 2)} == {"status": "READY", "deleted": "1"}
+    linked = ModelsLinked(job_id="r", models=(ModelLink(model_id="m-1", role="output", step=3),), at_ms=NOW)
+    assert [(table, r["role"], r["model_id"], r["step"]) for table, r in rows_of(linked, 1)] == [("run_models_rows", "output", "m-1", 3)]
+
+
 def test_each_event_has_a_line() -> None:
     for path in sorted(SAMPLES.glob("trainhouse.tracking.*.json")):
         line = summarize(decode(path.read_bytes()).event)
@@ -94,3 +109,4 @@ def test_every_table_is_known_to_ingestion() -> None:
     assert {"tracked_runs_rows", "tracked_changes_rows", "parameters_rows", "tags_rows", "inputs_rows", "job_environments_rows"} <= set(
         TABLES
     )
+    assert {"logged_models_rows", "run_models_rows"} <= set(TABLES)

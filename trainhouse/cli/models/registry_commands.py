@@ -135,7 +135,7 @@ def show(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = F
             each.row["version"],
             each.row["semver"],
             each.row["stage"] + (" (emergency)" if each.row["emergency"] else ""),
-            f"{each.row['job_id']}@{each.row['commit']}",
+            f"{each.row['job_id']}@{each.row['commit']}" if each.row["commit"] else each.row["job_id"],
             output.clock(each.row["registered_at_ms"]),
             each.row["registered_by"],
             each.evaluations,

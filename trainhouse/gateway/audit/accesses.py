@@ -48,7 +48,7 @@ NAMED = {
     ("POST", "/api/2.0/mlflow/logged-models/search"): Access.READ,
 } | {
     ("POST", f"{_MLFLOW}/runs/{name}"): Access.TRACK
-    for name in ("log-metric", "log-batch", "log-parameter", "log-inputs", "set-tag", "delete-tag")
+    for name in ("log-metric", "log-batch", "log-parameter", "log-inputs", "outputs", "set-tag", "delete-tag")
 }
 
 

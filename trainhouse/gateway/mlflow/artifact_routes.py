@@ -1,5 +1,5 @@
 """Artifacts by MLflow's proxy: their bytes go to the project's files under their hash, and an event names them. Runs that log equal files
-share one.
+share one; logged models have theirs as runs do, and versions of models what their contents name.
 
 Holds: an upload is read once, within a bound, and is not there before its event is; a path stays within its run. What is downloaded is
 never shown as a page of this server.
@@ -7,6 +7,7 @@ never shown as a page of this server.
 
 import asyncio
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from trainhouse.gateway.limits.spooling import spooled
 from trainhouse.gateway.mlflow import schemas
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
 from trainhouse.gateway.mlflow.request_scope import Reading, RequestScope, Row, Writing
+from trainhouse.gateway.mlflow.version_files import cleaned, version_of, version_placed
 
 router = APIRouter(prefix="/api/2.0", route_class=MlflowRoute)
 Json = dict[str, Any]
@@ -40,7 +42,7 @@ async def upload(place: str, request: Request, desk: Writing) -> Json:
     run_id, path = placed(place)
     if not path:
         raise invalid("an artifact needs a path within its run")
-    row = await desk.active_run(run_id)
+    row = await desk.active_keeper(run_id)
     project, job_id = row["project"], row["job_id"]
     artifacts = ArtifactStore(desk.ports.objects, project)
     way_out = "log it in parts, or raise artifact_bytes of the gateway's settings"
@@ -60,9 +62,13 @@ async def upload(place: str, request: Request, desk: Writing) -> Json:
 @router.get("/mlflow-artifacts/artifacts")
 async def listed_by_place(desk: Reading, path: _PATH = "") -> Json:
     """Lists the direct entries of an artifact location; names are relative to it."""
-    run_id, under = placed(path)
+    version, run_id, under = None, "", ""
+    if (place := version_placed(path)) is not None:
+        version, under = await version_of(desk, *place[:3]), place[3]
+    else:
+        run_id, under = placed(path)
     root = f"{under}/" if under else ""
-    files = await _files(desk, await desk.run(run_id), under)
+    files = version.listed(under) if version is not None else await files_of(desk, await desk.keeper(run_id), under)
     return {"files": [f | {"path": f["path"].removeprefix(root)} for f in files]}
 
 
@@ -70,15 +76,17 @@ async def listed_by_place(desk: Reading, path: _PATH = "") -> Json:
 async def listed(desk: Reading, run_id: _PATH = "", run_uuid: _PATH = "", path: _PATH = "") -> Json:
     """Lists the direct entries of a run's folder."""
     row = await desk.run(run_id or run_uuid)
-    files = await _files(desk, row, cleaned(path))
+    files = await files_of(desk, row, cleaned(path))
     return {"root_uri": schemas.artifact_root(row["experiment_id"], row["job_id"]), "files": files}
 
 
 @router.get("/mlflow-artifacts/artifacts/{place:path}")
 async def download(place: str, desk: Reading) -> StreamingResponse:
     """The bytes of a file."""
+    if (of_version := version_placed(place)) is not None:
+        return await _of_version(desk, *of_version)
     run_id, path = placed(place)
-    row = await desk.run(run_id)
+    row = await desk.keeper(run_id)
     sql = f"SELECT {_COLUMNS} FROM artifacts WHERE job_id = {{id:String}} AND path = {{path:String}} LIMIT 1"
     found = await desk.reader.one(sql, {"id": row["job_id"], "path": path})
     if found is None:
@@ -89,7 +97,22 @@ async def download(place: str, desk: Reading) -> StreamingResponse:
         raise MlflowError("DATA_LOSS", f"artifact {path} of run {run_id}: {error}") from error
     if stored is None:
         raise missing(f"artifact {path} of run {run_id}")
-    headers = {"Content-Length": str(found["size_bytes"]), "Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
+    return _sent(stored, found["size_bytes"])
+
+
+async def _of_version(desk: RequestScope, word: str, name: str, number: str, path: str) -> StreamingResponse:
+    """The bytes of a file of a model's version."""
+    version = await version_of(desk, word, name, number)
+    found = version.file(path)
+    try:
+        stored = await asyncio.to_thread(version.opened, desk.ports.objects, found)
+    except DamagedError as error:
+        raise MlflowError("DATA_LOSS", f"file {path} of version {number} of model {name!r}: {error}") from error
+    return _sent(stored, found.bytes)
+
+
+def _sent(stored: Iterator[bytes], size_bytes: int) -> StreamingResponse:
+    headers = {"Content-Length": str(size_bytes), "Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
     return StreamingResponse(stored, headers=headers, media_type="application/octet-stream")
 
 
@@ -97,8 +120,8 @@ async def download(place: str, desk: Reading) -> StreamingResponse:
 async def delete(place: str, desk: Writing) -> Json:
     """A file, or all files of a folder, leave the run; a sweep removes their bytes a day later, where nothing else names them."""
     run_id, path = placed(place)
-    row = await desk.active_run(run_id)
-    found = [f for f in await _known(desk, row["job_id"]) if not path or f["path"] == path or f["path"].startswith(f"{path}/")]
+    row = await desk.active_keeper(run_id)
+    found = [f for f in await known_files(desk, row["job_id"]) if not path or f["path"] == path or f["path"].startswith(f"{path}/")]
     if len(found) > MAX_DELETED:
         raise invalid(f"{len(found)} artifacts at once are too many; delete folders of at most {MAX_DELETED}")
     for file in found:
@@ -124,19 +147,12 @@ def placed(place: str) -> tuple[str, str]:
     return match["run"], cleaned(match["path"] or "")
 
 
-def cleaned(path: str) -> str:
-    """A path within a run. Raises MlflowError where it leads out of it, or names nothing."""
-    path = path.rstrip("/")
-    parts = path.split("/") if path else []
-    if len(path) > 1024 or any(p in ("", ".", "..") or not p.isprintable() or "\\" in p for p in parts):
-        raise invalid(f"{path[:200]!r} is no path of an artifact: name folders and a file, with / between them, at most 1024 characters")
-    return path
+async def files_of(desk: RequestScope, run: Row, under: str) -> list[Json]:
+    """Direct entries of a folder of a run or a logged model."""
+    return schemas.files_at(under, ((f["path"], f["size_bytes"]) for f in await known_files(desk, run["job_id"])))
 
 
-async def _files(desk: RequestScope, run: Row, under: str) -> list[Json]:
-    return schemas.files_at(under, ((f["path"], f["size_bytes"]) for f in await _known(desk, run["job_id"])))
-
-
-async def _known(desk: RequestScope, run_id: str) -> list[Row]:
+async def known_files(desk: RequestScope, run_id: str) -> list[Row]:
+    """All files of a run or a logged model."""
     sql = f"SELECT {_COLUMNS} FROM artifacts WHERE job_id = {{id:String}} ORDER BY path LIMIT {MAX_LISTED}"
     return await desk.reader.rows(sql, {"id": run_id})

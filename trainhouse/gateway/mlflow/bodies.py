@@ -16,10 +16,12 @@ MAX_EXPERIMENT_TAG_CHARS = 20_000
 MAX_RUNS = 50_000
 MAX_EXPERIMENTS = 50_000
 MAX_HISTORY = 25_000
+MAX_LOGGED_MODELS = 1000
 
 _NAME = r"^[^\x00-\x1f]+$"
 Key = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=_NAME)]
 RunId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+ModelId = Annotated[str, StringConstraints(max_length=34, pattern=r"^m-[0-9a-f]{32}$")]
 ExperimentId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,18}$")]
 PageToken = Annotated[str, StringConstraints(max_length=64)]
 Status = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
@@ -122,9 +124,56 @@ class DatasetInput(Body):
     dataset: Dataset
 
 
+class ModelInput(Body):
+    model_id: ModelId
+
+
+class ModelOutput(ModelInput):
+    step: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+
 class LogInputs(OfRun):
     datasets: Annotated[list[DatasetInput], Field(max_length=1000)] = []
-    models: list[object] = []
+    models: Annotated[list[ModelInput], Field(max_length=1000)] = []
+
+
+class LogOutputs(OfRun):
+    models: Annotated[list[ModelOutput], Field(max_length=1000)] = []
+
+
+class CreateLoggedModel(Body):
+    experiment_id: ExperimentId
+    name: Annotated[str, StringConstraints(max_length=500)] = ""
+    model_type: Annotated[str, StringConstraints(max_length=500)] = ""
+    source_run_id: RunId | None = None
+    params: Annotated[list[Parameter], Field(max_length=MAX_ENTITIES)] = []
+    tags: Annotated[list[Tag], Field(max_length=MAX_ENTITIES)] = []
+
+
+class FinalizeLoggedModel(Body):
+    status: Literal["LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED"]
+
+
+class LoggedModelTags(Body):
+    tags: Annotated[list[Tag], Field(max_length=MAX_ENTITIES)] = []
+
+
+class LoggedModelParameters(Body):
+    params: Annotated[list[Parameter], Field(max_length=MAX_ENTITIES)] = []
+
+
+class OrderOfModels(Body):
+    field_name: Annotated[str, StringConstraints(max_length=600)]
+    ascending: bool = True
+
+
+class SearchLoggedModels(Body):
+    experiment_ids: Annotated[list[ExperimentId], Field(max_length=1000)] = []
+    filter: Annotated[str, StringConstraints(max_length=20_000)] = ""
+    datasets: Annotated[list[object], Field(max_length=1000)] = []
+    max_results: Annotated[int, Field(ge=1, le=MAX_LOGGED_MODELS)] = 100
+    order_by: Annotated[list[OrderOfModels], Field(max_length=20)] = []
+    page_token: PageToken | None = None
 
 
 class SearchRuns(Body):

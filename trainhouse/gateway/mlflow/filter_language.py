@@ -96,6 +96,19 @@ EXPERIMENTS: Final = Language(
     },
     frozenset({Entity.ATTRIBUTE, Entity.TAG}),
 )
+LOGGED_MODELS: Final = Language(
+    {
+        "model_id": ("model_id", False),
+        "name": ("name", False),
+        "model_type": ("model_type", False),
+        "status": ("status", False),
+        "source_run_id": ("source_run_id", False),
+        "creation_time": ("creation_time", True),
+        "creation_timestamp": ("creation_time", True),
+        "last_updated_timestamp": ("last_updated_time", True),
+    },
+    frozenset({Entity.ATTRIBUTE, Entity.PARAMETER, Entity.TAG}),
+)
 _DATASET_KEYS: Final = frozenset({"name", "digest", "context"})
 _NUMERIC: Final[tuple[str, ...]] = ("=", "!=", "<", "<=", ">", ">=")
 _TEXT: Final[tuple[str, ...]] = ("=", "!=", "LIKE", "ILIKE")

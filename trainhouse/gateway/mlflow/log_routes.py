@@ -1,4 +1,4 @@
-"""Logging routes of a run: points, parameters, tags, inputs."""
+"""Logging routes of a run: points, parameters, tags, inputs, outputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from trainhouse.events import Event, JobId
-from trainhouse.events.model.tracking import DatasetUsed, InputsLogged, ParametersLogged, TagsChanged
+from trainhouse.events.model.tracking import DatasetUsed, InputsLogged, ModelLink, ModelsLinked, ParametersLogged, TagsChanged
 from trainhouse.events.wire.topics import TRACKED_METRICS, TRACKING
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import bodies
@@ -29,7 +29,7 @@ async def log_metric(body: bodies.LogMetric, desk: Writing) -> Json:
 async def log_parameter(body: bodies.LogParameter, desk: Writing) -> Json:
     """One parameter."""
     row = await desk.active_run(body.run_id)
-    await desk.send(*await _parameters(desk, row["job_id"], [body]))
+    await desk.send(*await new_parameters(desk, row["job_id"], [body]))
     return {}
 
 
@@ -37,7 +37,7 @@ async def log_parameter(body: bodies.LogParameter, desk: Writing) -> Json:
 async def log_batch(body: bodies.LogBatch, desk: Writing) -> Json:
     """Points, parameters and tags. When the answer is a success the brokers hold all of it; a repeat of the request changes nothing."""
     row = await desk.active_run(body.run_id)
-    events = await _parameters(desk, row["job_id"], body.params)
+    events = await new_parameters(desk, row["job_id"], body.params)
     if body.tags:
         events.append(_tags(row["job_id"], body.tags))
     await desk.send(*events)
@@ -67,12 +67,29 @@ async def delete_tag(body: bodies.DeleteTag, desk: Writing) -> Json:
 
 @router.post("/runs/log-inputs")
 async def log_inputs(body: bodies.LogInputs, desk: Writing) -> Json:
-    """Datasets that the run read. Models as inputs are not kept."""
+    """Datasets and logged models that the run read."""
     row = await desk.active_run(body.run_id)
     used = tuple(_dataset(i) for i in body.datasets)
-    if used:
-        await desk.send(InputsLogged(job_id=JobId(row["job_id"]), datasets=used, at_ms=now_ms()))
+    links = await _links(desk, row["job_id"], [ModelLink(model_id=JobId(m.model_id), role="input") for m in body.models])
+    inputs = [InputsLogged(job_id=JobId(row["job_id"]), datasets=used, at_ms=now_ms())] if used else []
+    await desk.send(*inputs, *links)
     return {}
+
+
+@router.post("/runs/outputs")
+async def log_outputs(body: bodies.LogOutputs, desk: Writing) -> Json:
+    """Logged models that the run made."""
+    row = await desk.active_run(body.run_id)
+    made = [ModelLink(model_id=JobId(m.model_id), role="output", step=m.step) for m in body.models]
+    await desk.send(*await _links(desk, row["job_id"], made))
+    return {}
+
+
+async def _links(desk: RequestScope, run_id: str, links: Sequence[ModelLink]) -> list[Event]:
+    """The event of a run's logged models, if it has any. Raises MlflowError where one is not there for the caller."""
+    for model_id in {str(link.model_id) for link in links}:
+        await desk.active_model(model_id)
+    return [ModelsLinked(job_id=JobId(run_id), models=tuple(links), at_ms=now_ms())] if links else []
 
 
 def _dataset(given: bodies.DatasetInput) -> DatasetUsed:
@@ -91,7 +108,7 @@ def _tags(run_id: str, tags: Sequence[bodies.Tag]) -> Event:
     return TagsChanged(job_id=JobId(run_id), tags={t.key: t.value for t in tags}, at_ms=now_ms())
 
 
-async def _parameters(desk: RequestScope, run_id: str, given: Sequence[bodies.Parameter]) -> list[Event]:
+async def new_parameters(desk: RequestScope, run_id: str, given: Sequence[bodies.Parameter]) -> list[Event]:
     """The event of what is new. Raises MlflowError where a parameter has another value already: it never changes."""
     wanted: dict[str, str] = {}
     for p in given:
@@ -106,7 +123,7 @@ async def _parameters(desk: RequestScope, run_id: str, given: Sequence[bodies.Pa
     if changed:
         key = changed[0]
         raise invalid(
-            f"the parameter {key!r} of run {run_id} is {known[key]!r} already, and parameters never change; log it under another name"
+            f"the parameter {key!r} of {run_id} is {known[key]!r} already, and parameters never change; log it under another name"
         )
     new = {key: value for key, value in wanted.items() if key not in known}
     return [ParametersLogged(job_id=JobId(run_id), parameters=new, at_ms=now_ms())] if new else []

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from trainhouse.events import ModelStage
+from trainhouse.events.model.tracking import is_model_id
 from trainhouse.gateway.mlflow.filter_language import Condition, Entity, Language, Ordering
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
 
 CHAMPION: Final = ModelStage.CHAMPION.value
+LOGGED_MODEL: Final = "trainhouse.logged_model"
+"""Tag of a version with the id of the logged model that it was made of."""
 OF_MODELS: Final = Language(
     {
         "name": ("name", False),
@@ -63,7 +66,9 @@ def attributes_of(model: ModelEntry) -> dict[str, Any]:
 def version_json(model: ModelEntry, version: Version) -> dict[str, Any]:
     """One version."""
     tags = (("trainhouse.semver", version.semver), ("trainhouse.content", version.facts.content), *version.tags)
-    return {
+    logged = logged_model_of(version)
+    more = {"model_id": logged} if logged else {}
+    return more | {
         "name": model.name,
         "version": str(version.version),
         "creation_timestamp": version.registered_at_ms,
@@ -72,7 +77,7 @@ def version_json(model: ModelEntry, version: Version) -> dict[str, Any]:
         "current_stage": STAGES[version.stage],
         "description": version.notes,
         "source": source_of(version),
-        "run_id": str(version.facts.job_id),
+        "run_id": "" if is_model_id(str(version.facts.job_id)) else str(version.facts.job_id),
         "status": "READY",
         "tags": [{"key": key, "value": value} for key, value in tags],
         "aliases": [alias for alias, ordinal in aliases_of(model) if ordinal == version.version],
@@ -85,8 +90,17 @@ def aliases_of(model: ModelEntry) -> list[tuple[str, int]]:
 
 
 def source_of(version: Version) -> str:
-    """Address of a version's checkpoint, as a run's."""
-    return f"runs:/{version.facts.job_id}/checkpoints/{version.facts.commit}"
+    """Address of a version's checkpoint, as a run's, or of the logged model, or run, whose files it is."""
+    if version.facts.commit:
+        return f"runs:/{version.facts.job_id}/checkpoints/{version.facts.commit}"
+    logged = logged_model_of(version)
+    return f"models:/{logged}" if logged else f"runs:/{version.facts.job_id}"
+
+
+def logged_model_of(version: Version) -> str:
+    """Id of the logged model that a version was made of; empty: of none."""
+    logged = dict(version.tags).get(LOGGED_MODEL, "")
+    return logged if is_model_id(logged) else ""
 
 
 def keeps(conditions: Iterable[Condition], attributes: dict[str, Any], tags: dict[str, str]) -> bool:

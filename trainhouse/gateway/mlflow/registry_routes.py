@@ -1,7 +1,8 @@
 """MLflow's model registry over that of Trainhouse: registered models, versions, aliases and searches.
 
-Holds: setting the alias `champion` asks the gate, and a refusal says what it lacks; other aliases decide nothing. A version is of a job's
-checkpoint: its run is the job. A name means the model of that name in the projects that the asker may see.
+Holds: setting the alias `champion` asks the gate, and a refusal says what it lacks; other aliases decide nothing. A version is of a logged
+model, whose run made it, or of a job's checkpoint: its run is the job. A name means the model of that name in the projects that the asker
+may see.
 Never: deletes a model or a version: those are archived.
 """
 
@@ -32,17 +33,22 @@ from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, 
 from trainhouse.gateway.mlflow.filter_language import Language, parse_filter, parse_orders
 from trainhouse.gateway.mlflow.registry_entities import (
     CHAMPION,
+    LOGGED_MODEL,
     OF_MODELS,
     OF_VERSIONS,
     aliases_of,
     attributes_of,
     keeps,
+    logged_model_of,
     model_json,
     ordered,
     source_of,
     version_json,
 )
+from trainhouse.gateway.mlflow.request_scope import Writing
 from trainhouse.gateway.mlflow.search import read_token, token_of
+from trainhouse.gateway.mlflow.version_files import place_of
+from trainhouse.gateway.mlflow.version_sources import fields_of_source
 from trainhouse.gateway.models.model_book import ModelRefusedError
 from trainhouse.gateway.models.model_routes import ask, by_token
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
@@ -50,7 +56,7 @@ from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Versio
 router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
 Json = dict[str, Any]
 MAX_RESULTS: Final = 200_000
-_SOURCE: Final = re.compile(r"runs:/([A-Za-z0-9][A-Za-z0-9._:-]{0,127})(?:/checkpoints/([0-9]{1,10}))?(?:/.*)?")
+_VERSION: Final = re.compile(r"models:/([^/@]{1,256})/([1-9][0-9]{0,9})")
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 VersionText = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,9}$")]
 Text = Annotated[str, StringConstraints(max_length=16_384)]
@@ -96,6 +102,7 @@ class DeleteAlias(OfModel):
 class CreateVersion(OfModel):
     source: Annotated[str, StringConstraints(max_length=4096)] = ""
     run_id: Annotated[str, StringConstraints(max_length=128)] | None = None
+    model_id: Annotated[str, StringConstraints(max_length=128)] | None = None
     tags: Annotated[list[Tag], Field(max_length=64, default_factory=list)]
     description: Text | None = None
 
@@ -222,16 +229,15 @@ async def not_deleted(_: Viewer) -> Json:
 
 
 @router.post("/model-versions/create")
-async def create_version(body: CreateVersion, here: Here, principal: Submitter, request: Request) -> Json:
-    """A version of the checkpoint of a run, the newest one unless the source names one."""
-    named = _SOURCE.fullmatch(body.source)
-    job_id = named[1] if named else body.run_id
-    if not job_id:
-        raise invalid("a version is the checkpoint of a job: give run_id, or the source `runs:/JOB` or `runs:/JOB/checkpoints/N`")
+async def create_version(body: CreateVersion, here: Here, principal: Submitter, request: Request, desk: Writing) -> Json:
+    """A version of a logged model, of files of a run, of another version, or of a checkpoint: the newest unless the source names one."""
     model = await _model(here, principal, body.name)
-    commit = int(named[2]) if named and named[2] else None
-    fields = {"job_id": job_id, "commit": commit, "notes": body.description or "", "tags": _tags(body.tags)}
-    decided = await _ask(here, principal, request, ModelRegistered, _about(model) | fields)
+    fields = await _of_version(here, principal, model, body.source) or await fields_of_source(
+        desk, model, body.source, body.run_id, body.model_id
+    )
+    tags = _tags(body.tags) | fields.pop("tags", {})
+    about = _about(model) | {"notes": body.description or "", "tags": tags}
+    decided = await _ask(here, principal, request, ModelRegistered, about | fields)
     return {"model_version": version_json(*await _version(here, principal, body.name, str(getattr(decided, "version", 0))))}
 
 
@@ -243,8 +249,8 @@ async def get_version(name: NameQuery, version: VersionQuery, here: Here, princi
 
 @router.get("/model-versions/get-download-uri")
 async def download_uri(name: NameQuery, version: VersionQuery, here: Here, principal: Viewer) -> Json:
-    """Source of a version."""
-    return {"artifact_uri": source_of((await _version(here, principal, name, version))[1])}
+    """Address of a version's files."""
+    return {"artifact_uri": place_of(*await _version(here, principal, name, version))}
 
 
 @router.get("/model-versions/search")
@@ -301,6 +307,18 @@ async def transition(body: TransitionStage, here: Here, principal: Submitter, re
         )
     await _ask(here, principal, request, kind, _about(model) | {"version": body.version})
     return {"model_version": version_json(*await _version(here, principal, body.name, body.version))}
+
+
+async def _of_version(here: Gateway, principal: Principal, model: ModelEntry, source: str) -> dict[str, Any] | None:
+    """Fields of the registration of what is a version already; None of another source."""
+    named = _VERSION.fullmatch(source)
+    if named is None:
+        return None
+    other, version = await _version(here, principal, named[1], named[2])
+    if other.project != model.project:
+        raise invalid(f"model {other.name} is of project {other.project}, and model {model.name} of project {model.project}")
+    logged = logged_model_of(version)
+    return {"content": version.facts.content} | ({"tags": {LOGGED_MODEL: logged}} if logged else {})
 
 
 def _tags(tags: list[Tag]) -> dict[str, str]:

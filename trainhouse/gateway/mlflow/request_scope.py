@@ -11,14 +11,14 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Request
 
 from trainhouse.events import Event
-from trainhouse.events.model.tracking import DEFAULT_EXPERIMENT, DEFAULT_EXPERIMENT_ID, project_of
+from trainhouse.events.model.tracking import DEFAULT_EXPERIMENT, DEFAULT_EXPERIMENT_ID, is_model_id, project_of
 from trainhouse.events.wire.topics import TRACKING
 from trainhouse.gateway.auth.authentication import Submitter, Viewer
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.mlflow.errors import invalid, missing
 from trainhouse.gateway.mlflow.mlflow_ports import EVERYTHING, Ports, ports_of_settings
-from trainhouse.gateway.mlflow.search import EXPERIMENT_COLUMNS
+from trainhouse.gateway.mlflow.search import EXPERIMENT_COLUMNS, MODEL_COLUMNS
 from trainhouse.gateway.mlflow.whole_runs import RUN_SQL, run_of
 from trainhouse.gateway.queries.freshness import freshness_of
 
@@ -37,6 +37,7 @@ class RequestScope:
         self.settings = gateway.settings
         self.storage = gateway.storage
         self.ports = ports
+        self.models = gateway.models
 
     async def send(self, *events: Event) -> None:
         """Events of tracking, each when the one before is acked. Raises BusUnavailableError."""
@@ -54,18 +55,47 @@ class RequestScope:
 
     def visible_run(self, found: Row | None, run_id: str) -> Row:
         """The run that was read, if there is one and the caller may see it. Raises MlflowError RESOURCE_DOES_NOT_EXIST for both."""
-        if found is None or not self.principal.sees(found["project"]):
+        if found is None or not self.principal.sees(found["project"]) or is_model_id(run_id):
             raise missing(f"run {run_id}")
         return found
+
+    async def keeper(self, run_id: str) -> Row:
+        """The run, or logged model, that has files under this id, as it is now: with `job_id`, `project`, `experiment_id`. Raises
+        MlflowError."""
+        return await (self.logged_model(run_id) if is_model_id(run_id) else self.run(run_id))
+
+    async def active_keeper(self, run_id: str) -> Row:
+        """The same to write to, as it was a few seconds ago at worst."""
+        return await (self.active_model(run_id) if is_model_id(run_id) else self.active_run(run_id))
+
+    async def logged_model(self, model_id: str, allows_deleted: bool = False) -> Row:
+        """A logged model as it is now; what is read after it is as fresh. Raises MlflowError RESOURCE_DOES_NOT_EXIST."""
+        await self.fresh(TRACKING)
+        return self._visible_model(await self._read_model(model_id), model_id, allows_deleted)
+
+    async def active_model(self, model_id: str) -> Row:
+        """A logged model to write to, as it was a few seconds ago at worst. Raises MlflowError."""
+        known = self.ports.runs.get(model_id)
+        found = cast(Row, known[1]) if known and known[0] > time.monotonic() else await self._read_model(model_id)
+        found = self._visible_model(found, model_id) if found is not None else await self.logged_model(model_id)
+        self.remember(found)
+        return found
+
+    def _visible_model(self, found: Row | None, model_id: str, allows_deleted: bool = False) -> Row:
+        if found is None or not self.principal.sees(found["project"]) or (found["deleted"] and not allows_deleted):
+            raise missing(f"logged model {model_id}")
+        return found
+
+    async def _read_model(self, model_id: str) -> Row | None:
+        sql = f"SELECT {MODEL_COLUMNS} FROM logged_models WHERE model_id = {{id:String}} LIMIT 1"
+        found = await self.reader.one(sql, {"id": model_id})
+        return found | {"job_id": model_id} if found is not None else None
 
     async def active_run(self, run_id: str) -> Row:
         """A run to write to, as it was a few seconds ago at worst. Raises MlflowError."""
         known = self.ports.runs.get(run_id)
         found = cast(Row, known[1]) if known and known[0] > time.monotonic() else await self._read_run(run_id)
-        if found is None:
-            found = await self.run(run_id)
-        if not self.principal.sees(found["project"]):
-            raise missing(f"run {run_id}")
+        found = self.visible_run(found, run_id) if found is not None else await self.run(run_id)
         if found.get("is_mixed"):
             raise invalid(f"the id {run_id} is also that of a run of another project, so nothing more is logged to it; begin another run")
         if found["deleted"]:

@@ -8,11 +8,11 @@ from typing import Any
 from fastapi import APIRouter
 
 from trainhouse.gateway.auth.authentication import Viewer
-from trainhouse.gateway.mlflow import artifact_routes, experiment_routes, log_routes, registry_routes, run_routes
+from trainhouse.gateway.mlflow import artifact_routes, experiment_routes, log_routes, logged_model_routes, registry_routes, run_routes
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, unsupported
 
 router = APIRouter(tags=["mlflow"], include_in_schema=False)
-for _module in (run_routes, log_routes, experiment_routes, registry_routes):
+for _module in (run_routes, log_routes, experiment_routes, logged_model_routes, registry_routes):
     router.include_router(_module.router)
 
 rest = APIRouter(route_class=MlflowRoute)
@@ -31,19 +31,10 @@ async def server_info(_: Viewer) -> dict[str, Any]:
     }
 
 
-@rest.post("/api/2.0/mlflow/logged-models/search")
-async def no_models(_: Viewer) -> dict[str, Any]:
-    """There are none, which clients ask whenever they list artifacts."""
-    return {"models": []}
-
-
-@rest.api_route("/api/2.0/mlflow/logged-models", methods=_METHODS)
-@rest.api_route("/api/2.0/mlflow/logged-models/{path:path}", methods=_METHODS)
 @rest.api_route("/api/2.0/mlflow/runs/log-model", methods=_METHODS)
-@rest.api_route("/api/2.0/mlflow/runs/outputs", methods=_METHODS)
-async def models(_: Viewer, path: str = "") -> None:
-    """Models as things of their own."""
-    raise unsupported("Trainhouse keeps no logged models yet: log the files of a model as artifacts (`mlflow.log_artifacts`)")
+async def models(_: Viewer) -> None:
+    """Models as the clients of before logged models had them."""
+    raise unsupported("Trainhouse keeps models as MLflow 3's clients log them (`log_model(name=…)`): update the client")
 
 
 @rest.api_route("/api/2.0/mlflow/{path:path}", methods=_METHODS)
@@ -52,7 +43,7 @@ async def others(_: Viewer, path: str) -> None:
     """Rejects all other routes of MLflow: traces, prompts."""
     raise MlflowError(
         "ENDPOINT_NOT_FOUND",
-        f"Trainhouse does not have MLflow's {path[:100]!r}; it has experiments, runs, artifacts and the model registry",
+        f"Trainhouse does not have MLflow's {path[:100]!r}; it has experiments, runs, artifacts, logged models and the model registry",
     )
 
 

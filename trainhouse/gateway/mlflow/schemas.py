@@ -1,4 +1,4 @@
-"""Runs and experiments of the projections in MLflow's schema.
+"""Runs, experiments and logged models of the projections in MLflow's schema.
 
 Holds: pure. A run's status follows from its job's state: waiting is SCHEDULED, whatever holds devices runs, a refused job FAILED.
 """
@@ -32,6 +32,8 @@ STATE: Final = {
     "KILLED": JobState.CANCELLED,
 }
 
+MODEL_STATUS: Final = {"PENDING": "LOGGED_MODEL_PENDING", "READY": "LOGGED_MODEL_READY", "FAILED": "LOGGED_MODEL_UPLOAD_FAILED"}
+
 
 def _quoted(words: Iterable[str]) -> str:
     return "[" + ", ".join(f"'{w}'" for w in words) + "]"
@@ -41,7 +43,7 @@ STATUS_SQL: Final = f"transform(state, {_quoted(s.value for s in STATUS)}, {_quo
 
 
 def artifact_root(experiment_id: str, run_id: str) -> str:
-    """Artifact root of a run, for clients: a path on this server."""
+    """Artifact root of a run or a logged model, for clients: a path on this server."""
     return f"mlflow-artifacts:/{experiment_id}/{run_id}/artifacts"
 
 
@@ -68,7 +70,14 @@ def updated(row: Row, state: JobState | None, ended_ms: int | None, name: str | 
     return {**row, "state": state or row["state"], "end_ms": end_ms, "name": name or row["name"]}
 
 
-def run(row: Row, metrics: Iterable[Row] = (), params: Iterable[Row] = (), tags: Iterable[Row] = (), inputs: Iterable[Row] = ()) -> Json:
+def run(
+    row: Row,
+    metrics: Iterable[Row] = (),
+    params: Iterable[Row] = (),
+    tags: Iterable[Row] = (),
+    inputs: Iterable[Row] = (),
+    models: Iterable[Row] = (),
+) -> Json:
     """A whole run."""
     known = {t["key"]: t["value"] for t in tags}
     named = {"mlflow.runName": row["name"], "mlflow.user": row["user"]} | known
@@ -77,7 +86,30 @@ def run(row: Row, metrics: Iterable[Row] = (), params: Iterable[Row] = (), tags:
         "params": [{"key": p["key"], "value": p["value"]} for p in params],
         "tags": [{"key": k, "value": v} for k, v in named.items()],
     }
-    return {"info": run_info(row), "data": data, "inputs": {"dataset_inputs": [dataset_input(i) for i in inputs]}}
+    read: Json = {"dataset_inputs": [dataset_input(i) for i in inputs]}
+    linked = list(models)
+    if read_models := [{"model_id": m["model_id"]} for m in linked if m["role"] == "input"]:
+        read["model_inputs"] = read_models
+    made = [{"model_id": m["model_id"], "step": m["step"]} for m in linked if m["role"] == "output"]
+    whole = {"info": run_info(row), "data": data, "inputs": read}
+    return whole | ({"outputs": {"model_outputs": made}} if made else {})
+
+
+def logged_model(row: Row, params: Iterable[Row] = (), tags: Iterable[Row] = ()) -> Json:
+    """A whole logged model."""
+    info = {
+        "model_id": row["model_id"],
+        "experiment_id": row["experiment_id"],
+        "name": row["name"],
+        "creation_timestamp_ms": row["created_ms"],
+        "last_updated_timestamp_ms": row["updated_ms"],
+        "artifact_uri": artifact_root(row["experiment_id"], row["model_id"]),
+        "status": MODEL_STATUS.get(row["status"], "LOGGED_MODEL_STATUS_UNSPECIFIED"),
+        "model_type": row["model_type"],
+        "tags": [{"key": t["key"], "value": t["value"]} for t in tags],
+    }
+    source = {"source_run_id": row["source_run_id"]} if row["source_run_id"] else {}
+    return {"info": info | source, "data": {"params": [{"key": p["key"], "value": p["value"]} for p in params], "metrics": []}}
 
 
 def metric(row: Row) -> Json:

@@ -1,4 +1,4 @@
-"""Searches of runs and experiments as SQL over the projections.
+"""Searches of runs, experiments and logged models as SQL over the projections.
 
 Holds: pure; every value that a caller gave is bound, never pasted: names of columns come from the tables below. A comparison of something
 that a run does not have is false, also `!=`, as with MLflow's own server. Whose projects count is a condition of every query.
@@ -23,6 +23,15 @@ EXPERIMENT_COLUMNS: Final = (
     "experiment_id, name, project, deleted, toUnixTimestamp64Milli(created_at) AS created_ms, "
     "toUnixTimestamp64Milli(updated_at) AS updated_ms"
 )
+MODEL_COLUMNS: Final = (
+    "model_id, experiment_id, experiment, project, name, user, model_type, source_run_id, status, deleted, "
+    "toUnixTimestamp64Milli(created_at) AS created_ms, toUnixTimestamp64Milli(updated_at) AS updated_ms"
+)
+_MODEL: Final = {
+    **{name: name for name in ("model_id", "name", "model_type", "status", "source_run_id")},
+    "creation_time": "toUnixTimestamp64Milli(created_at)",
+    "last_updated_time": "toUnixTimestamp64Milli(updated_at)",
+}
 _RUN: Final = {
     "run_id": "job_id",
     "run_name": "name",
@@ -97,6 +106,27 @@ def experiments_query(principal: Principal, view: str, conditions: Sequence[Cond
             raise invalid("experiments are ordered by their attributes")
     keys = [f"{_EXPERIMENT[o.key]} {'DESC' if o.descending else 'ASC'}" for o in orders] or ["updated_at DESC"]
     return f"SELECT {EXPERIMENT_COLUMNS} FROM experiments WHERE {query.where} ORDER BY {', '.join([*keys, 'experiment_id'])}", query
+
+
+def models_query(
+    principal: Principal, experiments: Sequence[str], conditions: Sequence[Condition], orders: Sequence[Ordering]
+) -> tuple[str, Query]:
+    """SQL of the logged models that a search asks for, without its limit."""
+    query = Query(principal)
+    query.add(f"experiment_id IN {query.bind(list(experiments), 'Array(String)')}")
+    query.add("NOT deleted")
+    for condition in conditions:
+        if condition.entity is Entity.ATTRIBUTE:
+            query.add(_compare(query, _MODEL[condition.key], condition))
+        else:
+            table = "parameters" if condition.entity is Entity.PARAMETER else "tags"
+            query.add(_has(query, condition, f"SELECT job_id FROM {table} WHERE 1", "model_id", "value"))
+    for order in orders:
+        if order.entity is not Entity.ATTRIBUTE:
+            raise invalid("logged models are ordered by their attributes")
+    keys = [f"{_MODEL[o.key]} {'DESC' if o.descending else 'ASC'}" for o in orders]
+    order_by = ", ".join([*keys, "created_at DESC", "model_id"])
+    return f"SELECT {MODEL_COLUMNS} FROM logged_models WHERE {query.where} ORDER BY {order_by}", query
 
 
 def paged(sql: str, query: Query, limit: int, token: str | None) -> tuple[str, Bound, int]:

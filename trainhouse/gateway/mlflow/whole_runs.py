@@ -3,8 +3,8 @@
 Planning a view costs the engine several times what reading a run by its key does. So each part is one look-up by a table's key, all of
 them are branches of one statement with the same columns, and what the views compute is computed here.
 
-Holds: pure; a run is as `experiment_runs` has it, its parts as `metric_latest`, `parameters`, `tags` and `inputs` have them (a test on the
-engine compares them).
+Holds: pure; a run is as `experiment_runs` has it, its parts as `metric_latest`, `parameters`, `tags`, `inputs` and `run_models` have them
+(a test on the engine compares them).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _PARTS: Final = {
     "tag": f"job_id AS id, [key, value] AS texts FROM tags_rows FINAL WHERE job_id {_IDS} AND NOT deleted",
     "input": "job_id AS id, [name, digest, toString(source_type), source, toString(context), schema_text, profile] AS texts "
     f"FROM inputs_rows FINAL WHERE job_id {_IDS}",
+    "model": f"job_id AS id, [toString(role), model_id, toString(step)] AS texts FROM run_models_rows FINAL WHERE job_id {_IDS}",
 }
 _RUNS: Final = {
     "tracked": "job_id AS id, "
@@ -56,10 +57,11 @@ class Parts:
     params: list[Row] = field(default_factory=list)
     tags: list[Row] = field(default_factory=list)
     inputs: list[Row] = field(default_factory=list)
+    models: list[Row] = field(default_factory=list)
 
     def lists(self) -> tuple[list[Row], ...]:
         """As `schemas.run` takes them."""
-        return self.metrics, self.params, self.tags, self.inputs
+        return self.metrics, self.params, self.tags, self.inputs, self.models
 
 
 def parts_of(rows: Iterable[Row]) -> dict[str, Parts]:
@@ -76,11 +78,14 @@ def parts_of(rows: Iterable[Row]) -> dict[str, Parts]:
             own.tags.append({"key": texts[0], "value": texts[1]})
         elif part == "input":
             own.inputs.append(dict(zip(_INPUT, texts, strict=True)))
+        elif part == "model":
+            own.models.append({"role": texts[0], "model_id": texts[1], "step": int(texts[2])})
     for own in found.values():
         own.metrics.sort(key=lambda m: _bytes(m["metric"]))
         own.params.sort(key=lambda p: _bytes(p["key"]))
         own.tags.sort(key=lambda t: _bytes(t["key"]))
         own.inputs.sort(key=lambda i: _bytes(i["name"]))
+        own.models.sort(key=lambda m: (m["step"], m["model_id"]))
     return found
 
 

@@ -16,6 +16,7 @@ from trainhouse.events import CancelJob, ChangeJob, Event, JobId, JobSpec, JobSt
 from trainhouse.events import Limits as JobLimits
 from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
 from trainhouse.events.model.resume_ref import ResumeFrom, parse_resume_from
+from trainhouse.events.model.tracking import is_model_id
 from trainhouse.events.wire.topics import JOBS
 from trainhouse.gateway import requests
 from trainhouse.gateway.auth.authentication import Submitter
@@ -208,9 +209,13 @@ async def _refuse_reused(here: Gateway, job_id: str, digest: str, key: str) -> N
 
 
 async def _refuse_logged(here: Gateway, job_id: str) -> None:
-    """Refuses the id of a run that a client logged: what is kept of jobs and of runs goes by their ids alone. Raises ProblemError 409."""
-    if await here.reader.one("SELECT 1 AS found FROM tracked_runs_rows WHERE job_id = {job_id:String} LIMIT 1", {"job_id": job_id}):
-        raise ProblemError(409, "Taken", f"{job_id} is the id of a run that was logged here: choose another one, or none")
+    """Refuses the id of a run that a client logged, and the form of ids of models: what is kept of them all goes by their ids alone. Raises
+    ProblemError 409."""
+    is_logged = is_model_id(job_id)  # the form of ids of logged models, which no job has
+    if is_logged or await here.reader.one(
+        "SELECT 1 AS found FROM tracked_runs_rows WHERE job_id = {job_id:String} LIMIT 1", {"job_id": job_id}
+    ):
+        raise ProblemError(409, "Taken", f"{job_id} is the id of a run or model that was logged here: choose another one, or none")
 
 
 async def _visible_source(here: Gateway, principal: Principal, spec: JobSpec) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 from tests.support.fakes.journal_fakes import FakeBroker, FakeLog
 from tests.support.registry_requests import VALIDATION, facts_of
 from trainhouse.events import Event, JobAdmitted, JobSpec, JobState, JobStatus, JobSubmitted, envelope_of
+from trainhouse.events.model.tracking import LoggedModelChanged, TagsChanged, TrackedRunBegun
 from trainhouse.events.wire.codec import encode
-from trainhouse.events.wire.topics import ADMISSION, CONTROL, JOBS, STATUS
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, JOBS, STATUS, TRACKING
 from trainhouse.scheduler.core.registry.trained_on import with_data
 from trainhouse.scheduler.stream.model_interfaces import KnownJob
 from trainhouse.scheduler.stream.registry.job_facts import read_job
@@ -62,6 +63,21 @@ def test_a_job_that_ran_longer_than_control_keeps_has_the_data_of_the_admissions
     spec, other = spec_of(dataset=VALIDATION, split="train"), spec_of()
     records = [(ADMISSION, submitted(spec)), (ADMISSION, submitted(other)), (STATUS, status(spec))]
     assert known(*records) == KnownJob("vision", "ada", (VALIDATION,), (f"{VALIDATION}/train",))
+
+
+def test_of_what_a_client_logged_the_first_word_counts_and_its_data_is_not_known() -> None:
+    of = {"experiment_id": "1", "experiment": "vision", "project": "vision"}
+    begun = TrackedRunBegun.model_validate(of | {"job_id": "gpt", "user": "ada", "started_at_ms": 1})
+    again = begun.model_copy(update={"user": "eve", "project": "speech"})
+    tagged = TagsChanged.model_validate({"job_id": "gpt", "tags": {"a": "b"}, "at_ms": 1})
+    assert known((TRACKING, tagged)) is None
+    assert known((TRACKING, tagged), (TRACKING, begun), (TRACKING, again)) == KnownJob("vision", "ada", has_spec=False)
+    created = LoggedModelChanged.model_validate(of | {"model_id": "gpt", "user": "bob", "created": True, "at_ms": 1})
+    changed = created.model_copy(update={"created": False, "user": "eve"})
+    assert known((TRACKING, changed)) is None
+    assert known((TRACKING, changed), (TRACKING, created)) == KnownJob("vision", "bob", has_spec=False)
+    other = begun.model_copy(update={"job_id": "gpt-2"})
+    assert known((TRACKING, other)) is None
 
 
 def test_what_a_registration_leaves_out_is_added() -> None:

@@ -16,6 +16,6 @@ export function MadeModels({ path, title, nothing, now_ms }) {
 const columns = (now_ms) => [
   ["Model", (m) => html`<a href=${addressOf(m.project, m.model, m.version)}><b>${m.model}</b></a>`, "name"], ["Version", (m) => `${m.version} (${m.semver})`, "short"],
   ["Stage", (m) => html`<${Pill} word=${m.stage} token=${STAGES[m.stage] || "--s-unknown"} />`, "short"], ["Project", (m) => m.project, "name"],
-  ["Job", (m) => html`<a href=${`/jobs/${encodeURIComponent(m.job_id)}`}>${m.job_id}@${m.commit}</a>`, "name"],
+  ["Job", (m) => html`<a href=${`/jobs/${encodeURIComponent(m.job_id)}`}>${m.job_id}${m.commit ? `@${m.commit}` : ""}</a>`, "name"],
   ["Registered", (m) => html`<span title=${moment(m.registered_at)}>${ago(m.registered_at, now_ms)}</span>`, "short"], ["By", (m) => m.registered_by, "name"],
 ];

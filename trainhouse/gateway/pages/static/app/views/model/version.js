@@ -41,7 +41,12 @@ function One({ model, selector, against, pulse, changed, now_ms }) {
 const facts = (v, now_ms) => [
   ["Semver", v.semver], ["Registered", html`<span title=${moment(momentOf(v.registered_at_ms))}>${ago(momentOf(v.registered_at_ms), now_ms)}</span>`], ["By", v.registered_by || "–"], ["Trained by", v.trained_by || "not known"],
   ["Job", html`<a class="wrap" href=${`/jobs/${encodeURIComponent(v.job_id)}`}>${v.job_id}</a>`],
-  ["Checkpoint", html`<a href=${`/jobs/${encodeURIComponent(v.job_id)}?tab=checkpoints`}>${number(v.commit)}</a>`],
+  [
+    "Checkpoint",
+    v.commit
+      ? html`<a href=${`/jobs/${encodeURIComponent(v.job_id)}?tab=checkpoints`}>${number(v.commit)}</a>`
+      : "none: files that a client logged",
+  ],
   ["Data", html`<${Data} data=${v.data} most=${4} />`], ["Framework", v.framework || "–"], ["Size", bytes(v.size_bytes)], ["Content", html`<code title=${v.content}>${v.content.slice(0, 12)}…</code>`],
 ];
 

@@ -36,7 +36,7 @@ const columns = (chosen, now_ms) => [
   ["Semver", (v) => v.semver, "short"],
   ["Stage", (v) => html`<${Pill} word=${v.stage} token=${STAGES[v.stage] || "--s-unknown"} />${v.emergency ? html` <span class="tag">emergency</span>` : ""}`, "short"],
   ["Registered", (v) => html`<span title=${moment(momentOf(v.registered_at_ms))}>${ago(momentOf(v.registered_at_ms), now_ms)}</span>`, "short"], ["By", (v) => v.registered_by, "name"],
-  ["Job", (v) => html`<a href=${`/jobs/${encodeURIComponent(v.job_id)}?tab=checkpoints`}>${v.job_id}@${v.commit}</a>`, "name"],
+  ["Job", (v) => html`<a href=${`/jobs/${encodeURIComponent(v.job_id)}${v.commit ? "?tab=checkpoints" : ""}`}>${v.job_id}${v.commit ? `@${v.commit}` : ""}</a>`, "name"],
   ["Data", (v) => html`<${Data} data=${v.data} />`, "name"], ["Approved by", (v) => v.approvers.join(", "), "name"],
   ["Tags", (v) => html`<${Tags} tags=${v.tags} />`, "name"], ["Notes", (v) => (v.notes.length > NOTE_CHARS ? `${v.notes.slice(0, NOTE_CHARS)}…` : v.notes), "wide"],
 ];
