@@ -126,8 +126,8 @@ def answer_of(model: ModelEntry, chosen: Version | None, named: list[int], parts
     """The answer from the tables' rows by part, of which each column has its name. `named`: versions that are shown in any case. Pure."""
     by_version = {part: {each["version"]: each for each in parts[part]} for part in ("observed", "references", "drifted")}
     shown = _shown(model, named, by_version["observed"])
-    margins = _margins(model)
-    rows = [row for row in parts["quality"] if row["version"] in {each.version for each in shown}]
+    order = {each.version: n for n, each in enumerate(shown)}
+    rows = [row for row in parts["quality"] if row["version"] in order]
     cut = parts["quality"][-1]["end_ms"] if len(parts["quality"]) == MOST_QUALITY_ROWS else None
     if cut is not None:  # of the oldest window, rows may be missing
         rows = [row for row in rows if row["end_ms"] > cut]
@@ -137,10 +137,10 @@ def answer_of(model: ModelEntry, chosen: Version | None, named: list[int], parts
         "version": chosen.version if chosen else None,
         "versions": [_version_row(each, by_version) for each in shown],
         "unknown": [{"version": each["version"], "observations": each["refused"]} for each in unknown],
-        "quality": quality_of(rows, model.champion, margins, [each.version for each in shown]),
+        "quality": quality_of(rows, model.champion, _margins(model), list(order)),
         "quality_after_ms": cut,
         "drift": drift_of(chosen.version, parts["drift"]) if chosen else None,
-        "freshness": [row for row in parts["freshness"] if row["version"] in {each.version for each in shown}],
+        "freshness": sorted((row for row in parts["freshness"] if row["version"] in order), key=lambda row: order[row["version"]]),
         "alerts": parts["alerts"],
     }
 
