@@ -156,15 +156,16 @@ class ModelStory:
             story.reference(version, f"{DATA}/train", inputs, outputs)
         for hours_ago in range(OBSERVED_HOURS, 0, -1):
             moved = MOVED if hours_ago < MOVED_HOURS else 0
-            for version, right, count in ((1, 0.86 - moved / 900, 1200), (4, 0.885, 400)):
+            for version, right, count in ((1, 0.86 - moved / 400, 1200), (4, 0.885, 400)):
                 chats = {"json.chars": numbers(rng, 280 + moved, 90, count), "json.hour": numbers(rng, 14, 4, count)}
                 spread = rng.multinomial(count, [0.6, 0.25, 0.15])
                 chats["json.lang"] = texts(dict(zip(languages, map(int, spread), strict=True)))
                 shares = dict(zip(queues, map(int, rng.multinomial(count, [0.45, 0.4, 0.15])), strict=True))
                 answers = {"confidence": numbers(rng, 0.8, 0.08, count), "queue": texts(shares)}
                 about = {"count": count, "inputs": chats, "outputs": answers}
-                drawn = rng.random(60) < right
-                known = {"outcomes": {"accuracy": labels(f"h{hours_ago}", drawn)}} if hours_ago > 2 else {}
+                known = (
+                    {"outcomes": {"accuracy": labels(f"h{hours_ago}", [n < round(60 * right) for n in range(60)])}} if hours_ago > 2 else {}
+                )
                 story.window(version, hours_ago, **about, **known)
         story.window(7, 3, count=12)
         story.put()

@@ -66,7 +66,7 @@ const columns = (live, now_ms) => [
   ["Stage", (v) => html`<${Pill} word=${v.stage} token=${STAGES[v.stage] || "--s-unknown"} />`, "short"],
   ["Newest window", (v) => (v.observed ? when(v.observed.newest_end_ms, now_ms) : "–"), "short"], ["Drift in it", (v) => html`<${DriftWord} drift=${v.drift} />`, "short"],
   ["Predictions", (v) => (v.observed ? number(v.observed.predictions) : "none"), "num"], ["Labels", (v) => (v.observed ? number(v.observed.labels) : "none"), "num"],
-  ["Reference", (v) => (v.reference ? html`<span title=${v.reference.source}>${shortData(v.reference.source)}</span> <span class="sub">(${plural(v.reference.samples, "sample")})</span>` : "none"), "name"],
+  ["Reference", (v) => (v.reference ? html`<span title=${v.reference.source}>${shortData(v.reference.source)}</span> <span class="sub">(${plural(v.reference.samples, "sample")})</span>` : "none"), "field"],
 ];
 
 function Freshness({ live, model, now_ms }) {
@@ -84,6 +84,6 @@ function Behind({ row, now_ms }) {
 const freshColumns = (live, now_ms) => [
   ["Version", (row) => row.version, "short"], ["Stage", (row) => { const { stage } = live.versions.find((v) => v.version === row.version); return html`<${Pill} word=${stage} token=${STAGES[stage] || "--s-unknown"} />`; }, "short"],
   ["Age", (row) => daysOf(row.age_days), "num"],
-  ["Data", (row) => { if (!row.data) return "not known"; const one = dataOf(row.data); return one.href ? html`<a href=${one.href} title=${row.data}>${one.text}</a>` : html`<span title=${row.data}>${one.text}</span>`; }, "name"],
+  ["Data", (row) => { if (!row.data) return "not known"; const one = dataOf(row.data); return one.href ? html`<a href=${one.href} title=${row.data}>${one.text}</a>` : html`<span title=${row.data}>${one.text}</span>`; }, "field"],
   ["Age of data", (row) => daysOf(row.data_age_days), "num"], ["Newer versions of it", (row) => html`<${Behind} row=${row} now_ms=${now_ms} />`, "short"],
 ];

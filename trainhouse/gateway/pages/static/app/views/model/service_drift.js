@@ -58,7 +58,7 @@ const columns = (chosen, choose) => [
   ["Verdict", (f) => { const [word, token] = verdictOf(f.verdict); return html`<${Pill} word=${word} token=${token} />`; }, "short"],
   ["Over windows", (f) => html`<div class="beside"><${Strip} field=${f} /><span class="sub">${`${number(f.verdicts.filter((v) => v === "DRIFTED").length)} of ${number(f.verdicts.length)} drifted`}</span></div>`, "short"],
   ...MEASURES.map(([measure, word]) => [word, (f) => html`<${Figure} field=${f} measure=${measure} />`, "num"]),
-  ["Reason", (f) => f.reason || "–", "wide"],
+  ["Reason", (f) => f.reason || "–", "wide reason"],
 ];
 
 function Over({ drift, field, measure, setMeasure }) {
