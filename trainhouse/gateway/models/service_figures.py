@@ -77,12 +77,13 @@ def _quality_row(own: Sequence[Row], of_champion: Mapping[tuple[int, int], Row],
     shared = [of_champion[key] for key in ((each["start_ms"], each["end_ms"]) for each in own) if key in of_champion]
     newest, half = own[-1], None if live.error is None else _Z * live.error
     offline = {name: newest[name] for name in ("offline", "offline_low", "offline_high", "evaluation_id", "suite")}
-    word = against_offline(live, *(newest[name] for name in ("offline", "offline_low", "offline_high", "lower_is_better")), margin)
+    lower = bool(newest["lower_is_better"])
+    word = against_offline(live, newest["offline"], newest["offline_low"], newest["offline_high"], lower, margin)
     curve = own[-MOST_POINTS:]
     return {
         "metric": newest["metric"],
         "version": newest["version"],
-        "lower_is_better": bool(newest["lower_is_better"]),
+        "lower_is_better": lower,
         "windows": len(own),
         "labels": live.labels,
         "live": live.value,
