@@ -43,7 +43,7 @@ def pooled(parts: Sequence[Mean]) -> Mean:
 
 
 def against_offline(live: Mean, offline: float | None, low: float | None, high: float | None, lower_is_better: bool, margin: float) -> str:
-    """How a live figure stands to the offline one and its interval, in words."""
+    """Compares a live figure with the offline one and its interval, in words."""
     if offline is None:
         return "no offline figure"
     if live.labels < LEAST_LABELS:
