@@ -13,6 +13,7 @@ from trainhouse.events.model.spec import JobSpec
 from trainhouse.events.wire import topics
 
 NAME, LONELY, READER = "support-chats", "lonely", "reader-1"
+COLUMNS = {"json.text": "text", "json.user": "text", "json.score": "float|int"}
 
 
 def version(rows: int, dataset: str = NAME, **types: str) -> DatasetVersion:
@@ -31,10 +32,14 @@ def version(rows: int, dataset: str = NAME, **types: str) -> DatasetVersion:
     return version_of(made, dataset, "research")
 
 
+def before_newest() -> DatasetVersion:
+    """The version that READER reads, which one is newer than."""
+    return version(200_000, **COLUMNS)
+
+
 def tell_datasets(story: Story) -> None:
     """All of it."""
-    columns = {"json.text": "text", "json.user": "text", "json.score": "float|int"}
-    first, second, third = version(100_000, **columns), version(200_000, **columns), version(250_000, **columns, jpg="image")
+    first, second, third = version(100_000, **COLUMNS), before_newest(), version(250_000, **COLUMNS, jpg="image")
     for at_s, each, tag in ((10, first, "1.0.0"), (20, second, "1.1.0"), (30, third, "2.0.0"), (31, version(50, LONELY), None)):
         told = DatasetVersionPublished(version=each, semver=tag, created_by="ada", published_at_ms=story.ms(at_s))
         story.put(topics.DATASETS, told, at_s)

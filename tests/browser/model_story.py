@@ -1,7 +1,7 @@
 """Models for the pages: the registry's machine behind a real Kafka, where the gateway looks for it, and what it decided in the tables.
 
-Holds: SORTER has a whole life (an emergency that waits, a rollback, a candidate that was compared); MANY has a thousand versions; LONG has
-a name, texts and tags as strangers write them.
+Holds: SORTER has a whole life (an emergency that waits, a rollback, a candidate that was compared; in service its champion's inputs moved,
+and version 4 is asked in shadow); MANY has a thousand versions; LONG has a name, texts and tags as strangers write them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from confluent_kafka import Producer, TopicPartition
 
-from tests.browser.dataset_story import NAME as DATASET
-from tests.browser.dataset_story import READER
+from tests.browser.dataset_story import READER, before_newest
 from tests.browser.world import World
 from tests.support.registry_requests import Registry, content_of, facts_of, observed
+from tests.support.service_story import ServiceStory, labels, numbers, texts
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import (
     Event,
@@ -48,8 +49,9 @@ SORTER, MANY, LONG = "chat-sorter", "many-versions", "n" * 128
 PROJECT = "research"
 DAY_MS = 86_400_000
 VERSIONS = 1_000
+OBSERVED_HOURS, MOVED_HOURS, MOVED = 24, 9, 60
 ATTACK = "<script>window.attacked = 1</script><img src=x onerror='window.attacked = 1'>"
-DATA = f"{DATASET}@sha256:{'c' * 64}"
+DATA = str(before_newest().name)
 
 
 class PlainRegistry(Registry):
@@ -81,6 +83,7 @@ class ModelStory:
         self._long()
         self._published(self._registry.decisions)
         self._registry.now_ms = time.time_ns() // 1_000_000
+        self._served()
         self._thread.start()
 
     def stop(self) -> None:
@@ -138,6 +141,38 @@ class ModelStory:
         self._register(SORTER, 4, notes=f"Trained on **twice** the data; see the [paper](https://arxiv.org/abs/1706.03762).\n\n{ATTACK}")
         self._evaluate(4, 0.885)
         self._compare(4, 1, "not worse")
+
+    def _served(self) -> None:
+        """Chats became longer nine hours ago, as those are that version 4 was made of; labels of the last two hours are not there yet."""
+        rng, story = np.random.default_rng(11), ServiceStory(self._world.tables, PROJECT, SORTER, self._registry.now_ms)
+        languages, queues = {"en": 12_000, "fi": 5_000, "sv": 3_000}, {"billing": 9_000, "delivery": 8_000, "other": 3_000}
+        for version, chars in ((1, 280), (4, 280 + MOVED)):
+            inputs = {
+                "json.chars": numbers(rng, chars, 90, 20_000),
+                "json.lang": texts(languages),
+                "json.hour": numbers(rng, 14, 4, 20_000),
+            }
+            outputs = {"confidence": numbers(rng, 0.8, 0.08, 20_000), "queue": texts(queues)}
+            story.reference(version, f"{DATA}/train", inputs, outputs)
+        for hours_ago in range(OBSERVED_HOURS, 0, -1):
+            moved = MOVED if hours_ago < MOVED_HOURS else 0
+            for version, right, count in ((1, 0.86 - moved / 400, 1200), (4, 0.885, 400)):
+                chats = {"json.chars": numbers(rng, 280 + moved, 90, count), "json.hour": numbers(rng, 14, 4, count)}
+                spread = rng.multinomial(count, [0.6, 0.25, 0.15])
+                chats["json.lang"] = texts(dict(zip(languages, map(int, spread), strict=True)))
+                shares = dict(zip(queues, map(int, rng.multinomial(count, [0.45, 0.4, 0.15])), strict=True))
+                answers = {"confidence": numbers(rng, 0.8, 0.08, count), "queue": texts(shares)}
+                about = {"count": count, "inputs": chats, "outputs": answers}
+                known = (
+                    {"outcomes": {"accuracy": labels(f"h{hours_ago}", [n < round(60 * right) for n in range(60)])}} if hours_ago > 2 else {}
+                )
+                story.window(version, hours_ago, **about, **known)
+        story.window(7, 3, count=12)
+        story.put()
+        strange = ServiceStory(self._world.tables, "default", LONG, self._registry.now_ms)
+        strange.reference(1, ATTACK, {ATTACK: numbers(rng, 0, 1, 1000), "f" * 300: numbers(rng, 0, 1, 1000)}, {})
+        strange.window(1, 1, count=500, inputs={ATTACK: numbers(rng, 3, 1, 500), "f" * 300: numbers(rng, 0, 1, 500)})
+        strange.put()
 
     def _evaluate(self, number: int, accuracy: float) -> None:
         value = {"value": accuracy, "low": accuracy - 0.012, "high": accuracy + 0.011}

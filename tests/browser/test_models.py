@@ -116,6 +116,88 @@ def test_a_model_has_its_champions_gate_results_comparison_and_lineage(page: Pag
     expect(page.get_by_role("heading", name="Version 2 against version 1")).to_be_visible()
 
 
+def test_a_model_in_service_has_its_quality_drift_and_freshness(page: Page) -> None:
+    page.goto(SORTER_PAGE)
+    served = table(page, "Versions in service")
+    expect(served.get_by_role("row")).to_have_count(3)
+    expect(served.get_by_role("row").nth(1)).to_contain_text(
+        re.compile(r"1 \(1\.0\.0\).*champion.*ago.*1 of 5 fields drifted.*28,800.*1,320.*support-chats")
+    )
+    expect(served.get_by_role("row").nth(2)).to_contain_text(re.compile("staging.*none of 5 fields drifted.*9,600"))
+    expect(page.get_by_text("1 observation of version 7: the model has no such version")).to_be_visible()
+    quality = table(page, "Live quality beside offline")
+    expect(quality.get_by_role("row").nth(1)).to_contain_text(
+        re.compile(r"accuracy.*1, champion.*0\.86 \[0\.848, 0\.871\].*worse than offline.*is champion")
+    )
+    expect(quality.get_by_role("row").nth(2)).to_contain_text(re.compile(r"accuracy.*4, staging.*0\.885 \[0\.873, 0\.896\].*as offline"))
+    expect(
+        page.get_by_role("img", name=re.compile("^accuracy by window: version 1 last .*; version 1 offline last 0.86.*; version 4 last"))
+    ).to_be_visible()
+    drift = table(page, "Fields of the newest window")
+    expect(drift.get_by_role("row").nth(1)).to_contain_text(re.compile(r"input json\.chars.*drifted.*8 of 24 drifted.*>.*PSI"))
+    expect(drift.get_by_role("row").nth(1).get_by_role("img")).to_have_accessible_name(
+        "Verdicts of 24 windows: drifted 8, stable 16; the newest: drifted"
+    )
+    expect(drift.get_by_role("row").filter(has_text="json.lang")).to_contain_text("stable")
+    expect(page.get_by_role("img", name=re.compile("^PSI of input json.chars: PSI last .*; limit last"))).to_be_visible()
+    page.get_by_role("button", name="Wasserstein").click()
+    expect(page.get_by_role("img", name=re.compile("^Wasserstein of input json.chars"))).to_be_visible()
+    drift.get_by_role("button", name="Show input json.lang over time").click()
+    expect(page.get_by_text("input json.lang has no figure over time")).to_be_visible()
+    fresh = table(page, "Age of versions")
+    expect(fresh.get_by_role("row").nth(1)).to_contain_text(re.compile(r"1.*champion.*2\d d.*support-chats@.*1 version behind"))
+    served.get_by_role("button", name="Show drift of version 4").click()
+    expect(page).to_have_url(re.compile("live=4"))
+    expect(page.get_by_role("heading", name="Drift of version 4, staging")).to_be_visible()
+    expect(drift.get_by_role("row").filter(has_text="json.chars")).to_contain_text(re.compile("stable.*16 of 24 drifted"))
+    page.get_by_label("Windows of").select_option("1")
+    expect(page).to_have_url(re.compile("days=1"))
+    expect(page.get_by_role("heading", name="Drift of version 4, staging")).to_be_visible()
+
+
+def test_what_is_not_observed_says_what_to_send(page: Page) -> None:
+    page.goto(f"{SORTER_PAGE}&live=3")
+    expect(page.get_by_role("heading", name="Drift of version 3, staging")).to_be_visible()
+    expect(page.get_by_text(f"trainhouse models reference {SORTER}@3 --dataset DATASET@VERSION --project research")).to_be_visible()
+    expect(page.get_by_text(f"trainhouse models observe {SORTER}@3 --since 1h")).to_be_visible()
+    page.goto(f"/models/{LONG}")
+    expect(page.get_by_text("No labels came yet")).to_be_visible()
+    expect(page.get_by_text(f"POST /v1/models/{LONG}/observations").first).to_be_visible()
+    page.goto(f"/models/{MANY}")
+    live = page.locator("section", has=page.get_by_role("heading", name="Live", exact=True))
+    expect(live.get_by_text("No predictions were observed within 7 days")).to_be_visible()
+    expect(live.get_by_text(f"trainhouse models reference {MANY}@")).to_be_visible()
+    expect(live.get_by_text(f"POST /v1/models/{MANY}/references")).to_be_visible()
+    expect(table(page, "Age of versions").get_by_text("not known").first).to_be_visible()
+
+
+WORDS = """async ([rows, verdicts]) => {
+  const m = await import('/static/app/model_words.js');
+  return [m.liveCurves(rows), m.verdictsInWords(verdicts), [...m.coloursOf([1, 9, 2])], [null, 0.5, 0, 12.9].map(m.daysOf)];
+}"""
+
+
+def test_windows_of_versions_are_drawn_on_one_axis(page: Page) -> None:
+    page.goto("/models")
+
+    def row(version: int, ends_ms: list[int], offline: float | None) -> dict[str, object]:
+        values = {name: [each / 10_000 for each in ends_ms] for name in ("live", "low", "high")}
+        return {"version": version, "offline": offline, "series": {"ends_ms": ends_ms} | values}
+
+    curves, words, colours, ages = page.evaluate(
+        WORDS, [[row(1, [1000, 3000], 0.9), row(9, [2000, 3000], None)], ["STABLE", None, "TOO_FEW"]]
+    )
+    assert curves["x"] == [1, 2, 3]
+    assert [(each["label"], each["mean"], each.get("dash", False)) for each in curves["series"]] == [
+        ("version 1", [0.1, None, 0.3], False),
+        ("version 1 offline", [0.9, 0.9, 0.9], True),
+        ("version 9", [None, 0.2, 0.3], False),
+    ]
+    assert words == "Verdicts of 3 windows: too few values 1, stable 1, without it 1; the newest: too few values"
+    assert len({token for _, token in colours}) == 3, "versions 1 and 9 have one colour elsewhere"
+    assert ages == ["not known", "12 h", "0 ms", "12 d"]
+
+
 def test_what_people_write_is_text(page: Page) -> None:
     page.goto(f"{SORTER_PAGE}&version=4")
     expect(page.locator(".markdown strong").filter(has_text="twice")).to_be_visible()

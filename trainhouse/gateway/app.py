@@ -28,7 +28,7 @@ from trainhouse.gateway.limits.rate_limits import RateHeaders
 from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
 from trainhouse.gateway.limits.request_limits import Bounds
 from trainhouse.gateway.mlflow import router as mlflow
-from trainhouse.gateway.models import model_routes, version_parts
+from trainhouse.gateway.models import model_routes, service_routes, version_parts
 from trainhouse.gateway.pages import router as pages
 from trainhouse.gateway.request_metrics import Figures, Measured
 from trainhouse.gateway.routes import (
@@ -89,6 +89,7 @@ ROUTES = (
     grant_routes,
     model_routes,
     version_parts,
+    service_routes,
     artifact_version_routes,
     media_routes,
     document_routes,

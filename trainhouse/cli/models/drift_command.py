@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from trainhouse.client.backend_protocol import Sql
 
+_LABEL, _NARROW = 9, 80
 _OF = "project = {project:String} AND model = {model:String}"
 _OF_VERSION = f"{_OF} AND version = {{version:UInt32}}"
 _VERSIONS = f"SELECT version, semver, stage FROM model_versions WHERE {_OF} ORDER BY version"
@@ -80,14 +81,7 @@ def drift(
     if json:
         output.json_lines([chosen | {"fields": fields, "quality": quality, "freshness": freshness}])
         return
-    lines = [("version", f"{chosen['project']}/{chosen['model']}@{chosen['version']} ({chosen['semver']}), {chosen['stage']}")]
-    lines += [("age", _age(each)) for each in freshness]
-    if fields:
-        first = fields[0]
-        lines.append(("window", f"{_span(first)}, {first['predictions']} predictions"))
-        lines.append(("against", f"{output.one_line(first['reference'], 48)}, {first['reference_count']} samples"))
-    for label, text in lines:
-        sys.stdout.write(f"{label:<8} {output.printable(text)}\n")
+    show_version(chosen, freshness, fields)
     if fields:
         sys.stdout.write("\n")
         show_fields(fields)
@@ -118,6 +112,21 @@ def _chosen(sql: "Sql", text: str, project: str) -> dict[str, Any]:
     raise CliError(f"model {owner}/{model} has no {what}; name one as NAME@3: `trainhouse models show {model}` lists them", Exit.NOT_FOUND)
 
 
+def show_version(chosen: "Mapping[str, Any]", freshness: "list[dict[str, Any]]", fields: "list[dict[str, Any]]") -> None:
+    """Prints the version, its age, that of its data, and the window and reference of its fields, a line each."""
+    from trainhouse.cli.shared import output
+
+    lines = [("version", f"{chosen['project']}/{chosen['model']}@{chosen['version']} ({chosen['semver']}), {chosen['stage']}")]
+    lines += [("age", f"{each['age_days']:.1f} days") for each in freshness[:1]]
+    lines += [("data", _data_age(each)) for each in freshness]
+    if fields:
+        first = fields[0]
+        lines.append(("window", f"{_span(first)}, {first['predictions']} predictions"))
+        lines.append(("against", _cut(first["reference"], f", {first['reference_count']} samples")))
+    for label, text in lines:
+        sys.stdout.write(f"{label:<{_LABEL}}{output.printable(text)}\n")
+
+
 def show_quality(quality: "list[dict[str, Any]]") -> None:
     """Prints a line a window and metric: the live figure, the offline one and the champion's."""
     from trainhouse.cli.shared import output
@@ -134,7 +143,8 @@ def show_fields(fields: "list[dict[str, Any]]") -> None:
     output.table(columns, map(_cells, fields), right=columns[3:], drop=("W", "KS", "PSI"), cut="field")
     for field in fields:
         if field["reason"]:
-            sys.stdout.write(f"{field['side']} {output.printable(field['field'])}: {output.printable(field['reason'])}\n")
+            words = f"{field['side']} {output.printable(field['field'])}: {output.printable(field['reason'])}"
+            sys.stdout.write("\n".join(output.wrapped(words)) + "\n")
 
 
 def _cells(field: "Mapping[str, Any]") -> tuple[Any, ...]:
@@ -167,14 +177,19 @@ def _span(row: "Mapping[str, Any]") -> str:
     return f"{clock(row['start_ms'])} +{duration((row['end_ms'] - row['start_ms']) / 1000)}"
 
 
-def _age(row: "Mapping[str, Any]") -> str:
+def _data_age(row: "Mapping[str, Any]") -> str:
+    if row["data_age_days"] is None:
+        return _cut(row["data"], ": its age is not known") if row["data"] else "not known"
+    behind = row["versions_behind"]
+    words = f"{behind} version{'s' if behind > 1 else ''} behind" if behind else "the newest"
+    return _cut(row["data"], f": {row['data_age_days']:.1f} days old, {words}")
+
+
+def _cut(text: str, rest: str) -> str:
+    """A text and what follows it, as one line of a narrow terminal: the text is cut."""
     from trainhouse.cli.shared.output import one_line
 
-    age = f"{row['age_days']:.1f} days"
-    if row["data_age_days"] is None:
-        return f"{age}; the age of its data is not known"
-    behind = f", {row['versions_behind']} versions behind" if row["versions_behind"] else ", the newest"
-    return f"{age}; data {one_line(row['data'], 28)}: {row['data_age_days']:.1f} days{behind}"
+    return one_line(text, max(1, _NARROW - _LABEL - len(rest))) + rest
 
 
 def _why_none(lacks: "Mapping[str, Any]") -> str:

@@ -142,6 +142,16 @@ def one_line(text: str, limit: int | None = None) -> str:
     return joined if limit is None or len(joined) <= limit else joined[: limit - 1] + "…"
 
 
+def wrapped(text: str) -> list[str]:
+    """Lines of a text, broken between words where a terminal ends, further ones further in; for a pipe one line."""
+    import textwrap
+
+    if not sys.stdout.isatty():
+        return [text]
+    width = shutil.get_terminal_size().columns
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]
+
+
 def clock(at_ms: int | None) -> str:
     """A moment in UTC, to the second; empty for none."""
     return "" if not at_ms else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,10 +1,58 @@
 // Models in words and addresses: stages, verdicts, figures with their intervals, spans in which a version was champion. Pure.
-import { number } from "./format.js";
+import { number, span } from "./format.js";
 import { url } from "./api.js";
+import { SERIES } from "./states.js";
 
 export const DEFAULT_PROJECT = "default";
 export const STAGES = { champion: "--s-running", staging: "--s-waiting", archived: "--s-closed" };
 export const VERDICTS = { better: "--s-running", "not worse": "--s-done", worse: "--s-failed", "too few samples": "--s-doubt" };
+
+// Verdicts on a field of live predictions, and how a live figure stands to the offline one: in words, with a colour beside.
+export const DRIFT = { DRIFTED: ["drifted", "--s-failed"], MISSING: ["missing", "--s-review"], TOO_FEW: ["too few values", "--s-doubt"], STABLE: ["stable", "--s-running"] };
+export const AGAINST_OFFLINE = {
+  "as offline": "--s-done", "better than offline": "--s-running", "worse than offline": "--s-failed", "too few labels": "--s-doubt", "no offline figure": "--s-unknown",
+};
+
+export const verdictOf = (verdict) => DRIFT[verdict] || [verdict ? String(verdict).toLowerCase() : "not in this window", "--s-unknown"];
+
+// The colour of a version wherever time is drawn.
+export const colourOf = (version) => SERIES[(version - 1) % SERIES.length];
+
+// Colours of versions that are drawn beside each other: each its own where the first one has not taken it.
+export function coloursOf(versions) {
+  const found = new Map();
+  for (const version of versions) {
+    const taken = new Set(found.values());
+    const wanted = colourOf(version);
+    found.set(version, taken.has(wanted) ? SERIES.find((token) => !taken.has(token)) || wanted : wanted);
+  }
+  return found;
+}
+
+// Verdicts of windows, the oldest first, as a sentence.
+export function verdictsInWords(verdicts) {
+  const counts = Object.keys(DRIFT).map((one) => [verdictOf(one)[0], verdicts.filter((verdict) => verdict === one).length]).filter(([, count]) => count);
+  const absent = verdicts.filter((verdict) => !DRIFT[verdict]).length;
+  return `Verdicts of ${number(verdicts.length)} ${verdicts.length === 1 ? "window" : "windows"}: ${[...counts, ...(absent ? [["without it", absent]] : [])].map(([word, count]) => `${word} ${number(count)}`).join(", ")}; the newest: ${verdictOf(verdicts[verdicts.length - 1])[0]}`;
+}
+
+// An age in days, as people say it.
+export const daysOf = (days) => (days === null || days === undefined ? "not known" : days < 1 ? span(days * 86400).replace(/ 0 (s|min)$/, "") : `${number(Math.floor(days))} d`);
+
+// Live figures of one metric by version as curves over the ends of their windows, each with its offline figure. Pure.
+export function liveCurves(rows) {
+  const ends_ms = [...new Set(rows.flatMap((row) => row.series.ends_ms))].sort((a, b) => a - b);
+  const colours = coloursOf(rows.map((row) => row.version));
+  const placed = (row, name) => {
+    const values = new Map(row.series.ends_ms.map((at_ms, i) => [at_ms, row.series[name][i]]));
+    return ends_ms.map((at_ms) => values.get(at_ms) ?? null);
+  };
+  const series = rows.flatMap((row) => {
+    const one = { label: `version ${row.version}`, token: colours.get(row.version), mean: placed(row, "live"), least: placed(row, "low"), greatest: placed(row, "high") };
+    return row.offline === null ? [one] : [one, { label: `version ${row.version} offline`, token: one.token, dash: true, mean: ends_ms.map(() => row.offline) }];
+  });
+  return { x: ends_ms.map((at_ms) => at_ms / 1000), series };
+}
 
 // version: its ordinal, its semver or champion; absent: the newest one that matters.
 export const addressOf = (project, name, version) => url(`/models/${encodeURIComponent(name)}`, { project: project === DEFAULT_PROJECT ? null : project, version });
@@ -60,6 +108,9 @@ export function cardParts(text) {
   const found = /^---\n([\s\S]*?)\n---\n([\s\S]*)$/.exec(text);
   return { metadata: found ? found[1] : "", text: (found ? found[2] : text).replace(/<!--[\s\S]*?-->/g, "") };
 }
+
+// A text that may name data by its hash, of which the first characters are enough.
+export const shortData = (text) => text.replace(/(@sha256:[0-9a-f]{8})[0-9a-f]{56}/g, "$1…");
 
 // The data that a version was trained on, as a name and the address of its page.
 export function dataOf(text) {

@@ -1,4 +1,4 @@
-// One model: which version was champion when, its versions, and of one of them the gate, results, a comparison, lineage, its card. The project
+// One model: which version was champion when, how it does in service, its versions, and of one of them the gate, results, a comparison, lineage, its card. The project
 // (?project=), the version (?version=) and the one that it is compared with (?against=) are in the address.
 import { html, useRef, useState } from "../kit.js";
 import { Card, Figures, useTitle } from "../parts/bits.js";
@@ -11,6 +11,7 @@ import { Champions } from "./model/champions.js";
 import { Emergencies, RollBack } from "./model/requests.js";
 import { History } from "./model/history.js";
 import { Notes } from "./model/card.js";
+import { Service } from "./model/service.js";
 import { Version } from "./model/version.js";
 import { Tags, Versions } from "./model/versions.js";
 
@@ -43,6 +44,7 @@ export default function Model({ id, query }) {
       <div class="grid">
         <${Champions} model=${model} pulse=${pulse} now_ms=${now_ms} />
         ${model.version_count ? html`
+          <${Service} key=${`${model.project}/${model.name}`} model=${model} query=${query} pulse=${pulse} now_ms=${now_ms} />
           <${Versions} model=${model} chosen=${chosen} now_ms=${now_ms} pages=${{ first: cursors.length === 1, newer: () => setCursors(cursors.slice(0, -1)),
             older: model.next_cursor ? () => setCursors([...cursors, model.next_cursor]) : null }} />
           <${Version} key=${chosen} model=${model} selector=${chosen} against=${query.get("against")} pulse=${pulse} changed=${changed} now_ms=${now_ms} />`

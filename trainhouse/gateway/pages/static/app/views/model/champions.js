@@ -4,8 +4,7 @@ import { Card, Pill } from "../../parts/bits.js";
 import { Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
 import { moment, number, span } from "../../format.js";
-import { addressOf, inProject, momentOf, pathOf } from "../../model_words.js";
-import { SERIES } from "../../states.js";
+import { addressOf, colourOf, inProject, momentOf, pathOf } from "../../model_words.js";
 import { useData, useWidth } from "../../use.js";
 
 const EVERY_MS = 30000;
@@ -13,8 +12,6 @@ const BAND_PX = 22;
 const LABEL_PX = 34;
 const MOST_NAMED = 8;
 const DAY_MS = 86400000;
-
-const colourOf = (version) => SERIES[(version - 1) % SERIES.length];
 
 export function Champions({ model, pulse, now_ms }) {
   const found = useData(pathOf(model.project, model.name, "/champions"), { every_ms: EVERY_MS });

@@ -22,7 +22,7 @@ function Words({ alert }) {
   return model && project ? html`<a class="inline" href=${addressOf(project, model, version)}>${text}</a>` : text;
 }
 
-const Alert = ({ alert, now_ms }) => html`<strong class="wrap"><${Words} alert=${alert} /></strong><br /><span class="sub"><${Severity} severity=${alert.severity} /> · ${alert.rule} · since ${ago(alert.since, now_ms)}
+export const Alert = ({ alert, now_ms }) => html`<strong class="wrap"><${Words} alert=${alert} /></strong><br /><span class="sub"><${Severity} severity=${alert.severity} /> · ${alert.rule} · since ${ago(alert.since, now_ms)}
   ${alert.owner && ` · ${alert.owner}`}</span>`;
 
 function Cause({ group, now_ms }) {
