@@ -14,7 +14,7 @@ from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
 if TYPE_CHECKING:
     from trainhouse.events.model.upgrade import ProgramRunning
 
-KNOWN_LEVELS: Final = {DIRECTORY: 17, DECISIONS: 22, REGISTRY: 2}
+KNOWN_LEVELS: Final = {DIRECTORY: 17, DECISIONS: 22, REGISTRY: 3}
 """The level that this program knows of each journal: the fold_version of its machine, without a machine."""
 
 
