@@ -23,8 +23,8 @@ MOST_COMMAND: Final = 256
 MOST_COMMAND_CHARS: Final = 16_384
 MOST_GROUPINGS: Final = 64
 _MODULE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
-SuiteName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9._-]{0,127}$", max_length=128)]
-"""As a result has it."""
+SuiteName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9._-]{0,99}$", max_length=100)]
+"""As a result has it, and short enough for the name of its artifact."""
 FilesFormat = Annotated[str, StringConstraints(pattern=r"^(safetensors|hf|dcp|torch)$", max_length=16)]
 ShortInput = Annotated[str, StringConstraints(max_length=4096)]
 
@@ -95,7 +95,9 @@ class GateEvaluation(Model):
         if (self.kind is EvaluationKind.COMMAND) != bool(self.command):
             raise ValueError("kind command needs `command`, a list of the program and its arguments, and no other kind takes one")
         if self.kind is not EvaluationKind.COMMAND and (self.program is None or self.split is None):
-            raise ValueError(f"kind {self.kind} needs `program`, a Python module with load and decode, and `dataset` with a held-out `split`")
+            raise ValueError(
+                f"kind {self.kind} needs `program`, a Python module with load and decode, and `dataset` with a held-out `split`"
+            )
         if self.program is not None and not _MODULE.fullmatch(self.program):
             raise ValueError(f"program {self.program[:100]!r} names no Python module: write it as in an import, package.module")
         if (self.dataset is None) != (self.split is None):

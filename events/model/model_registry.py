@@ -184,7 +184,7 @@ class ModelEvaluationRequested(ModelRequest, type="trainhouse.model.evaluation-r
 
 
 class ModelEvaluationObserved(ModelEvent, type="trainhouse.model.evaluation-observed.v1"):
-    """End of a job that evaluates a version, as the registry's process found it; with the result that the job left, or why there is none."""
+    """End of a job that evaluates a version, as the registry's process found it: with the result that it left, or why there is none."""
 
     version: VersionOrdinal = Field(description="ordinal of the version")
     job_id: JobId = Field(description="job that evaluated it")

@@ -8,14 +8,15 @@ version's checkpoint in `resume_from`, by which alone its rank may read it.
 import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
-from trainhouse.events import JobId, JobSpec
+from trainhouse.events import JobId, JobSpec, JobState, JobStatus
 from trainhouse.events.model.gate_evaluation import GateEvaluation
 from trainhouse.events.model.job_ids import slug
-from trainhouse.scheduler.core.registry.registry_state import EvaluationJob, ModelEntry, Version
+from trainhouse.scheduler.core.registry.registry_state import EvaluationJob, ModelEntry, RunningEvaluation, Version
 from trainhouse.scheduler.core.registry.trained_on import trained_on
 
 PREFIX: Final = "evaluate-"
@@ -25,6 +26,19 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _HASHED: Final = "@sha256:"
 _OF_JOB: Final = frozenset({"dataset", "purpose", "device_type", "pool", "team", "priority", "run_time_s", "code", "format", "model"})
 """Fields that the job's spec has; the others describe the evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedJob:
+    """A job that has evaluated a version: of which model and content, by which suite, and who submitted it."""
+
+    project: str
+    name: str
+    content: str
+    suite: str
+    job_id: str
+    user: str
+    ended_at_ms: int
 
 
 def evaluation_job_id(model: ModelEntry, version: int, suite: str, attempt: int) -> JobId:
@@ -93,6 +107,15 @@ def next_try(model: ModelEntry, version: Version, evaluation: GateEvaluation) ->
         return f"job {last.job_id} has evaluated it so by suite {suite}: result {last.evaluation_id}"
     job_id = evaluation_job_id(model, version.version, suite, attempt)
     return EvaluationJob(suite, attempt, str(job_id), spec_sha256), spec
+
+
+def why_no_result(running: RunningEvaluation, status: JobStatus) -> str:
+    """The reason that a job whose status this is left no result; empty where it may have left one."""
+    if status.state is JobState.REJECTED:
+        return f"it is REJECTED: {status.reason}"
+    if status.spec_sha256 != running.job.spec_sha256:
+        return "a job of this id has another spec than the gate's, so nothing of it counts"
+    return "" if status.state is JobState.SUCCEEDED else f"it is {status.state}: {status.reason}"
 
 
 def job_detail(jobs: Iterable[EvaluationJob], suite: str) -> str:

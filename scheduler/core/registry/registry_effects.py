@@ -1,6 +1,8 @@
-"""Effects of a record of the registry: decisions to the history of models, statuses to the public topic, jobs that evaluate to that of jobs.
+"""Effects of a record of the registry: decisions to the history of models, statuses to the public topic, and jobs that evaluate versions to
+the topic of jobs.
 
-Holds: the first two are keyed by project and model, jobs by their ids: a job that is submitted again is the same job. What waits for the store is no effect: the process looks after it.
+Holds: the first two are keyed by project and model, jobs by their ids: a job that is submitted again is the same job. What waits for the
+store is no effect: the process looks after it.
 """
 
 import hashlib

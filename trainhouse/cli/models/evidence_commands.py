@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from trainhouse.workers.evaluation.result import EvaluationResult
 
 GROUP: Final = "models"
-_RESULT: Final = "result.json"
 Version = Annotated[
     str,
     typer.Argument(metavar="NAME@V", help="NAME@3, NAME@1.2.0, NAME@staging or NAME@champion; or PROJECT/NAME@….", show_default=False),
@@ -182,7 +181,7 @@ def _run(model: "KnownModel", version: "KnownVersion", run: _Run, folder: Path) 
     from trainhouse.checkpointing.models.named_version import NamedVersion
     from trainhouse.checkpointing.models.stage_chain import StagedVersion
     from trainhouse.cli.data.dataset_access import object_store
-    from trainhouse.workers.evaluation.result import load_result
+    from trainhouse.workers.evaluation.result import RESULT_NAME, load_result
 
     if run.kind not in list(Format):
         raise CliError(f"--format {run.kind[:100]!r}: write one of {', '.join(Format)}", Exit.USAGE)
@@ -199,9 +198,9 @@ def _run(model: "KnownModel", version: "KnownVersion", run: _Run, folder: Path) 
     if done.returncode:
         sys.stderr.write(done.stdout)
         raise CliError(f"the evaluation ended with code {done.returncode}; the lines above say why, and nothing was recorded", Exit.FAILED)
-    result = load_result(folder / _RESULT)
+    result = load_result(folder / RESULT_NAME)
     # A command may write the same in other bytes, and a result is named by its own.
-    (folder / _RESULT).write_bytes(result.canonical_json())
+    (folder / RESULT_NAME).write_bytes(result.canonical_json())
     return result
 
 
@@ -270,7 +269,7 @@ def _record_result(
 
     from trainhouse.client import ChangeRefusedError
     from trainhouse.events.runtime.clock import wall_ms
-    from trainhouse.workers.evaluation.recorded_results import evaluation_event
+    from trainhouse.workers.evaluation.result_event import evaluation_event
 
     if _has(version, result):
         return False
@@ -389,7 +388,7 @@ def _row(model: "KnownModel", version: "KnownVersion") -> dict[str, Any]:
 
 
 def _evaluation_id(result: "EvaluationResult") -> str:
-    from trainhouse.workers.evaluation.recorded_results import evaluation_id_of
+    from trainhouse.workers.evaluation.result_event import evaluation_id_of
 
     return evaluation_id_of(result)
 

@@ -1,4 +1,4 @@
-"""Jobs that evaluate new versions as the gate says: submitted once, by an id that follows from the version; how they end, and what `why` says."""
+"""Jobs that evaluate new versions as the gate says: submitted once, by an id that follows from the version; how they end."""
 
 from __future__ import annotations
 
