@@ -88,6 +88,10 @@ class EvaluationJob:
         """Whether its end was not observed yet."""
         return not (self.evaluation_id or self.reason)
 
+    def as_row(self) -> dict[str, str]:
+        """As answers have it: a result, or the reason why there is none, once it has ended."""
+        return {"suite": self.suite, "job_id": self.job_id, "evaluation_id": self.evaluation_id, "reason": self.reason}
+
 
 @dataclass(frozen=True, slots=True)
 class RunningEvaluation:

@@ -196,7 +196,7 @@ def check_script(spec: "JobSpec", folder: Path) -> None:
 
 def send(client: "TrainhouseClient", specs: list["JobSpec"], folder: Path | None, job_id: str | None, *, json: bool) -> list["Job"]:
     """Uploads the folder once, saying what goes along, and submits every spec; prints ids as they are acked."""
-    archive = _upload(client, folder) if folder is not None and any(s.code is None for s in specs) else None
+    archive = upload(client, folder) if folder is not None and any(s.code is None for s in specs) else None
     submitted = []
     for spec in specs:
         job = client.submit(_with_code(spec, archive), job_id=job_id)
@@ -205,7 +205,8 @@ def send(client: "TrainhouseClient", specs: list["JobSpec"], folder: Path | None
     return submitted
 
 
-def _upload(client: "TrainhouseClient", folder: Path) -> "CodeArchive":
+def upload(client: "TrainhouseClient", folder: Path) -> "CodeArchive":
+    """Stores a folder as code of jobs, saying what goes along."""
     from trainhouse.cli.jobs.code_remarks import remarks
     from trainhouse.client.code_archive import pack
 
