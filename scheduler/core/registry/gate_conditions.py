@@ -54,7 +54,7 @@ def _approvals(gate: ModelGate, version: Version) -> GateCondition:
 
 
 def _failed_jobs(gate: ModelGate, version: Version) -> Iterator[GateCondition]:
-    """What became of jobs that gave no result where none is lacking: it keeps up nothing."""
+    """Jobs that gave no result where none is lacking: met, since they keep up nothing."""
     lacking = {suite.suite for suite in gate.suites if _newest(version, suite) is None}
     for suite in dict.fromkeys(job.suite for job in version.jobs):
         last = next(job for job in reversed(version.jobs) if job.suite == suite)

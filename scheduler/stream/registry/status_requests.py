@@ -62,7 +62,7 @@ class StatusRequests(ABC):
 
     @abstractmethod
     def wanted(self, entry: Entry) -> Waiting | None:
-        """What waits of a status; None: nothing follows from it."""
+        """The part of a status that waits; None: nothing follows from it."""
 
     @abstractmethod
     def is_answered(self, state: RegistryState, each: Waiting) -> bool:

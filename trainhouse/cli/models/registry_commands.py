@@ -611,7 +611,7 @@ def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _with_code(gate: Any, folder: Path) -> Any:
     """The gate whose evaluations start in a copy of a folder, which is stored. Raises CliError."""
-    from trainhouse.cli.jobs.submit import upload
+    from trainhouse.cli.shared.code_upload import upload
     from trainhouse.client import TrainhouseClient
 
     if not gate.evaluate:
