@@ -7,7 +7,8 @@ name: which of them it began from, so that retention keeps it. Of datasets it re
 shards that this names. Of outputs it writes, below its own job's prefix, those that its spec names: shards and distributions, records of
 its own epoch's ranks, records of pieces where there is none, and work between passes, its records where there is none; never what agents
 note there, nor where published datasets are. Of its project's artifacts it reads all, with their names; it writes contents under their
-hash, which the store checks (`hash_in`), and names that say that it was this job, and never those of another project.
+hash, which the store checks (`hash_in`), and names that say that it was this job, and never those of another project. Of its project's
+models it reads contents of versions and pins of their checkpoints; the chunks as those of the job that it resumes from.
 Never: allows a key that is not spelled as Trainhouse spells it: what has `..`, an empty part or a percent sign is not looked at further.
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 from trainhouse.events.model.artifact import PREFIX as ARTIFACTS
 from trainhouse.events.model.artifact import artifacts_prefix
 from trainhouse.events.model.dataset_names import NAME_PATTERN, index_key, manifest_key, shard_key
+from trainhouse.events.model.model_content import models_prefix, pins_prefix
 
 _JOB = r"(?P<job>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
@@ -50,6 +52,8 @@ _HASHED_ARTIFACT = re.compile(
 _ARTIFACT_NAME = re.compile(rf"{ARTIFACTS}{NAME_PATTERN}/names/{NAME_PATTERN}/[0-9a-f]{{64}}/job\.{_JOB}")
 _ARTIFACT_NAMES_PREFIX = re.compile(rf"{ARTIFACTS}{NAME_PATTERN}/names/{NAME_PATTERN}/")
 _ARTIFACT_NOTE = re.compile(rf"{ARTIFACTS}{NAME_PATTERN}/storing/{_JOB}\.{_EPOCH}\.[0-9a-f]{{32}}")
+_MODEL_CONTENT = re.compile(r"[a-z/]+/[^/]+/contents/[0-9a-f]{64}\.json")
+_MODEL_PIN = re.compile(rf"[a-z-]+/[^/]+/{_JOB}/[0-9]{{10}}/[0-9a-f]{{64}}")
 _COMMITS_PREFIX = re.compile(rf"jobs/{_JOB}/commits/")
 _OWN_PREFIXES = re.compile(rf"jobs/{_JOB}/(?:tags/|own/|own/[0-9]{{10}}/nodes/)")
 # What the store itself gave; some stores make files of it.
@@ -144,7 +148,7 @@ def refusal(lease: Lease, ask: Ask) -> str | None:
         own = _own(lease, _TAG, _SAVER, _NODE, _ARTIFACT, key=key) or _begun_from(lease, key)
         of_jobs = own or _of(lease, _COMMIT, _CHUNK, _BEST, key=key)
         outputs = _of_output(lease, *_OUTPUT_READS, key=key)
-        artifacts = _of_project(lease, _HASHED_ARTIFACT, key=key) or _named_by_it(lease, key)
+        artifacts = _of_project(lease, _HASHED_ARTIFACT, key=key) or _named_by_it(lease, key) or _of_models(lease, key)
         ok = of_jobs or outputs or artifacts or shared_chunk(key) in lease.shared_chunks or _of_dataset(lease.dataset, key)
     elif operation is Operation.LIST:
         own = _own(lease, _OWN_PREFIXES, key=key) or _of_output(lease, _OUTPUT_PREFIXES, key=key)
@@ -227,6 +231,14 @@ def _of_output(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
 def _of_project(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
     """Of the job's own project."""
     return bool(lease.project) and key.startswith(artifacts_prefix(lease.project)) and any(p.fullmatch(key) for p in patterns)
+
+
+def _of_models(lease: Lease, key: str) -> bool:
+    """A version's content, or a pin of its checkpoint, of a model of the job's own project."""
+    if not lease.project:
+        return False
+    content = key.startswith(models_prefix(lease.project)) and _MODEL_CONTENT.fullmatch(key) is not None
+    return content or (key.startswith(pins_prefix(lease.project)) and _MODEL_PIN.fullmatch(key) is not None)
 
 
 def _named_by_it(lease: Lease, key: str) -> bool:

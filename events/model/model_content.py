@@ -177,6 +177,11 @@ def chain_prefix(project: str, name: str) -> str:
     return f"{models_prefix(project)}chains/{name}/"
 
 
+def pins_prefix(project: str) -> str:
+    """Prefix of the pins of a project's models."""
+    return f"{PINS_PREFIX}{project_word(project)}/"
+
+
 def pin_key(project: str, job_id: str, commit: int, sha256: str) -> str:
     """Key of the copy of a checkpoint's manifest that the content with this hash keeps, and which keeps the checkpoint's chunks."""
-    return f"{PINS_PREFIX}{project_word(project)}/{job_id}/{commit:010d}/{sha256}"
+    return f"{pins_prefix(project)}{job_id}/{commit:010d}/{sha256}"

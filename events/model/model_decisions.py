@@ -28,6 +28,7 @@ from trainhouse.events.model.model_registry import (
     TagText,
     VersionFacts,
 )
+from trainhouse.events.model.spec import JobSpec
 
 MOST_EVIDENCE: Final = 1024
 MOST_STATUS_VERSIONS: Final = 256
@@ -70,6 +71,27 @@ class ModelEvaluationRecorded(ModelDecision, type="trainhouse.model.evaluation-r
     version: VersionOrdinal = Field(description="ordinal of the version")
     evaluated: ModelEvaluated = Field(description="result as it came in")
     voided: tuple[ShortText, ...] = Field((), max_length=MOST_EVIDENCE, description="people whose approval or rejection no longer counts")
+
+
+class ModelEvaluationStarted(ModelDecision, type="trainhouse.model.evaluation-started.v1"):
+    """A job that evaluates a version is submitted: its id follows from the model, the version, the suite and the number of the try."""
+
+    version: VersionOrdinal = Field(description="ordinal of the version")
+    suite: Label = Field(description="name of the suite")
+    attempt: int = Field(1, ge=1, le=MOST_SMALL, description="number of this try, from 1")
+    job_id: JobId = Field(description="id of the job")
+    spec: JobSpec = Field(description="spec of the job")
+    spec_sha256: Sha256 = Field(description="hash of that spec, as the job's status has it")
+
+
+class ModelEvaluationEnded(ModelDecision, type="trainhouse.model.evaluation-ended.v1"):
+    """A job that evaluates a version has ended."""
+
+    version: VersionOrdinal = Field(description="ordinal of the version")
+    suite: Label = Field(description="name of the suite")
+    job_id: JobId = Field(description="id of the job")
+    evaluation_id: Label | None = Field(None, exclude_if=is_absent, description="result that is recorded of it; absent: there is none")
+    reason: CutText = Field("", description="why there is no result, and what to do")
 
 
 class ModelComparisonRecorded(ModelDecision, type="trainhouse.model.comparison-recorded.v1"):
@@ -204,7 +226,9 @@ class ModelStatus(ModelEvent, type="trainhouse.model.status.v1"):
 
 MODEL_HISTORY: Final[tuple[type[Event], ...]] = (
     ModelVersionRegistered,
+    ModelEvaluationStarted,
     ModelEvaluationRecorded,
+    ModelEvaluationEnded,
     ModelComparisonRecorded,
     ModelApprovalRecorded,
     ModelPromoted,

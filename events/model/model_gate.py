@@ -12,6 +12,7 @@ from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_RATIO, ComputedRatio, CutText, ShortText
 from trainhouse.events.model.dataset_names import SplitName, VersionReference
+from trainhouse.events.model.gate_evaluation import MOST_EVALUATIONS, GateEvaluation
 from trainhouse.events.model.labels import Label
 
 MOST_SUITES: Final = 32
@@ -88,6 +89,12 @@ class ModelGate(Model):
         None, gt=0, le=MOST_AGE_DAYS, exclude_if=is_absent, description="age up to which a result counts, in days; absent: any"
     )
     approvals: int = Field(1, ge=0, le=2, description="people who have to approve, 0 to 2")
+    evaluate: tuple[GateEvaluation, ...] = Field(
+        (),
+        max_length=MOST_EVALUATIONS,
+        exclude_if=is_absent,
+        description="evaluations that each new version goes through, by a job each that the registry submits",
+    )
     on_drift: OnDrift = Field(
         OnDrift.ALERT,
         exclude_if=_only_alerts,
@@ -96,10 +103,11 @@ class ModelGate(Model):
 
     @model_validator(mode="after")
     def _once_each(self) -> "ModelGate":
-        names = [suite.suite for suite in self.suites]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"suites: {twice[0]} is named twice; keep one of them")
+        for what, parts in (("suites", self.suites), ("evaluate", self.evaluate)):
+            names = [each.suite for each in parts]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{what}: {twice[0]} is named twice; keep one of them")
         return self
 
 

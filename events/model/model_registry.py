@@ -21,6 +21,7 @@ from trainhouse.events.model.model_key import model_key
 from trainhouse.events.model.model_names import (
     ModelName,
     VersionBump,
+    VersionOrdinal,
     VersionSelector,
 )
 
@@ -176,6 +177,22 @@ class ModelCompared(ModelRequest, type="trainhouse.model.compared.v1", public_in
     compared_at_ms: TimestampMs = Field(description="time of the comparison, in milliseconds since 1970")
 
 
+class ModelEvaluationRequested(ModelRequest, type="trainhouse.model.evaluation-requested.v1", public_input=True):
+    """Request that a version goes through the evaluations of its model's gate, by the jobs that its registration would have started."""
+
+    version: Selector = Field(description="version: its ordinal or semver")
+    suite: Label | None = Field(None, exclude_if=is_absent, description="this evaluation alone; absent: all of the gate")
+
+
+class ModelEvaluationObserved(ModelEvent, type="trainhouse.model.evaluation-observed.v1"):
+    """End of a job that evaluates a version, as the registry's process found it: with the result that it left, or why there is none."""
+
+    version: VersionOrdinal = Field(description="ordinal of the version")
+    job_id: JobId = Field(description="job that evaluated it")
+    evaluated: ModelEvaluated | None = Field(None, exclude_if=is_absent, description="its result; absent: there is none")
+    failure: CutText = Field("", description="why there is none, and what to do")
+
+
 class ModelApproved(ModelRequest, type="trainhouse.model.approved.v1", public_input=True):
     """Request that counts a person's approval of a version, on the evidence that there is. `evidence`: the one that was looked at."""
 
@@ -261,6 +278,7 @@ MODEL_REQUESTS: Final[tuple[type[ModelRequest], ...]] = (
     ModelRegistered,
     ModelEvaluated,
     ModelCompared,
+    ModelEvaluationRequested,
     ModelApproved,
     ModelRejected,
     ModelPromotionRequested,

@@ -76,6 +76,8 @@ PRINCIPALS: dict[str, Needs] = {
             *(t.VERDICTS, t.ALERTS, t.DEAD_LETTERS, t.AUDIT),
             # The registry of models: what its process found in the store is a request to itself.
             *(t.REGISTRY, t.MODELS, t.MODEL_HISTORY, t.MODEL_REQUESTS),
+            # Jobs that evaluate new versions, as their gates say.
+            t.JOBS,
         ),
         groups=("trainhouse-intake", "trainhouse-intake-projects", "trainhouse-intake-models", f"{t.REGISTRY}-{ANY}"),
         transactions=(f"{t.REGISTRY}-{ANY}",),

@@ -95,7 +95,7 @@ from trainhouse.events.model.job_outputs import OutputAnswered, OutputsNoted, Ou
 from trainhouse.events.model.media import MediaRecorded
 from trainhouse.events.model.model_decisions import MODEL_DECISIONS, MODEL_HISTORY, ModelStatus
 from trainhouse.events.model.model_observations import ModelDriftMeasured, PredictionsObserved, ReferenceRecorded
-from trainhouse.events.model.model_registry import MODEL_REQUESTS, ModelContentObserved, ModelStageStored
+from trainhouse.events.model.model_registry import MODEL_REQUESTS, ModelContentObserved, ModelEvaluationObserved, ModelStageStored
 from trainhouse.events.model.node import (
     NodeHeartbeat,
     NodeKeyed,
@@ -321,7 +321,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.POLICIES: (PolicyApplied, ChangeRefused),
     topics.PROJECTS: (ProjectApplied,),
     topics.DATASETS: _DATASETS,
-    topics.MODEL_REQUESTS: (*MODEL_REQUESTS, ModelContentObserved, ModelStageStored),
+    topics.MODEL_REQUESTS: (*MODEL_REQUESTS, ModelContentObserved, ModelEvaluationObserved, ModelStageStored),
     topics.REGISTRY: (ClockTicked, InputRefused, EventSeen, *MODEL_DECISIONS, ModelStageStored, LevelRaised),
     topics.MODELS: (ModelStatus,),
     topics.MODEL_HISTORY: MODEL_HISTORY,

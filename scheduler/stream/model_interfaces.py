@@ -1,12 +1,14 @@
-"""Port of the registry to the object store: facts of a version's content, contents of jobs' checkpoints, and the chains of stages.
+"""Port of the registry to the object store: facts of a version's content, contents of jobs' checkpoints, results of evaluations, and the
+chains of stages.
 
-Holds: `prepare`, `facts` and `append` may be called again for the same thing; what is there already stays.
+Holds: all of them may be called again for the same thing; what is there already stays.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainhouse.events import ModelRegistered, VersionFacts
+from trainhouse.events import ModelEvaluated, ModelRegistered, VersionFacts
+from trainhouse.scheduler.core.registry.evaluation_jobs import EvaluatedJob
 from trainhouse.scheduler.core.registry.job_registrations import RegisteredCheckpoint
 from trainhouse.scheduler.core.registry.registry_state import StageChange
 
@@ -23,6 +25,9 @@ class ModelStore(Protocol):
 
     def facts(self, registered: ModelRegistered) -> VersionFacts:
         """Facts of the content that a registration names, which is in the store afterwards. Raises ContentRefusedError."""
+
+    def evaluated(self, job: EvaluatedJob) -> ModelEvaluated:
+        """The result that a job left, which is kept from now on for as long as the version is. Raises ContentRefusedError."""
 
     def append(self, change: StageChange) -> None:
         """Appends a change to its model's chain, unless it is there."""

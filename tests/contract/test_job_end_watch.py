@@ -57,7 +57,7 @@ def watch(bootstrap: str) -> None:
         settings = KafkaSettings(bootstrap=bootstrap)
         store: Any = Store()
         registrations = JobRegistrations(AnsweredLog(settings), SystemClock(), store, answered)
-        await JobEndWatch(settings, registrations, session_s=2.0).run()
+        await JobEndWatch(settings, SystemClock(), [registrations], session_s=2.0).run()
 
     asyncio.run(run())
 

@@ -1,16 +1,20 @@
-"""Evaluation from files: `python -m trainhouse.workers.evaluation run | compare | report | drift`.
+"""Evaluation from files: `python -m trainhouse.workers.evaluation run | version | compare | report | drift`.
 
-`run` is the program of an ordinary job; the others read results that were written before, and need no stack.
+`run` is the program of an ordinary job, `version` that of a job which the registry of models submits; the others read results that were
+written before, and need no stack.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError, UnpairedResultsError
+
+if TYPE_CHECKING:
+    from trainhouse.workers.evaluation.evaluation_spec import EvaluationSpec
 
 FAILED: Final = 1
 INVALID: Final = 2
@@ -35,6 +39,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, default=Path("evaluation"), help="folder for the files")
     run.add_argument("--no-artifact", action="store_true", help="store no artifact: the folder is all that there is afterwards")
     run.set_defaults(function=_run)
+    version = commands.add_parser("version", help="evaluate a version of a model in a job, as the registry describes it")
+    version.add_argument("described", help="the version and the evaluation, as JSON")
+    version.add_argument("--out", type=Path, default=Path("evaluation"), help="folder for the files")
+    version.set_defaults(function=_version)
     compare = commands.add_parser("compare", help="compare two results of one suite on the same samples; exit status 1 unless it passes")
     compare.add_argument("first", type=Path, help="result.json of the candidate")
     compare.add_argument("second", type=Path, help="result.json of the champion, or of a baseline")
@@ -64,21 +72,42 @@ def _limits(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(flags: argparse.Namespace) -> int:
-    import os
-
     from trainhouse.workers.evaluation.evaluation_spec import read_spec
 
-    spec = read_spec(flags.spec)
+    return _evaluate(read_spec(flags.spec), flags.out, is_stored=not flags.no_artifact)
+
+
+def _version(flags: argparse.Namespace) -> int:
+    import tempfile
+
+    from trainhouse.checkpointing.lease.signed_store import open_artifact_store
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.workers.evaluation.version_evaluation import read_version
+
+    version = read_version(flags.described)
+    with tempfile.TemporaryDirectory(prefix="version-", dir=".") as made:
+        files = Path(made).absolute() / "files"
+        spec = version.spec(files)
+        version.fetch(open_artifact_store(StoreSettings()), files)
+        return _evaluate(spec, flags.out, is_stored=True)
+
+
+def _evaluate(spec: "EvaluationSpec", out: Path, *, is_stored: bool) -> int:
+    import os
+
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA starts: cuBLAS then has one order of sums
     from trainhouse.workers import Session
     from trainhouse.workers.evaluation.evaluation_run import run_evaluation
+    from trainhouse.workers.evaluation.result import RESULT_NAME, artifact_name
 
     session = Session.start()
     with session:
-        result = run_evaluation(spec, session, flags.out)
+        result = run_evaluation(spec, session, out)
         session.log({f"evaluation/{name}": metric.value for name, metric in result.metrics.items()})
-        if not flags.no_artifact:
-            session.log_artifact(flags.out, name=f"evaluation-{spec.suite}", kind="evaluation")
+        if is_stored:
+            # A command may write the same in other bytes, and a result is named by its own.
+            (out / RESULT_NAME).write_bytes(result.canonical_json())
+            session.log_artifact(out, name=artifact_name(spec.suite), kind="evaluation")
     for name, metric in sorted(result.metrics.items()):
         interval = "" if metric.low is None or metric.high is None else f"{metric.low:.6g} to {metric.high:.6g}"
         print(_SHOWN_METRICS.format(name=name, value=metric.value, interval=interval, samples=metric.samples))

@@ -24,14 +24,13 @@ from trainhouse.workers.data import open_folder
 from trainhouse.workers.data.sharded_dataset import KEY
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError
 from trainhouse.workers.evaluation.evaluation_spec import EvaluationSpec
-from trainhouse.workers.evaluation.result import EvaluationResult, Metric
+from trainhouse.workers.evaluation.result import RESULT_NAME, EvaluationResult, Metric
 from trainhouse.workers.evaluation.sample_results import FILE_NAME, SampleResults
 from trainhouse.workers.evaluation.suites.accuracy_suites import classification, language_model, regression
 from trainhouse.workers.evaluation.suites.command_suite import run_command
 from trainhouse.workers.evaluation.suites.latency import Calls, measured
 from trainhouse.workers.evaluation.suites.scored_samples import Intervals, Scored, grouping_of, metrics_of
 
-RESULT_NAME: Final = "result.json"
 _PIECE_BYTES: Final = 1 << 20
 
 

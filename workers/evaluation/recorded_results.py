@@ -1,7 +1,6 @@
 """Results and comparisons as the registry of models takes them, and results that are in the object store.
 
 Holds: a result that is recorded is in the store whole, by the hash of its bytes, as are its results by sample; what is read is verified.
-The same result of a version is the same evaluation, by its name, and the registry takes one of each name.
 Never: asks the registry.
 """
 
@@ -12,44 +11,15 @@ from typing import Any, Final
 from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, HashedStore, files_below, hashed_content
 from trainhouse.checkpointing.errors import DamagedError
 from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
-from trainhouse.events import ModelCompared, ModelEvaluated
+from trainhouse.events import ModelCompared
 from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactManifest, object_key
 from trainhouse.events.model.model_registry import MOST_GROUPS
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError
 from trainhouse.workers.evaluation.paired_results import ComparedEntry, Comparison, ResultWithSamples
-from trainhouse.workers.evaluation.result import EvaluationResult, read_result
+from trainhouse.workers.evaluation.result import read_result
 from trainhouse.workers.evaluation.sample_results import SampleResults
 
 KIND: Final = "evaluation"
-_SHORT: Final = 16
-
-
-def evaluation_id_of(result: EvaluationResult) -> str:
-    """Name of the evaluation that a result is of."""
-    return f"{result.suite[:100]}-{result.sha256[:_SHORT]}"
-
-
-def evaluation_event(result: EvaluationResult, project: str, name: str, at_ms: int, user: str, job_id: str | None = None) -> ModelEvaluated:
-    """The request to record a result. `at_ms`: when it was evaluated, in milliseconds since 1970."""
-    metrics = {each: {"value": metric.value, "low": metric.low, "high": metric.high} for each, metric in result.metrics.items()}
-    return ModelEvaluated.model_validate(
-        {
-            "project": project,
-            "name": name,
-            "user": user,
-            "content": result.version,
-            "evaluation_id": evaluation_id_of(result),
-            "suite": result.suite,
-            "document": result.sha256,
-            "dataset": result.dataset,
-            "split": result.split or None,
-            "job_id": job_id,
-            "device_kind": result.device_kind,
-            "samples": result.samples,
-            "metrics": metrics,
-            "evaluated_at_ms": at_ms,
-        }
-    )
 
 
 def comparison_event(found: Comparison, project: str, name: str, ids: tuple[str, str], at_ms: int, user: str) -> ModelCompared:

@@ -18,6 +18,7 @@ from trainhouse.events.model.bounds import MOST_BYTES, MOST_COUNT
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError
 
 FORMAT: Final = 1
+RESULT_NAME: Final = "result.json"
 MOST_METRICS: Final = 64
 MOST_GROUPS: Final = 1024
 MOST_RESULT_BYTES: Final = 4 << 20
@@ -134,6 +135,11 @@ class EvaluationResult(_Part):
     def sha256(self) -> str:
         """The name of the document: the hash of its bytes."""
         return hashlib.sha256(self.canonical_json()).hexdigest()
+
+
+def artifact_name(suite: str) -> str:
+    """Name of the artifact that holds the files of a suite's results."""
+    return f"evaluation-{suite}"
 
 
 def read_result(content: builtins.bytes, source: str = "the result") -> EvaluationResult:

@@ -15,7 +15,9 @@ from trainhouse.events.model.model_decisions import (
     ModelDecision,
     ModelDescriptionChanged,
     ModelEmergencyReviewed,
+    ModelEvaluationEnded,
     ModelEvaluationRecorded,
+    ModelEvaluationStarted,
     ModelGateChanged,
     ModelPromoted,
     ModelRequestRefused,
@@ -61,6 +63,11 @@ def _values(event: ModelDecision | ModelRequestRefused) -> dict[str, Any]:
             return {"fact": "registered"} | about | of_content | more
         case ModelEvaluationRecorded():
             return {"fact": "evaluated", "version": event.version} | _evaluated(event)
+        case ModelEvaluationStarted():
+            return {"fact": "evaluation-started", "version": event.version, "suite": event.suite, "job_id": str(event.job_id)}
+        case ModelEvaluationEnded():
+            of_job = {"suite": event.suite, "job_id": str(event.job_id), "evaluation_id": event.evaluation_id or ""}
+            return {"fact": "evaluation-ended", "version": event.version, "reason": event.reason} | of_job
         case ModelComparisonRecorded():
             return {"fact": "compared", "version": event.version, "other": event.against} | _compared(event)
         case ModelApprovalRecorded():

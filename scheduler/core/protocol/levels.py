@@ -21,5 +21,5 @@ class MachineLevels(NamedTuple):
 KNOWN_LEVELS: Final[Mapping[str, MachineLevels]] = {
     DIRECTORY: MachineLevels(decide=10, fold=17, lowest=3),
     DECISIONS: MachineLevels(decide=15, fold=22, lowest=7),
-    REGISTRY: MachineLevels(decide=2, fold=2, lowest=1),
+    REGISTRY: MachineLevels(decide=3, fold=3, lowest=1),
 }

@@ -10,6 +10,7 @@ from typing import Final
 from trainhouse.events import GateCondition, ModelCompared, ModelEvaluated, ModelGate
 from trainhouse.events.model.model_gate import MOST_CONDITIONS, AgainstChampion, ComparisonVerdict, GateSuite, MetricLimits
 from trainhouse.events.model.model_registry import MetricComparison
+from trainhouse.scheduler.core.registry.evaluation_jobs import job_detail
 from trainhouse.scheduler.core.registry.registry_state import Version
 
 DAY_MS: Final = 86_400_000
@@ -25,6 +26,7 @@ def conditions(
 ) -> tuple[GateCondition, ...]:
     """All conditions of a gate. `emergency` leaves out approvals."""
     found = [condition for suite in gate.suites for condition in _of_suite(gate, suite, version, champion, now_ms)]
+    found += _failed_jobs(gate, version)
     if gate.complete_lineage:
         missing = ", ".join(version.facts.missing)
         detail = f"not known of its lineage: {missing}" if missing else "job, code and data are known"
@@ -51,11 +53,22 @@ def _approvals(gate: ModelGate, version: Version) -> GateCondition:
     return GateCondition(name=APPROVALS, met=given >= needed and not rejecters, value=given, limit=needed, detail=detail)
 
 
+def _failed_jobs(gate: ModelGate, version: Version) -> Iterator[GateCondition]:
+    """Jobs that gave no result where none is lacking: met, since they keep up nothing."""
+    lacking = {suite.suite for suite in gate.suites if _newest(version, suite) is None}
+    for suite in dict.fromkeys(job.suite for job in version.jobs):
+        last = next(job for job in reversed(version.jobs) if job.suite == suite)
+        if last.reason and suite not in lacking:
+            yield GateCondition(name=f"{suite} evaluation", met=True, detail=job_detail(version.jobs, suite))
+
+
 def _of_suite(gate: ModelGate, suite: GateSuite, version: Version, champion: Version | None, now_ms: int) -> Iterator[GateCondition]:
     result = _newest(version, suite)
     on = (f" on {suite.dataset}" if suite.dataset else "") + (f" split {suite.split}" if suite.split else "")
     if result is None:
-        yield GateCondition(name=f"{suite.suite} result", met=False, detail=f"no result of suite {suite.suite}{on}; evaluate the version")
+        of_job = job_detail(version.jobs, suite.suite)
+        todo = of_job or "evaluate the version"
+        yield GateCondition(name=f"{suite.suite} result", met=False, detail=f"no result of suite {suite.suite}{on}; {todo}")
         return
     yield GateCondition(name=f"{suite.suite} result", met=True, detail=f"evaluation {result.evaluation_id}, {result.samples} samples")
     if gate.max_age_days is not None:

@@ -1,14 +1,16 @@
-"""Effects of a record of the registry: decisions to the history of models, statuses to the public topic.
+"""Effects of a record of the registry: decisions to the history of models, statuses to the public topic, and jobs that evaluate versions to
+the topic of jobs.
 
-Holds: both are keyed by project and model. What waits for the store is no effect: the process looks after it.
+Holds: the first two are keyed by project and model, jobs by their ids: a job that is submitted again is the same job. What waits for the
+store is no effect: the process looks after it.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from trainhouse.events import Event, ModelRequestRefused, ModelStatus
+from trainhouse.events import Event, JobSubmitted, ModelEvaluationStarted, ModelRequestRefused, ModelStatus
 from trainhouse.events.model.model_decisions import ModelDecision
-from trainhouse.events.wire.topics import MODEL_HISTORY, MODELS
+from trainhouse.events.wire.topics import JOBS, MODEL_HISTORY, MODELS
 from trainhouse.scheduler.core.protocol.machine import Effect
 from trainhouse.scheduler.core.registry.registry_state import held_key
 
@@ -23,6 +25,9 @@ def registry_effects(decisions: Iterable[Event]) -> Iterator[Effect]:
                 yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{key}:refused:{decision.at_ms}")
             case ModelDecision():
                 yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}")
+                if isinstance(decision, ModelEvaluationStarted):
+                    job_id = str(decision.job_id)
+                    yield Effect(JOBS, job_id, JobSubmitted(job_id=decision.job_id, spec=decision.spec), f"{job_id}:submitted")
             case ModelStatus():
                 yield Effect(MODELS, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}:status")
 

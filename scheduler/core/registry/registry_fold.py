@@ -13,7 +13,9 @@ from trainhouse.events import (
     ModelDescriptionChanged,
     ModelEmergencyReviewed,
     ModelEvaluated,
+    ModelEvaluationEnded,
     ModelEvaluationRecorded,
+    ModelEvaluationStarted,
     ModelGateChanged,
     ModelPromoted,
     ModelRegistrationHeld,
@@ -28,9 +30,11 @@ from trainhouse.events.model.routing import EventSeen
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.registry.registry_state import (
     MAX_EVALUATIONS,
+    MAX_JOBS,
     MAX_PAST,
     MAX_RESULTS_ALIKE,
     Approval,
+    EvaluationJob,
     HeldRegistration,
     ModelEntry,
     RegistryState,
@@ -63,6 +67,8 @@ def put_folded(state: RegistryState, model: ModelEntry, decision: ModelDecision)
     if isinstance(decision, ModelVersionRegistered):
         state.held.pop(held_key(decision.digest, decision.request_id), None)
     state.put(model)
+    if isinstance(decision, ModelEvaluationStarted | ModelEvaluationEnded):
+        state.note_jobs(model, _version(model, decision.version))
     _note_stages(state, model, decision)
 
 
@@ -80,6 +86,13 @@ def _folded(model: ModelEntry, decision: ModelDecision) -> ModelEntry:
             known = _version(model, decision.version)
             evaluations = _newest_alike((*known.evaluations, decision.evaluated))
             return model.put(replace(known, evaluations=evaluations, approvals=()))
+        case ModelEvaluationStarted():
+            known = _version(model, decision.version)
+            job = EvaluationJob(decision.suite, decision.attempt, str(decision.job_id), decision.spec_sha256)
+            return model.put(replace(known, jobs=_newest_jobs((*known.jobs, job))))
+        case ModelEvaluationEnded():
+            known = _version(model, decision.version)
+            return model.put(replace(known, jobs=tuple(_ended(job, decision) for job in known.jobs)))
         case ModelComparisonRecorded():
             known = _version(model, decision.version)
             new = decision.compared
@@ -122,6 +135,18 @@ def _newest_alike(evaluations: tuple[ModelEvaluated, ...]) -> tuple[ModelEvaluat
         oldest = min(reversed(alike), key=lambda each: each.evaluated_at_ms)
         evaluations = tuple(each for each in evaluations if each is not oldest)
     return evaluations[-MAX_EVALUATIONS:]
+
+
+def _newest_jobs(jobs: tuple[EvaluationJob, ...]) -> tuple[EvaluationJob, ...]:
+    """At most MAX_JOBS of them: without the oldest that have ended."""
+    ended = [job for job in jobs if not job.is_running][: max(0, len(jobs) - MAX_JOBS)]
+    return tuple(job for job in jobs if job not in ended)
+
+
+def _ended(job: EvaluationJob, decision: ModelEvaluationEnded) -> EvaluationJob:
+    if job.job_id != decision.job_id:
+        return job
+    return replace(job, evaluation_id=decision.evaluation_id or "", reason=decision.reason)
 
 
 def _described(model: ModelEntry, decision: ModelDescriptionChanged) -> ModelEntry:

@@ -31,7 +31,11 @@ from trainhouse.events import (
     ModelEmergencyReview,
     ModelEmergencyReviewed,
     ModelEvaluated,
+    ModelEvaluationEnded,
+    ModelEvaluationObserved,
     ModelEvaluationRecorded,
+    ModelEvaluationRequested,
+    ModelEvaluationStarted,
     ModelGateApplied,
     ModelGateChanged,
     ModelPromoted,
@@ -48,7 +52,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.model_decisions import EvidenceUsed, ModelDecision
 from trainhouse.events.model.model_gate import OnDrift
-from trainhouse.events.model.model_registry import MOST_TAGS, ModelRequest
+from trainhouse.events.model.model_registry import MOST_TAGS, ModelEvent, ModelRequest
 from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.journal import ClockTicked
@@ -57,6 +61,7 @@ from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
+from trainhouse.scheduler.core.registry.evaluation_jobs import next_try
 from trainhouse.scheduler.core.registry.gate_conditions import conditions, recorded
 from trainhouse.scheduler.core.registry.registry_effects import registry_effects
 from trainhouse.scheduler.core.registry.registry_fold import fold_registry, folded, put_folded
@@ -92,6 +97,8 @@ KNOWS_SPECS_SINCE: Final = 2
 """Level from which a result on data is refused where the spec of the version's job is not known."""
 ON_DRIFT_SINCE: Final = 2
 """Level from which a gate may say what follows from drift."""
+EVALUATES_SINCE: Final = 3
+"""Level from which a gate may name evaluations, and a new version goes through them by jobs."""
 KEEPS_IDS_SINCE: Final = 2
 """Level from which a request that is to be asked again keeps its id: it counts once it is answered for good."""
 
@@ -102,7 +109,10 @@ class RegistryMachine(Leveled):
     name = "registry"
     decide_version, fold_version, lowest_level = KNOWN_LEVELS[REGISTRY]
     formats = REGISTRY_FORMATS
-    since: Mapping[str, int] = {}
+    since: Mapping[str, int] = {
+        ModelEvaluationStarted.event_type: EVALUATES_SINCE,
+        ModelEvaluationEnded.event_type: EVALUATES_SINCE,
+    }
     passing: tuple[type[Event], ...] = ()
 
     def initial(self, partition: int) -> RegistryState:
@@ -230,6 +240,8 @@ class _Turn:
                     self.emit(event)
             case ModelContentObserved():
                 self.observed(event)
+            case ModelEvaluationObserved():
+                self.evaluation_ended(envelope.id, event)
             case ModelRequest():
                 self.requested(envelope, event)
             case _:
@@ -281,6 +293,8 @@ class _Turn:
                 self.evaluated(request_id, event)
             case ModelCompared():
                 self.compared(request_id, event)
+            case ModelEvaluationRequested():
+                self.evaluate(request_id, event)
             case ModelApproved() | ModelRejected():
                 self.approve(request_id, event)
             case ModelPromotionRequested():
@@ -312,7 +326,7 @@ class _Turn:
             )
         )
 
-    def head(self, request_id: EventId, event: ModelRequest) -> dict[str, Any]:
+    def head(self, request_id: EventId, event: ModelEvent) -> dict[str, Any]:
         """The fields that each decision of a model has."""
         model = self.state.entry(event.project, event.name)
         return {
@@ -320,7 +334,7 @@ class _Turn:
             "name": event.name,
             "request_id": request_id,
             "number": model.number + 1,
-            "user": asker(event),
+            "user": asker(event) if isinstance(event, ModelRequest) else "",
             "at_ms": self.now_ms,
         }
 
@@ -407,7 +421,75 @@ class _Turn:
                 tags=asked.tags,
             )
         )
+        if self.level >= EVALUATES_SINCE:
+            self.start_evaluations(request_id, asked, len(model.versions) + 1, None)
         self.publish(asked)
+
+    def start_evaluations(self, request_id: EventId, asked: ModelRequest, ordinal: int, suite: str | None) -> list[str]:
+        """Submits the jobs by which a version goes through the evaluations of the gate; returns why others are not submitted."""
+        reasons = list[str]()
+        for evaluation in self.state.entry(asked.project, asked.name).gate.evaluate:
+            model = self.state.entry(asked.project, asked.name)
+            version = model.get(ordinal)
+            if version is None or suite not in (None, evaluation.suite):
+                continue
+            following = next_try(model, version, evaluation)
+            if isinstance(following, str):
+                reasons.append(following)
+                continue
+            job, spec = following
+            about = {"version": ordinal, "suite": job.suite, "attempt": job.attempt, "job_id": job.job_id, "spec_sha256": job.spec_sha256}
+            self.emit(ModelEvaluationStarted.model_validate({**self.head(request_id, asked), **about, "spec": spec}))
+        return reasons
+
+    def evaluate(self, request_id: EventId, event: ModelEvaluationRequested) -> None:
+        model, version = self.version(event, event.version)
+        suites = [each.suite for each in model.gate.evaluate if event.suite in (None, each.suite)]
+        if not suites:
+            what = "no evaluation" if event.suite is None else f"no evaluation by suite {event.suite}"
+            raise _RefusedError(
+                f"the gate of model {model.key} names {what}: add it under `evaluate` (`trainhouse models gate apply {model.name} FILE`), "
+                "or evaluate the version yourself: `trainhouse models evaluate --spec FILE`",
+                version,
+            )
+        reasons = self.start_evaluations(request_id, event, version.version, event.suite)
+        if len(reasons) == len(suites):
+            raise _RefusedError("; ".join(reasons), version)
+
+    def evaluation_ended(self, request_id: EventId, event: ModelEvaluationObserved) -> None:
+        """The end of a job that evaluates a version: its result counts as any other, or it is known why there is none."""
+        running = self.state.running.get(str(event.job_id))
+        if running is None or (running.project, running.name, running.version) != (event.project, event.name, event.version):
+            return
+        version = self.state.entry(event.project, event.name).get(event.version)
+        assert version is not None  # nosec B101  # a job runs for a version that is there
+        result, reason = event.evaluated, event.failure or "it left no result"
+        if result is not None:
+            try:
+                reason = self.result_of_job(request_id, version, running.job.suite, result)
+            except _RefusedError as refused:
+                reason = str(refused)
+        self.emit(
+            ModelEvaluationEnded(
+                **self.head(request_id, event),
+                version=event.version,
+                suite=running.job.suite,
+                job_id=event.job_id,
+                evaluation_id=result.evaluation_id if result is not None and not reason else None,
+                reason=reason,
+            )
+        )
+
+    def result_of_job(self, request_id: EventId, version: Version, suite: str, result: ModelEvaluated) -> str:
+        """Records a result of a job, unless it is recorded already; returns why it is none. Raises _RefusedError."""
+        if (result.content, result.suite) != (version.facts.content, suite):
+            return f"its result is of suite {result.suite} and content {result.content[:12]}…, which it was not to evaluate"
+        same = next((each for each in version.evaluations if each.evaluation_id == result.evaluation_id), None)
+        if same is None:
+            self.record_result(request_id, version, result)
+        elif same.document != result.document:
+            return f"a result of another document is named {result.evaluation_id}"
+        return ""
 
     def expire(self) -> None:
         """Refuses registrations of which the store gave no answer."""
@@ -419,6 +501,9 @@ class _Turn:
 
     def evaluated(self, request_id: EventId, event: ModelEvaluated) -> None:
         _, version = self.of_content(event, event.content)
+        self.record_result(request_id, version, event)
+
+    def record_result(self, request_id: EventId, version: Version, event: ModelEvaluated) -> None:
         figures = {f"{name}.{part}": value for name, each in event.metrics.items() for part, value in each if value is not None}
         broken = sorted(name for name, value in figures.items() if not math.isfinite(value))
         if broken:
@@ -630,6 +715,11 @@ class _Turn:
             raise _RefusedError(
                 f"on_drift: {event.gate.on_drift} is kept from level {ON_DRIFT_SINCE} of the registry on, and this one is at level "
                 f"{self.level}: finish the update (`trainhouse upgrade finish`), and apply the gate again"
+            )
+        if event.gate.evaluate and self.level < EVALUATES_SINCE:
+            raise _RefusedError(
+                f"evaluate is kept from level {EVALUATES_SINCE} of the registry on, and this one is at level {self.level}: finish the "
+                "update (`trainhouse upgrade finish`), and apply the gate again"
             )
         if model.gate_version and event.gate == model.gate:
             raise _RefusedError(f"the gate of model {model.key} is so already, since version {model.gate_version}")

@@ -41,6 +41,8 @@ MAX_MODEL_BYTES: Final = 8 << 20
 """Of what is kept of one model, as JSON; in memory it is about ten times as much."""
 MAX_PROJECT_BYTES: Final = 16 << 20
 MAX_STATE_BYTES: Final = 128 << 20
+MAX_JOBS: Final = 64
+"""Jobs that evaluate one version which are kept here, the newest."""
 MAX_APPROVERS: Final = 64
 MAX_HELD: Final = 1_000
 MAX_STAGES_WAITING: Final = 10_000
@@ -69,6 +71,38 @@ class Approval:
     approved: bool
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluationJob:
+    """A job that evaluates a version, by the gate. `attempt`: number of the try of its suite; `evaluation_id`: the recorded result;
+    `reason`: why there is none. It runs while it has neither."""
+
+    suite: str
+    attempt: int
+    job_id: str
+    spec_sha256: str
+    evaluation_id: str = ""
+    reason: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its end was not observed yet."""
+        return not (self.evaluation_id or self.reason)
+
+    def as_row(self) -> dict[str, str]:
+        """As answers have it: a result, or the reason why there is none, once it has ended."""
+        return {"suite": self.suite, "job_id": self.job_id, "evaluation_id": self.evaluation_id, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEvaluation:
+    """A job that evaluates a version and whose end was not observed yet."""
+
+    project: str
+    name: str
+    version: int
+    job: EvaluationJob
+
+
 @dataclass(frozen=True)
 class Version:
     """One version. `was_champion`: at any time. `promoted_by`: last; `emergency`: that one skipped approvals, and awaits review.
@@ -89,6 +123,7 @@ class Version:
     notes: str = ""
     tags: tuple[tuple[str, str], ...] = ()
     withdrawn: bool = False
+    jobs: tuple[EvaluationJob, ...] = ()
 
     @cached_property
     def evidence(self) -> str:
@@ -104,7 +139,8 @@ class Version:
     def size_bytes(self) -> int:
         """Size of what is kept of it, as JSON without the fields of its own."""
         parts = (self.facts, *self.evaluations, *self.comparisons)
-        return sum(len(part.model_dump_json()) for part in parts) + _texts_bytes(self.notes, self.tags)
+        jobs_bytes = sum(len(job.suite) + len(job.job_id) + len(job.evaluation_id) + len(job.reason.encode()) + 64 for job in self.jobs)
+        return sum(len(part.model_dump_json()) for part in parts) + _texts_bytes(self.notes, self.tags) + jobs_bytes
 
     @property
     def approvers(self) -> tuple[str, ...]:
@@ -252,7 +288,7 @@ class ProjectUse:
 @dataclass(slots=True)
 class RegistryState:
     """`held` is in order of arrival; `stages`: records that the store's chains do not have yet, in order; `asked`: ids of requests;
-    `used`: by project, follows from the models."""
+    `used`, by project, and `running`, by job, follow from the models."""
 
     partition: int
     models: dict[str, ModelEntry] = field(default_factory=dict)
@@ -260,11 +296,14 @@ class RegistryState:
     stages: dict[str, StageChange] = field(default_factory=dict)
     asked: AskedIds = field(default_factory=AskedIds)
     used: dict[str, ProjectUse] = field(default_factory=dict)
+    running: dict[str, RunningEvaluation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.models and not self.used:
             for model in self.models.values():
                 self._count(model, None)
+                for version in model.versions:
+                    self.note_jobs(model, version)
 
     def put(self, model: ModelEntry) -> None:
         """Adds or replaces a model."""
@@ -276,13 +315,25 @@ class RegistryState:
         grown_bytes = model.size_bytes - (before.size_bytes if before is not None else 0)
         self.used[model.project] = ProjectUse(use.models + (before is None), use.size_bytes + grown_bytes)
 
+    def note_jobs(self, model: ModelEntry, version: Version) -> None:
+        """Notes which of a version's jobs run."""
+        for job in version.jobs:
+            if job.is_running:
+                self.running[job.job_id] = RunningEvaluation(model.project, model.name, version.version, job)
+            else:
+                self.running.pop(job.job_id, None)
+
     def fork(self) -> "RegistryState":
         """A copy to decide on."""
-        return RegistryState(self.partition, dict(self.models), dict(self.held), dict(self.stages), self.asked.fork(), dict(self.used))
+        return self._with(self.asked.fork())
 
     def copy(self) -> "RegistryState":
         """A copy that keeps what is here now, whatever is folded into this one."""
-        return RegistryState(self.partition, dict(self.models), dict(self.held), dict(self.stages), self.asked.copy(), dict(self.used))
+        return self._with(self.asked.copy())
+
+    def _with(self, asked: AskedIds) -> "RegistryState":
+        parts = dict(self.models), dict(self.held), dict(self.stages), asked, dict(self.used), dict(self.running)
+        return RegistryState(self.partition, *parts)
 
     def model(self, project: str, name: str) -> ModelEntry | None:
         """A model by its name."""
@@ -365,7 +416,8 @@ def _model_json(model: ModelEntry) -> dict[str, Any]:
 
 
 def _version_json(version: Version) -> dict[str, Any]:
-    return {
+    jobs = {"jobs": [_job_json(job) for job in version.jobs]} if version.jobs else {}  # of level 3; before it there are none
+    return jobs | {
         "version": version.version,
         "semver": version.semver,
         "facts": _json(version.facts),
@@ -382,6 +434,10 @@ def _version_json(version: Version) -> dict[str, Any]:
         "tags": version.tags,
         "withdrawn": version.withdrawn,
     }
+
+
+def _job_json(job: EvaluationJob) -> list[Any]:
+    return [job.suite, job.attempt, job.job_id, job.spec_sha256, job.evaluation_id, job.reason]
 
 
 def _stage_json(change: StageChange) -> list[Any]:
@@ -428,6 +484,7 @@ def _version(raw: dict[str, Any]) -> Version:
         raw["notes"],
         _tags(raw["tags"]),
         raw["withdrawn"],
+        tuple(EvaluationJob(*job) for job in raw.get("jobs", ())),
     )
 
 

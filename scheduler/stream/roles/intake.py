@@ -31,6 +31,7 @@ from trainhouse.scheduler.stream.kafka.log import KafkaLog
 from trainhouse.scheduler.stream.metrics import JournalMeters, ScreeningMeters, measure_lag
 from trainhouse.scheduler.stream.model_interfaces import ModelStore
 from trainhouse.scheduler.stream.process import serve
+from trainhouse.scheduler.stream.registry.evaluation_ends import EvaluationEnds
 from trainhouse.scheduler.stream.registry.job_end_watch import JobEndWatch, JobRegistrations
 from trainhouse.scheduler.stream.registry.store_lookups import StoreLookups
 from trainhouse.scheduler.stream.screening.project_intake import ProjectIntake
@@ -115,8 +116,8 @@ def compose(
 
     app.beside += [decide, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
     if models is not None and of_models is not None:
-        registrations = JobRegistrations(log, clock, models, lambda: _folded(of_models))
-        ends = JobEndWatch(kafka, registrations, settings.group_session_s)
+        requests = [kind(log, clock, models, lambda: _folded(of_models)) for kind in (JobRegistrations, EvaluationEnds)]
+        ends = JobEndWatch(kafka, clock, requests, settings.group_session_s)
         app.beside += [of_models.run, ends.run]
     return app
 

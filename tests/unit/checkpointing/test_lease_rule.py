@@ -13,6 +13,7 @@ from trainhouse.checkpointing.lease.access_rule import Ask, DatasetLease, Lease,
 from trainhouse.checkpointing.lease.policy import policy_of
 from trainhouse.events.model import artifact
 from trainhouse.events.model.dataset_names import datasets_prefix, index_key, manifest_key, profiles_key, shard_key
+from trainhouse.events.model.model_content import content_key, models_prefix, pin_key
 from trainhouse.workers.own_states import job_prefix, node_key, nodes_prefix, saver_key
 
 SHA = "ab" * 32
@@ -270,3 +271,14 @@ def test_artifacts_that_the_dataset_names_are_read_also_of_another_project() -> 
         assert refusal(lease, Ask(Operation.GET, key)) is None and refusal(lease, Ask(Operation.PUT, key)) is not None
         assert is_artifact_of_another(lease, key)
     assert refusal(lease, Ask(Operation.GET, artifact.object_key("theirs", "cd" * 32))) is not None
+
+
+def test_of_its_projects_models_an_attempt_reads_contents_and_pins_and_writes_nothing() -> None:
+    lease = Lease("mine", 4, project="p", resumes="old")
+    keys = (content_key("p", SHA), pin_key("p", "old", 3, SHA))
+    for key in keys:
+        assert refusal(lease, Ask(Operation.GET, key)) is None
+        assert all(refusal(lease, Ask(each, key)) for each in (Operation.PUT, Operation.DELETE, Operation.LIST))
+        assert refusal(Lease("mine", 4), Ask(Operation.GET, key)), "without a project it reads none"
+    others = (content_key("theirs", SHA), pin_key("theirs", "old", 3, SHA), f"{models_prefix('p')}chains/m/0000000001", f"{keys[0]}/x")
+    assert all(refusal(lease, Ask(Operation.GET, key)) for key in others)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.cli.jobs.code_remarks import remarks
+from trainhouse.cli.shared.code_upload import remarks
 from trainhouse.client import code_archive
 from trainhouse.client.code_archive import pack
 from trainhouse.client.code_selection import looks_secret, selected

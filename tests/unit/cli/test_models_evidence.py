@@ -27,6 +27,7 @@ from trainhouse.client.models.registry_access import KnownModel
 from trainhouse.events import (
     ModelCompared,
     ModelEvaluated,
+    ModelEvaluationStarted,
     ModelGate,
     ModelGateApplied,
     ModelPromoted,
@@ -222,3 +223,60 @@ def test_results_that_are_compared_are_those_that_the_gate_looks_at() -> None:
     looked_at = next(each for each in conditions(gate, version, None, registry.now_ms) if each.name == "accuracy result")
     assert first.evaluation_id == "evaluation-2-0.81" and f"evaluation {first.evaluation_id}," in looked_at.detail
     assert second.evaluation_id == "evaluation-1-0.8"
+
+
+EVALUATED: dict[str, Any] = {
+    "suite": "signs",
+    "kind": "classification",
+    "program": "evidence_classifier",
+    "dataset": "points@1.0.0",
+    "split": "test",
+}
+
+
+def test_submit_starts_the_jobs_of_the_gate_once_and_prints_them(run: Run, access: Access) -> None:
+    refused = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit")
+    assert refused.exit_code == 1 and "names no evaluation" in str(refused.exception)
+    gate = ModelGate.model_validate({"evaluate": [EVALUATED, EVALUATED | {"suite": "speed", "kind": "latency"}]})
+    access.registry.ask(ModelGateApplied(**OF_MODEL, gate=gate))
+    done = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit", "--suite", "signs", "--json")
+    assert done.exit_code == 0, done.output
+    [job] = access.registry.model.versions[0].jobs
+    assert json.loads(done.output)["job_id"] == job.job_id and job.suite == "signs"
+    both = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit")
+    assert both.output.count("evaluates it by suite") == 2 and len(access.registry.model.versions[0].jobs) == 2
+    again = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit")
+    assert again.exit_code == 1 and job.job_id in str(again.exception)
+
+
+@pytest.mark.parametrize("words", [("--submit", "--spec", "evaluation.yaml"), (), ("--spec", "evaluation.yaml", "--suite", "signs")])
+def test_an_evaluation_runs_here_by_a_file_or_as_jobs_of_the_gate(run: Run, access: Access, words: tuple[str, ...]) -> None:
+    done = run("evaluate", f"{PROJECT}/{NAME}@1", *words)
+    assert done.exit_code == 1 and "--submit" in str(done.exception) and access.asked == 0
+
+
+def test_the_program_of_a_gates_job_gives_the_same_result_as_a_run_here(
+    run: Run, access: Access, objects: MemoryObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of a job, its program reads a folder instead of a split; all else is as in a job."""
+    from trainhouse.checkpointing.lease import signed_store
+    from trainhouse.scheduler.core.registry.evaluation_jobs import PROGRAM as COMMAND
+    from trainhouse.workers.evaluation import __main__ as program
+    from trainhouse.workers.evaluation.result import load_result
+
+    evaluation = EVALUATED | {"model": "model.safetensors", "batch_size": 64, "seed": 3, "groups": ["lang"]}
+    access.registry.ask(ModelGateApplied(**OF_MODEL, gate=ModelGate.model_validate({"evaluate": [evaluation]})))
+    run("evaluate", f"{PROJECT}/{NAME}@1", "--submit")
+    [job] = [each for each in access.registry.decisions if isinstance(each, ModelEvaluationStarted)]
+    *command, described_as = job.spec.runtime.command
+    assert tuple(command) == COMMAND
+    given = json.loads(described_as)
+    given["evaluation"] = {name: value for name, value in given["evaluation"].items() if name != "split"} | {"folder": "shards"}
+    monkeypatch.setattr(signed_store, "open_artifact_store", lambda settings: objects)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert program.main(["version", json.dumps(given), "--out", "job"]) == 0
+    here = run("evaluate", f"{PROJECT}/{NAME}@1", "--spec", "evaluation.yaml", "--out", "here")
+    assert here.exit_code == 0, here.output
+    assert load_result(tmp_path / "job" / "result.json") == load_result(tmp_path / "here" / "result.json")
+    assert not list(tmp_path.glob("version-*")), "the files are gone"
+    assert program.main(["version", "{}"]) == 2, "what describes no version is refused"

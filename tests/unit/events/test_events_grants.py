@@ -47,7 +47,7 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
         (topics.DIRECTORY, {"intake"}),
         (topics.ADMISSION, {"intake"}),
         (topics.HEARTBEATS, {"agent"}),
-        (topics.JOBS, {"gateway", "scheduler"}),
+        (topics.JOBS, {"gateway", "scheduler", "intake"}),
         (topics.TOKENS, {"gateway"}),
         (topics.PROJECTS, {"intake"}),
         (topics.DATASETS, {"intake"}),

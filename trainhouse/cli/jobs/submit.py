@@ -196,22 +196,15 @@ def check_script(spec: "JobSpec", folder: Path) -> None:
 
 def send(client: "TrainhouseClient", specs: list["JobSpec"], folder: Path | None, job_id: str | None, *, json: bool) -> list["Job"]:
     """Uploads the folder once, saying what goes along, and submits every spec; prints ids as they are acked."""
-    archive = _upload(client, folder) if folder is not None and any(s.code is None for s in specs) else None
+    from trainhouse.cli.shared.code_upload import upload
+
+    archive = upload(client, folder) if folder is not None and any(s.code is None for s in specs) else None
     submitted = []
     for spec in specs:
         job = client.submit(_with_code(spec, archive), job_id=job_id)
         submitted.append(job)
         print_job(job, spec, json=json)
     return submitted
-
-
-def _upload(client: "TrainhouseClient", folder: Path) -> "CodeArchive":
-    from trainhouse.cli.jobs.code_remarks import remarks
-    from trainhouse.client.code_archive import pack
-
-    packed = pack(folder)
-    sys.stderr.write("".join(f"{line}\n" for line in remarks(packed)))
-    return client.upload(packed)
 
 
 def _with_code(spec: "JobSpec", archive: "CodeArchive | None") -> "JobSpec":

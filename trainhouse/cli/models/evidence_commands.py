@@ -41,7 +41,12 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     version: Version,
-    spec: Annotated[Path, typer.Option("--spec", metavar="FILE", help="The evaluation as YAML.", show_default=False)],
+    spec: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--spec", metavar="FILE", help="The evaluation as YAML, which runs here.", show_default=False),
+    ] = None,
+    submit: Annotated[bool, typer.Option("--submit", help="Submit the jobs that the gate's `evaluate` describes, instead.")] = False,
+    suite: Annotated[Optional[str], typer.Option(help="With --submit: this evaluation of the gate alone.")] = None,  # noqa: UP045
     data: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="NAME@VERSION", help="Version of a dataset whose split the file names.", show_default=False),
@@ -57,6 +62,7 @@ def evaluate(
 
     \b
     trainhouse models evaluate digits@2 --spec evaluation.yaml --data digits@1.0.0
+    trainhouse models evaluate digits@2 --submit
     trainhouse models evaluate vision/resnet@staging --spec speed.yaml --format torch
 
     The program of the file is found from this folder. Its `model` is a path below the version's files; without one, their folder. It runs
@@ -67,6 +73,13 @@ def evaluate(
     with _explained():
         access = _access()
         model, chosen = _chosen(access, version, project)
+        if submit:
+            if spec is not None or data is not None or out is not None:
+                raise CliError("--submit takes all from the gate: leave --spec, --data and --out away", Exit.USAGE)
+            _submit(access, model, chosen, suite, timeout, json)
+            return
+        if spec is None or suite is not None:
+            raise CliError("name the evaluation, --spec FILE, or have the gate's run as jobs: --submit (perhaps with --suite)", Exit.USAGE)
         with _folder(out) as folder:
             result = _run(model, chosen, _Run(spec, data, kind), folder)
             _store(model.project, result, folder)
@@ -140,6 +153,25 @@ class _Run:
 _Pair = tuple["ModelEvaluated", "ModelEvaluated"]
 
 
+def _submit(
+    access: "RegistryAccess", model: "KnownModel", version: "KnownVersion", suite: str | None, timeout_s: float, json: bool
+) -> None:
+    """Has the registry submit the jobs that evaluate a version, and prints those that run."""
+    import getpass
+
+    from trainhouse.cli.shared import output
+    from trainhouse.events import ModelEvaluationRequested
+
+    about = {"project": model.project, "name": model.name, "version": version.version, "suite": suite, "user": getpass.getuser()}
+    access.record(ModelEvaluationRequested.model_validate(about), timeout_s)
+    jobs = [each for each in access.model(model.project, model.name).find(str(version.version)).jobs if each.is_running]
+    if json:
+        output.json_lines(_row(model, version) | {"suite": each.suite, "job_id": each.job_id} for each in jobs)
+        return
+    for each in jobs:
+        print(f"{model.key}@{version.version}: job {each.job_id} evaluates it by suite {each.suite}")
+
+
 def _access() -> "RegistryAccess":
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.models.registry_access import registry_access
@@ -181,7 +213,7 @@ def _run(model: "KnownModel", version: "KnownVersion", run: _Run, folder: Path) 
     from trainhouse.checkpointing.models.named_version import NamedVersion
     from trainhouse.checkpointing.models.stage_chain import StagedVersion
     from trainhouse.cli.data.dataset_access import object_store
-    from trainhouse.workers.evaluation.result import load_result
+    from trainhouse.workers.evaluation.result import RESULT_NAME, load_result
 
     if run.kind not in list(Format):
         raise CliError(f"--format {run.kind[:100]!r}: write one of {', '.join(Format)}", Exit.USAGE)
@@ -198,9 +230,9 @@ def _run(model: "KnownModel", version: "KnownVersion", run: _Run, folder: Path) 
     if done.returncode:
         sys.stderr.write(done.stdout)
         raise CliError(f"the evaluation ended with code {done.returncode}; the lines above say why, and nothing was recorded", Exit.FAILED)
-    result = load_result(folder / _RESULT)
+    result = load_result(folder / RESULT_NAME)
     # A command may write the same in other bytes, and a result is named by its own.
-    (folder / _RESULT).write_bytes(result.canonical_json())
+    (folder / RESULT_NAME).write_bytes(result.canonical_json())
     return result
 
 
@@ -269,7 +301,7 @@ def _record_result(
 
     from trainhouse.client import ChangeRefusedError
     from trainhouse.events.runtime.clock import wall_ms
-    from trainhouse.workers.evaluation.recorded_results import evaluation_event
+    from trainhouse.workers.evaluation.result_event import evaluation_event
 
     if _has(version, result):
         return False
@@ -388,7 +420,7 @@ def _row(model: "KnownModel", version: "KnownVersion") -> dict[str, Any]:
 
 
 def _evaluation_id(result: "EvaluationResult") -> str:
-    from trainhouse.workers.evaluation.recorded_results import evaluation_id_of
+    from trainhouse.workers.evaluation.result_event import evaluation_id_of
 
     return evaluation_id_of(result)
 

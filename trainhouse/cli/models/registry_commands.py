@@ -130,7 +130,7 @@ def show(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = F
     if json:
         output.json_lines(each.row for each in found)
         return
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             each.row["version"],
             each.row["semver"],
@@ -140,10 +140,24 @@ def show(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = F
             each.row["registered_by"],
             each.evaluations,
             ", ".join(each.row["approvers"]),
+            ", ".join(job["job_id"] for job in each.row["evaluation_jobs"]),
         )
         for each in found
     ]
-    output.table(("version", "semver", "stage", "checkpoint", "registered", "by", "evaluations", "approved by"), rows)
+    columns: tuple[str, ...] = (
+        "version",
+        "semver",
+        "stage",
+        "checkpoint",
+        "registered",
+        "by",
+        "evaluations",
+        "approved by",
+        "evaluated by",
+    )
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    output.table(columns, rows)
 
 
 def history(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None) -> None:
@@ -388,21 +402,28 @@ def gate_diff(
 def gate_apply(
     name: ModelArgument,
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The gate as YAML.", show_default=False)],
+    code: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="DIR", help="Folder that jobs of `evaluate` start in a copy of; default: what the file names."),
+    ] = None,
     reason: Reason = "",
     project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Apply a gate to a model: suites, limits, lineage, age of evidence, and approvals from 0 to 2.
+    """Apply a gate to a model: suites, limits, evaluations of new versions, lineage, age of evidence, and approvals from 0 to 2.
 
     \b
     trainhouse models gate apply digits gate.yaml --reason "two people from now on"
+    trainhouse models gate apply digits gate.yaml --code evaluation
     """
     from trainhouse.events import ModelGateApplied
 
     model = model_named(name, project)
     gate, text = _gate_of(path)
+    if code is not None:
+        gate = _with_code(gate, code)
     about = {"gate": gate, "replaces": model.gate_version, "text": text, "reason": reason}
     decided = _ask(_valid(ModelGateApplied, _about(model) | about), timeout)
     _print(decided, json, f"the gate of {model.key} is at version {getattr(decided, 'gate_version', '')}")
@@ -575,6 +596,7 @@ def _version_row(model: "ModelEntry", version: "Version") -> dict[str, Any]:
         "approvers": list(version.approvers),
         "evidence": version.evidence,
         **version.facts.model_dump(mode="json", exclude={"project"}),
+        "evaluation_jobs": [each.as_row() for each in version.jobs],
         "metrics": {each.suite: {name: figure.value for name, figure in each.metrics.items()} for each in version.evaluations},
     }
 
@@ -587,6 +609,17 @@ def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, str]:
         else:
             found[f"{prefix}{key}"] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return found
+
+
+def _with_code(gate: Any, folder: Path) -> Any:
+    """The gate whose evaluations start in a copy of a folder, which is stored. Raises CliError."""
+    from trainhouse.cli.shared.code_upload import upload
+    from trainhouse.client import TrainhouseClient
+
+    if not gate.evaluate:
+        raise CliError("--code is for the jobs of `evaluate`, which the file does not have; leave it away", Exit.USAGE)
+    archive = upload(TrainhouseClient.from_settings(), folder)
+    return gate.model_copy(update={"evaluate": tuple(each.model_copy(update={"code": archive}) for each in gate.evaluate)})
 
 
 def _gate_yaml(gate: Any) -> str:

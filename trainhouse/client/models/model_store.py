@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from trainhouse.events import ModelRegistered, VersionFacts
+from trainhouse.events import ModelEvaluated, ModelRegistered, VersionFacts
+from trainhouse.scheduler.core.registry.evaluation_jobs import EvaluatedJob
 from trainhouse.scheduler.core.registry.job_registrations import RegisteredCheckpoint
 from trainhouse.scheduler.core.registry.registry_state import StageChange
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
@@ -63,6 +64,33 @@ class ObjectModelStore:
             which = parse_resume_from(f"{registered.job_id}{commit}")
             prepared = prepare_version(self.objects, project, which, VersionParts(), checks_bytes=False)
             return facts_of(prepared.content, prepared.sha256, registered.splits)
+
+    def evaluated(self, job: EvaluatedJob) -> ModelEvaluated:
+        """The result that a job stored as an artifact, and which is kept from now on for as long as the version's content is there."""
+        from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, hashed_content
+        from trainhouse.events.model.artifact import BY_JOB, OF_MODEL_CONTENT, object_key, reference_key
+        from trainhouse.workers.evaluation.errors import InvalidEvaluationError
+        from trainhouse.workers.evaluation.result import MOST_RESULT_BYTES, RESULT_NAME, artifact_name, read_result
+        from trainhouse.workers.evaluation.result_event import evaluation_event
+
+        name, artifacts = artifact_name(job.suite), ArtifactStore(self.objects, job.project)
+        with _refusals():
+            found = [each for each in artifacts.versions(name) if f"{BY_JOB}{job.job_id}" in each.by]
+            if not found:
+                raise ContentRefusedError(f"it is SUCCEEDED, and stored no artifact {name}: look at its output (`trainhouse logs`)")
+            manifest = artifacts.manifest(found[-1].sha256)
+            file = next((each for each in manifest.files if each.path == RESULT_NAME), None)
+            if file is None or file.bytes > MOST_RESULT_BYTES:
+                raise ContentRefusedError(f"{found[-1]} has no {RESULT_NAME} of at most {MOST_RESULT_BYTES} bytes")
+            body = b"".join(hashed_content(self.objects, object_key(job.project, file.sha256), file.sha256, file.bytes, file.path))
+            try:
+                result = read_result(body, str(found[-1]))
+            except InvalidEvaluationError as error:
+                raise ContentRefusedError(str(error)) from error
+            if result.sha256 != file.sha256:
+                raise ContentRefusedError(f"{found[-1]}: {RESULT_NAME} is not written as a result is: sorted JSON, each field once")
+            self.objects.put(reference_key(job.project, manifest.sha256(), f"{OF_MODEL_CONTENT}{job.content}"), b"")
+            return evaluation_event(result, job.project, job.name, job.ended_at_ms, job.user[:128] or "unknown", job.job_id)
 
     def append(self, change: StageChange) -> None:
         """Appends a change of stages."""

@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 from trainhouse.client.errors import ClientError
 from trainhouse.client.gateway.exchange import Flow, NotFoundError, Request, ask
-from trainhouse.events import ModelCompared, ModelEvaluated, ModelGate, ModelStage
+from trainhouse.events import ModelCompared, ModelEvaluated, ModelEvaluationRequested, ModelGate, ModelStage
 from trainhouse.events.model.model_key import model_key
 from trainhouse.events.model.model_registry import ModelRequest
+from trainhouse.scheduler.core.registry.registry_state import EvaluationJob
 
 if TYPE_CHECKING:
     from trainhouse.client.client import TrainhouseClient
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from trainhouse.scheduler.core.registry.registry_state import ModelEntry
 
 _PAGE = 100
-_ROUTES: dict[type[ModelRequest], str] = {ModelEvaluated: "evaluations", ModelCompared: "comparisons"}
+_ROUTES: dict[type[ModelRequest], str] = {
+    ModelEvaluated: "evaluations",
+    ModelCompared: "comparisons",
+    ModelEvaluationRequested: "evaluate",
+}
+Evidence = ModelEvaluated | ModelCompared | ModelEvaluationRequested
+"""What is asked for: that a result or a comparison is recorded, or that jobs evaluate a version."""
 
 
 class UnknownModelError(ClientError):
@@ -37,6 +44,7 @@ class KnownVersion:
     content: str
     evaluations: tuple[ModelEvaluated, ...]
     comparisons: tuple[ModelCompared, ...]
+    jobs: tuple[EvaluationJob, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,8 @@ class RegistryAccess(Protocol):
     def model(self, project: str, name: str) -> KnownModel:
         """A model. Raises UnknownModelError, ClientError."""
 
-    def record(self, request: ModelEvaluated | ModelCompared, timeout_s: float) -> None:
-        """Sends evidence, and waits until it counts. Raises ChangeRefusedError, NoReplyError."""
+    def record(self, request: Evidence, timeout_s: float) -> None:
+        """Sends evidence, or asks for it, and waits until that counts. Raises ChangeRefusedError, NoReplyError."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ class KafkaRegistry:
             raise _unknown(project, name)
         return _of_entry(found)
 
-    def record(self, request: ModelEvaluated | ModelCompared, timeout_s: float) -> None:
+    def record(self, request: Evidence, timeout_s: float) -> None:
         self.client.models().ask(request, timeout_s)
 
 
@@ -102,7 +110,7 @@ class GatewayRegistry:
         except NotFoundError as error:
             raise _unknown(project, name) from error
 
-    def record(self, request: ModelEvaluated | ModelCompared, timeout_s: float) -> None:
+    def record(self, request: Evidence, timeout_s: float) -> None:
         fields = request.model_dump(mode="json", exclude={"project", "name", "user", "requested_by"})
         path = f"{_path(request.name)}/{_ROUTES[type(request)]}"
         self.way.run(ask(Request("POST", path, {"project": request.project}, fields)))
@@ -117,7 +125,7 @@ def registry_access(client: "TrainhouseClient") -> RegistryAccess:
 
 def _of_entry(model: "ModelEntry") -> KnownModel:
     versions = (
-        KnownVersion(each.version, each.semver, each.stage, each.facts.content, each.evaluations, each.comparisons)
+        KnownVersion(each.version, each.semver, each.stage, each.facts.content, each.evaluations, each.comparisons, each.jobs)
         for each in model.versions
     )
     return KnownModel(model.project, model.name, model.gate, tuple(versions))
@@ -143,6 +151,7 @@ def _version(row: dict[str, Any], project: str, name: str) -> KnownVersion:
         str(row["content"]),
         tuple(ModelEvaluated.model_validate(each | of_model) for each in row["evaluations"]),
         tuple(ModelCompared.model_validate(each | of_model) for each in row.get("comparisons", ())),
+        tuple(EvaluationJob(attempt=1, spec_sha256="", **each) for each in row.get("evaluation_jobs", ())),
     )
 
 

@@ -21,9 +21,13 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     "DatasetVersion": frozenset({"fields"}),
     "DatasetVersionDeprecated": frozenset({"resent"}),
     "DatasetVersionPublished": frozenset({"semver", "resent", "quarantine", "job_id"}),
+    "GateEvaluation": frozenset(
+        {"code", "command", "confidence", "dataset", "groups", "least_group", "model", "outputs", "program", "purpose", "repeats"}
+        | {"resamples", "run_time_s", "split"}
+    ),
     "GateSuite": frozenset({"dataset", "split"}),
     "MetricLimits": frozenset({"against_champion", "at_least", "at_most", "margin"}),
-    "ModelGate": frozenset({"max_age_days", "on_drift"}),
+    "ModelGate": frozenset({"evaluate", "max_age_days", "on_drift"}),
     "ProjectLimits": frozenset({"running", "queued", "cost_per_month"}),
     "SchedulingPolicy": frozenset({"unlisted_teams"}),
     "ShardQuarantined": frozenset({"resent", "split"}),

@@ -141,6 +141,6 @@ def _version(project: str, name: str, listed: Row) -> VersionRow:
         figures = {each["suite"]: {of: figure["value"] for of, figure in each["metrics"].items()} for each in listed["evaluations"]}
         if not all(isinstance(value, int | float) for by_name in figures.values() for value in by_name.values()):
             raise NotQuickError("a figure is no number")
-        return VersionRow(row | {"metrics": figures}, len(listed["evaluations"]))
+        return VersionRow(row | {"evaluation_jobs": listed["evaluation_jobs"], "metrics": figures}, len(listed["evaluations"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise NotQuickError(f"the gateway is of another version: {error!r}") from error

@@ -21,6 +21,7 @@ from trainhouse.events import (
     ModelDescribed,
     ModelEmergencyReview,
     ModelEvaluated,
+    ModelEvaluationRequested,
     ModelGateApplied,
     ModelPromotionRequested,
     ModelRegistered,
@@ -203,6 +204,14 @@ async def evaluate(
     return await _asked(here, principal, request, ModelEvaluated, project, name, fields)
 
 
+@router.post("/{name}/evaluate", status_code=201)
+async def start_evaluations(
+    name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
+) -> Json:
+    """Submits the jobs that evaluate `version` as the gate says, or the one of `suite`."""
+    return await _asked(here, principal, request, ModelEvaluationRequested, project, name, fields)
+
+
 @router.post("/{name}/comparisons", status_code=201)
 async def compare(
     name: NamePath, fields: Fields, here: Here, principal: Submitter, request: Request, project: ProjectQuery = DEFAULT_PROJECT
@@ -366,6 +375,7 @@ def version_row(version: Version, *, brief: bool = False) -> dict[str, Any]:
     evaluations = [each.model_dump(mode="json", exclude={"project", "name"}) for each in version.evaluations]
     comparisons = [each.model_dump(mode="json", exclude={"project", "name"}) for each in version.comparisons]
     more = {"promoted_by": version.promoted_by, "withdrawn": version.withdrawn, "was_champion": version.was_champion}
+    more |= {"evaluation_jobs": [each.as_row() for each in version.jobs]}
     return row | more | {"evidence": version.evidence, "evaluations": evaluations, "comparisons": comparisons}
 
 

@@ -36,7 +36,7 @@ from trainhouse.scheduler.core.registry.registry_state import HELD_FOR_MS, MAX_H
 from trainhouse.scheduler.core.registry.room import JOBS_SHARE
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
-from trainhouse.scheduler.stream.registry import job_end_watch
+from trainhouse.scheduler.stream.registry import status_requests
 from trainhouse.scheduler.stream.registry.job_end_watch import JobRegistrations
 
 CODE = "d" * 64
@@ -233,7 +233,7 @@ def test_a_spec_is_read_once_and_the_content_prepared_each_time(monkeypatch: pyt
 
 
 def test_no_more_than_a_bound_wait_and_those_of_other_members_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_end_watch, "MOST_WAITING", 2)
+    monkeypatch.setattr(status_requests, "MOST_WAITING", 2)
     sender = Sender()
     sender.store.away = {"train-1", "train-2"}
     registrations = sender.start()
@@ -358,7 +358,7 @@ def test_nothing_is_decoded_of_statuses_that_ask_for_nothing(monkeypatch: pytest
     def refuse(*_: Any) -> Any:
         raise AssertionError("decoded")
 
-    monkeypatch.setattr(job_end_watch, "decode", refuse)
+    monkeypatch.setattr(status_requests, "decode", refuse)
     sender = Sender()
     others = [entry(status(1, JobState.RUNNING), 0), entry(status(2, registers=None), 1)]
     assert sent_by(sender, sender.start(), [*others, replace(others[0], value=None, offset=2)]) == []

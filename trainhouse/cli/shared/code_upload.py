@@ -1,15 +1,28 @@
-"""Remarks of `submit` on the code that goes along: how much it is, what git does not track, and what looks like a secret.
+"""Upload of a folder as code of jobs, with remarks on what goes along: how much, what git does not track, and what looks like a secret.
 
-Holds: pure; lines for people, without line ends.
+Holds: remarks are pure; lines for people, without line ends.
 """
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from trainhouse.client import TrainhouseClient
     from trainhouse.client.code_archive import PackedCode
+    from trainhouse.events import CodeArchive
 
 SHOWN: Final = 3
+
+
+def upload(client: "TrainhouseClient", folder: Path) -> "CodeArchive":
+    """Stores a folder, printing the remarks to standard error. Blocks. Raises what the client raises."""
+    from trainhouse.client.code_archive import pack
+
+    packed = pack(folder)
+    sys.stderr.write("".join(f"{line}\n" for line in remarks(packed)))
+    return client.upload(packed)
 
 
 def remarks(packed: "PackedCode") -> list[str]:
