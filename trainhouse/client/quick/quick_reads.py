@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from trainhouse.client.client import TrainhouseClient
     from trainhouse.client.filters import JobFilter
     from trainhouse.client.quick.quick_gateway import QuickGateway
+    from trainhouse.client.quick.quick_store import QuickStore
     from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.client.sql import SqlEndpoint
 
 T = TypeVar("T")
+U = TypeVar("U")
 W = TypeVar("W")
 FRESH_MS = 10_000
 """Nodes send a heartbeat a second; tables without one for so long may be behind."""
@@ -290,6 +292,15 @@ class QuickWays:
         return topics_of(self._file, self._environment)
 
     @cached_property
+    def store(self) -> "QuickStore | None":
+        """The object store; None where the whole one has to be asked."""
+        if self._file is None:
+            return None
+        from trainhouse.client.quick.quick_store import store_of
+
+        return store_of(self._file, self._environment)
+
+    @cached_property
     def gateway(self) -> "QuickGateway | None":
         """The gateway, beside the brokers too: with the token of a stack on this machine; None where the whole client has to decide."""
         if self._file is None:
@@ -386,12 +397,20 @@ def from_topics(quick: "Callable[[QuickTopics], T]", whole: "Callable[[Trainhous
 
 def by_topics_or(quick: "Callable[[QuickTopics], T]", instead: Callable[[], W]) -> T | W:
     """Answers a question by whole topics; in the other way where those are not plainly readable. Blocks. Raises what the two raise."""
-    topics = quick_ways().topics
-    if topics is not None:
+    return _by_or(quick_ways().topics, quick, instead)
+
+
+def by_store_or(quick: "Callable[[QuickStore], T]", instead: Callable[[], W]) -> T | W:
+    """Answers a question by the object store; in the other way where that does not answer plainly. Blocks. Raises what the two raise."""
+    return _by_or(quick_ways().store, quick, instead)
+
+
+def _by_or(way: U | None, quick: Callable[[U], T], instead: Callable[[], W]) -> T | W:
+    if way is not None:
         from trainhouse.client.quick.quick_topics import NotQuickError
 
         try:
-            return quick(topics)
+            return quick(way)
         except NotQuickError:
             pass  # the other way has the words for it
     return instead()
