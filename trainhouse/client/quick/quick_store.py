@@ -61,7 +61,7 @@ class QuickStore:
             found = [
                 StoredObject(each["path"], each["last_modified"].timestamp()) for page in obstore.list(self._store, prefix) for each in page
             ]
-        except (BaseError, ValueError) as error:
+        except (BaseError, OSError, ValueError) as error:
             raise NotQuickError(f"{prefix}: {error}") from error
         return sorted(found, key=lambda each: each.key)
 
@@ -77,7 +77,7 @@ class QuickStore:
             if found.meta["size"] > most_bytes:
                 raise NotQuickError(f"{key} has {found.meta['size']} bytes")
             content = bytes(found.bytes())
-        except (BaseError, ValueError) as error:
+        except (BaseError, OSError, ValueError) as error:
             raise NotQuickError(f"{key}: {error}") from error
         if hashlib.sha256(content).hexdigest() != sha256:
             raise NotQuickError(f"{key} has another hash")
@@ -98,7 +98,7 @@ class QuickStore:
                 client_options={"allow_http": self.endpoint.startswith("http://"), **ANSWER},
                 retry_config={"max_retries": 0},
             )
-        except (BaseError, ValueError) as error:
+        except (BaseError, OSError, ValueError) as error:
             raise NotQuickError(str(error)) from error
 
 
