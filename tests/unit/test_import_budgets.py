@@ -256,6 +256,32 @@ def test_a_dataset_is_shown_without_models_and_without_boto3(monkeypatch: pytest
     hold(Budget(320, frozenset({"confluent_kafka", "obstore"})), found - {"rich", "rich.cells", "rich._unicode_data"})
 
 
+# All checks of a deployment whose servers answer, without that of torch, which another process imports.
+DOCTOR = """
+from trainhouse.cli.doctor import machine_checks
+from trainhouse.client.quick import quick_store
+from trainhouse.client.sql import SqlEndpoint, Table
+machine_checks.torch_report = lambda: ({{"version": "2", "cuda": None, "devices": 0}}, "")
+quick_store.QuickStore.list = lambda self, prefix: []
+SqlEndpoint.table = lambda self, query, parameters=None: Table(("count()",), [(1,)])
+import http.client
+class Answer:
+    status = 200
+    def read(self): return b""
+    def getheader(self, name): return "Fri, 27 Nov 2026 07:00:00 GMT"
+http.client.HTTPConnection.request = lambda *_, **__: None
+http.client.HTTPConnection.getresponse = lambda self: Answer()
+"""
+
+
+def test_the_checks_of_a_deployment_import_no_models_and_no_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_settings(monkeypatch)
+    ways = TABLES_ALONE | GATEWAY_ALONE | STORE
+    found = imported(DOCTOR.format() + STOPS_AT_TOPIC.format(words=["doctor"], environment=ways))
+    assert "trainhouse.client.quick.quick_store" in found and "trainhouse.client.client" not in found
+    hold(Budget(330, frozenset({"confluent_kafka"})), found - {"rich", "rich.cells", "rich._unicode_data"})
+
+
 def test_the_state_of_a_stack_imports_no_models_and_no_brokers() -> None:
     hold(Budget(400), imported("from trainhouse.cli.main import build; build('ps')\nimport trainhouse.deploy.local.stack_state"))
 

@@ -105,14 +105,18 @@ def gateway_of(file: Mapping[str, Any], environment: Mapping[str, str], *, own: 
 
 
 def is_plain(url: str) -> bool:
+    """Whether an address is one that any HTTP library takes, without an account in it. Pure."""
     try:
         parts = urllib.parse.urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc and url.isascii()
+        host = parts.hostname or ""
+        plain = bool(host) and ".." not in host and parts.port != 0 and "@" not in parts.netloc and url.isascii()
+        return parts.scheme in ("http", "https") and plain
     except ValueError:
         return False
 
 
 def goes_around(url: str, environment: Mapping[str, str]) -> bool:
+    """Whether the environment leads an HTTP library to this address by a proxy, or has it trust others. Pure."""
     parts = urllib.parse.urlsplit(url)
     excepted = (environment.get("NO_PROXY") or environment.get("no_proxy") or "").split(",")
     if parts.hostname in [name.strip() for name in excepted] and parts.scheme == "http":

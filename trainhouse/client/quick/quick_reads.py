@@ -282,6 +282,11 @@ class QuickWays:
     def __init__(self, file: "Mapping[str, Any] | None", environment: Mapping[str, str]) -> None:
         self._file, self._environment = file, environment
 
+    @property
+    def names_kafka(self) -> bool:
+        """Whether an address of Kafka is set; else the gateway is the way, where it is known."""
+        return self._file is not None and knows_kafka(self._file, self._environment)
+
     @cached_property
     def topics(self) -> "QuickTopics | None":
         """Topics of the brokers; None where the whole client has to decide."""
