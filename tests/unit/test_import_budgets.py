@@ -236,6 +236,13 @@ def test_other_questions_import_what_they_show(words: str, environment: dict[str
     hold(ASKING_MORE[words], found - {"rich", "rich.cells", "rich._unicode_data"})
 
 
+def test_pools_are_shown_over_the_gateway_without_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_settings(monkeypatch)
+    found = imported(STOPS.format(words=["pool", "show"], environment=GATEWAY_ALONE))
+    assert "http.client" in found and "trainhouse.client.client" not in found
+    hold(ASKED, found - {"rich", "rich.cells", "rich._unicode_data"})
+
+
 @pytest.mark.parametrize("words", TOPIC_READING)
 def test_a_question_to_a_topic_imports_no_models(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without_settings(monkeypatch)

@@ -82,6 +82,14 @@ class QuickReads(Protocol):
         """Machines as they are now."""
         ...
 
+    def pools_in_full(self, pool: str | None) -> "list[Row] | None":
+        """Pools with their devices and jobs, or one of them. None: their schedulers' journals have to be read."""
+        ...
+
+    def pools(self) -> "list[Row]":
+        """All pools by name."""
+        ...
+
     def alert_causes(self) -> "list[Row]":
         """Open alerts by cause, the gravest first."""
         ...
@@ -173,6 +181,12 @@ class TableReads:
 
     def nodes(self) -> "list[Row]":
         return self._rows(rows.NODES_QUERY)
+
+    def pools_in_full(self, pool: str | None) -> "list[Row] | None":
+        return None
+
+    def pools(self) -> "list[Row]":
+        return self._rows(rows.POOLS_QUERY)
 
     def alert_causes(self) -> "list[Row]":
         from trainhouse.projections.alerts.causes import open_causes
@@ -269,6 +283,16 @@ class GatewayReads:
         from trainhouse.client.gateway import reads
 
         return self.gateway.run(reads.nodes())
+
+    def pools_in_full(self, pool: str | None) -> "list[Row] | None":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.pools_in_full(pool))
+
+    def pools(self) -> "list[Row]":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.listing("/v1/pools", limit=reads.PAGE))
 
     def alert_causes(self) -> "list[Row]":
         from trainhouse.client.gateway import reads
