@@ -66,6 +66,10 @@ class QuickReads(Protocol):
         """A job's tags, its note among them."""
         ...
 
+    def known_tags(self, job_id: str) -> dict[str, str] | None:
+        """The same; None where it is not known here that there is such a job."""
+        ...
+
     def artifacts(self, job_id: str) -> "list[Row]":
         """Versions of artifacts that a job stored or used."""
         ...
@@ -167,6 +171,10 @@ class TableReads:
     def tags(self, job_id: str) -> dict[str, str]:
         return {row["key"]: row["value"] for row in self.sql.table(rows.TAGS_QUERY, {"job_id": job_id}).dicts()}
 
+    def known_tags(self, job_id: str) -> dict[str, str] | None:
+        found = self.tags(job_id)
+        return found if found or self.sql.table(rows.EXISTS_QUERY, {"job_id": job_id}).rows else None
+
     def artifacts(self, job_id: str) -> "list[Row]":
         return self.sql.table(rows.ARTIFACTS_QUERY, {"job_id": job_id}).dicts()
 
@@ -262,6 +270,12 @@ class GatewayReads:
         from trainhouse.client.gateway import reads
 
         return {row["key"]: row["value"] for row in self.gateway.run(reads.of_job_listing(job_id, "tags"))}
+
+    def known_tags(self, job_id: str) -> dict[str, str] | None:
+        try:
+            return self.tags(job_id)
+        except UnknownJobError:
+            return None
 
     def artifacts(self, job_id: str) -> "list[Row]":
         from trainhouse.client.gateway import reads
