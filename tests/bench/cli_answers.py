@@ -1,7 +1,8 @@
 """CPU of commands that ask something, from the tables and over the gateway, beside those of peers against servers of their own.
 
 CPU is what the kernel counted for the command's own process, user and system together: other work on the machine matters little, and what
-it does matter shows in `python_cpu_s`, an interpreter that does nothing, measured with each way. Modules are compiled before.
+it does matter shows in `python_cpu_s`, an interpreter that does nothing, measured with each way. The median leaves out the first run, in
+which modules are compiled. What fails, as a query that takes too long beside other work, is a line of its own and ends nothing.
 """
 
 import json
@@ -25,7 +26,7 @@ TIMES = 3
 PEERS_S = 420.0
 """Seconds after which no further peer begins: what others need to start is not ours to bound."""
 AIM_S = 0.3
-UP_S = 120.0
+UP_S = 300.0
 PYTHON = (sys.executable, "-c", "pass")
 FILLED = "answers"
 TRAINS = ("python", "-m", "trainhouse.workers.examples.gpt", "--width", "64", "--checkpoint-every", "5", "--steps", "5")
