@@ -70,7 +70,7 @@ def test_a_long_list_is_whole(objects: S3ObjectStore, quick: QuickStore) -> None
     prefix = f"many/{uuid.uuid4().hex}/"
     for number in range(1001):
         objects.put(f"{prefix}{number:04}", b"")
-    found = quick.list(prefix)
+    found = quick.below(prefix)
     assert [(each.key, each.modified_s) for each in found] == [(each.key, each.modified_s) for each in objects.list(prefix)]
     assert len(found) == 1001
 
@@ -92,6 +92,6 @@ def test_what_does_not_answer_is_for_the_whole_store(quick: QuickStore) -> None:
     refused = QuickStore(quick.endpoint, quick.bucket, quick.region, quick.access_key, "another")
     for store in (away, refused, QuickStore(quick.endpoint, "no-such-bucket", quick.region, quick.access_key, quick.secret_key)):
         with pytest.raises(NotQuickError):
-            store.list("a/")
+            store.below("a/")
         with pytest.raises(NotQuickError):
             store.content("a", "0" * 64, 10)

@@ -147,7 +147,7 @@ SHARD = {{"sha256": SHA, "index_sha256": SHA, "bytes": 1, "samples": 1}}
 MANIFEST = dict(format=1, fields=[], schema_hash=SHA, split_config_hash=SHA, split_rule="", row_count=1, bytes=1, sources=[], licence="",
     purposes=[], splits={{"train": {{"shards": [SHARD], "samples": 1, "bytes": 1, "statistics": {{}}}}}})
 ARTIFACT = {{"format": 1, "kind": "file", "files": [FILE]}}
-quick_store.QuickStore.list = lambda self, prefix: [quick_store.StoredObject(prefix + "n/" + SHA + "/user", 1.0)]
+quick_store.QuickStore.below = lambda self, prefix: [quick_store.StoredObject(prefix + "n/" + SHA + "/user", 1.0)]
 quick_store.QuickStore.content = lambda self, key, sha256, most: orjson.dumps(ARTIFACT if key.startswith("project-") else MANIFEST)
 class Record:
     def key(self): return b"speech"
@@ -269,7 +269,7 @@ from trainhouse.cli.doctor import machine_checks
 from trainhouse.client.quick import quick_store
 from trainhouse.client.sql import SqlEndpoint, Table
 machine_checks.torch_report = lambda: ({{"version": "2", "cuda": None, "devices": 0}}, "")
-quick_store.QuickStore.list = lambda self, prefix: []
+quick_store.QuickStore.below = lambda self, prefix: []
 SqlEndpoint.table = lambda self, query, parameters=None: Table(("count()",), [(1,)])
 import http.client
 class Answer:

@@ -174,7 +174,7 @@ def _store() -> Iterator[Finding]:
 
 def _quick_store_place(store: "QuickStore") -> tuple[str, str]:
     """Endpoint and bucket of a store that answers. Raises NotQuickError."""
-    store.list("trainhouse-doctor/")
+    store.below("trainhouse-doctor/")
     return store.endpoint, store.bucket
 
 

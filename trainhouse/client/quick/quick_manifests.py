@@ -32,7 +32,7 @@ def artifact_rows(store: QuickStore, project: str, name: str | None) -> list[Row
         raise NotQuickError(f"{name} is no name")
     root = artifact_keys.names_prefix(project)
     rows = []
-    for version in versions_of(root, store.list(artifact_keys.names_prefix(project, name or ""))):
+    for version in versions_of(root, store.below(artifact_keys.names_prefix(project, name or ""))):
         manifest = _read(store, ARTIFACT, artifact_keys.manifest_key(project, version.sha256), version.sha256)
         facts = {"kind": manifest.kind, "size_bytes": sum(file.bytes for file in manifest.files), "files": len(manifest.files)}
         stored = {"stored_at_s": version.stored_at_s, "named_by": version.by}

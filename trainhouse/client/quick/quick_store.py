@@ -18,7 +18,8 @@ from trainhouse.client.quick.quick_topics import NotQuickError
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-ANSWER: Final = {"connect_timeout": "2s", "timeout": "10s"}
+CONNECT: Final = "2s"
+ANSWER: Final = "10s"
 DEFAULTS: Final = {"endpoint": "http://127.0.0.1:8333", "bucket": "trainhouse", "region": "us-east-1"}
 KEYS: Final = ("access_key", "secret_key")
 # What changes how others than ours are asked; how long we wait is for the whole store, which is asked where this one is not.
@@ -52,7 +53,7 @@ class QuickStore:
     access_key: str
     secret_key: str = field(repr=False)
 
-    def list(self, prefix: str) -> list[StoredObject]:
+    def below(self, prefix: str) -> list[StoredObject]:
         """The objects below a prefix, which ends with /, by key."""
         import obstore
         from obstore.exceptions import BaseError
@@ -95,7 +96,7 @@ class QuickStore:
                 region=self.region,
                 access_key_id=self.access_key,
                 secret_access_key=self.secret_key,
-                client_options={"allow_http": self.endpoint.startswith("http://"), **ANSWER},
+                client_options={"allow_http": self.endpoint.startswith("http://"), "connect_timeout": CONNECT, "timeout": ANSWER},
                 retry_config={"max_retries": 0},
             )
         except (BaseError, OSError, ValueError) as error:
