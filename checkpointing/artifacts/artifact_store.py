@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, Final, Protocol
@@ -24,6 +23,8 @@ from typing import IO, Final, Protocol
 import orjson
 from pydantic import ValidationError
 
+from trainhouse.checkpointing.artifacts.artifact_versions import ArtifactVersion as ArtifactVersion
+from trainhouse.checkpointing.artifacts.artifact_versions import versions_of
 from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, HeldError, NoArtifactError, ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
@@ -66,20 +67,6 @@ class HashedStore(ObjectStore, Protocol):
     def put_hashed(self, key: str, file: IO[bytes], sha256: str) -> None:
         """Stores what an open file holds, from its beginning; the store itself refuses other bytes than have this hash. Blocks."""
         ...
-
-
-@dataclass(frozen=True, order=True)
-class ArtifactVersion:
-    """One version under a name. `by`: jobs and people that keep it there. `stored_at_s`: when it was stored under it last, by the store's
-    clock; of several that keep it, by the one that did so first."""
-
-    name: str
-    stored_at_s: float
-    sha256: str
-    by: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name}@sha256:{self.sha256}"
 
 
 class ArtifactStore:
@@ -322,14 +309,7 @@ class ArtifactStore:
         return key
 
     def _versions(self, prefix: str) -> list[ArtifactVersion]:
-        root, found = names_prefix(self._project), dict[tuple[str, str], ArtifactVersion]()
-        for stat in self._objects.list(prefix):
-            match stat.key.removeprefix(root).split("/"):
-                case [name, sha256, by]:
-                    known = found.get((name, sha256), ArtifactVersion(name, stat.modified_s, sha256))
-                    first = min(known.stored_at_s, stat.modified_s)
-                    found[name, sha256] = replace(known, stored_at_s=first, by=(*known.by, by))
-        return sorted(found.values())
+        return versions_of(names_prefix(self._project), self._objects.list(prefix))
 
     def _keeps(self, reference: ObjectStat) -> bool:
         by = reference.key.rpartition("/")[2]

@@ -17,9 +17,22 @@ from typing import Annotated, Final, Literal
 import orjson
 from pydantic import Field, StringConstraints, field_validator
 
+from trainhouse.events.model.artifact_keys import PREFIX as PREFIX
+from trainhouse.events.model.artifact_keys import artifacts_prefix as artifacts_prefix
+from trainhouse.events.model.artifact_keys import deleted_run_key as deleted_run_key
+from trainhouse.events.model.artifact_keys import manifest_key as manifest_key
+from trainhouse.events.model.artifact_keys import name_key as name_key
+from trainhouse.events.model.artifact_keys import names_prefix as names_prefix
+from trainhouse.events.model.artifact_keys import object_key as object_key
+from trainhouse.events.model.artifact_keys import reference_key as reference_key
+from trainhouse.events.model.artifact_keys import run_file_key as run_file_key
+from trainhouse.events.model.artifact_keys import run_file_prefix as run_file_prefix
+from trainhouse.events.model.artifact_keys import storing_key as storing_key
+from trainhouse.events.model.artifact_keys import unnamed_key as unnamed_key
+from trainhouse.events.model.artifact_keys import unnamed_prefix as unnamed_prefix
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import ByteCount, SmallCount, TimestampMs
-from trainhouse.events.model.dataset_names import NAME_PATTERN, project_word
+from trainhouse.events.model.dataset_names import NAME_PATTERN
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
 from trainhouse.events.model.labels import Label, Sha256
@@ -30,7 +43,6 @@ MOST_PATH_BYTES: Final = 1024
 MOST_FOLDERS: Final = 64
 """Folders that a file may be in, one inside the other."""
 MOST_MANIFEST_BYTES: Final = 16 << 20
-PREFIX: Final = "project-artifacts/"
 BY_JOB: Final = "job."
 BY_USER: Final = "user"
 """What keeps a version under a name: a job that stored it, or a person."""
@@ -145,66 +157,6 @@ def parse_reference(text: str) -> tuple[str, str]:
             "at least its first 8 digits"
         )
     return found["name"], found["sha256"] or ""
-
-
-def artifacts_prefix(project: str) -> str:
-    """Prefix of all that a project's artifacts are."""
-    return f"{PREFIX}{project_word(project)}/"
-
-
-def object_key(project: str, sha256: str) -> str:
-    """Key of a file's content, which all artifacts and runs of a project share."""
-    return f"{artifacts_prefix(project)}objects/{sha256[:2]}/{sha256}"
-
-
-def manifest_key(project: str, sha256: str) -> str:
-    """Key of a manifest."""
-    return f"{artifacts_prefix(project)}manifests/{sha256}.json"
-
-
-def names_prefix(project: str, name: str = "") -> str:
-    """Prefix of the names of a project's versions, or of those of one name."""
-    return f"{artifacts_prefix(project)}names/" + (f"{name}/" if name else "")
-
-
-def name_key(project: str, name: str, sha256: str, by: str) -> str:
-    """Key that says that a version has a name. `by`: BY_USER, or BY_JOB and the job that stored it, whose deletion ends it."""
-    return f"{names_prefix(project, name)}{sha256}/{by}"
-
-
-def reference_key(project: str, sha256: str, by: str) -> str:
-    """Key that says that something else names a version, such as OF_DATASET and the hash of the dataset's manifest."""
-    return f"{artifacts_prefix(project)}references/{sha256}/{by}"
-
-
-def run_file_key(project: str, job_id: str, path: str, sha256: str) -> str:
-    """Key that says that a run has this file under a path."""
-    return f"{run_file_prefix(project, job_id, path)}{sha256}"
-
-
-def run_file_prefix(project: str, job_id: str, path: str) -> str:
-    """Prefix of the files that a run has, or had until just now, under a path."""
-    return f"{artifacts_prefix(project)}run-files/{job_id}/{hashlib.sha256(path.encode()).hexdigest()[:32]}."
-
-
-def deleted_run_key(project: str, job_id: str) -> str:
-    """Key that says that a run was deleted; while it is there, the run keeps nothing once the grace is over."""
-    return f"{artifacts_prefix(project)}deleted-runs/{job_id}"
-
-
-def storing_key(project: str, number: str) -> str:
-    """Key of the note that something is being stored, which keeps a sweep from what it relies on."""
-    return f"{artifacts_prefix(project)}storing/{number}"
-
-
-def unnamed_prefix(project: str) -> str:
-    """Prefix of the notes of files that were stored and that no version or run names yet."""
-    return f"{artifacts_prefix(project)}unnamed/"
-
-
-def unnamed_key(project: str, sha256: str, size_bytes: int) -> str:
-    """Key of the note of such a file: its name says what it counts."""
-    return f"{unnamed_prefix(project)}{sha256}.{size_bytes}"
 
 
 def is_kept(named_by: Iterable[str], deleted_runs: Collection[str], roots: Collection[str]) -> bool:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
+from trainhouse.cli.doctor import deployment_checks
 from trainhouse.cli.main import build
 from trainhouse.client.quick import quick_reads
 
@@ -73,7 +76,7 @@ QUESTIONS = (
 
 # None of these loads a model, where all is as it should be.
 PLAIN = (
-    *("project list", "policy show default", "data list", "data grants"),
+    *("project list", "policy show default", "data list", "data grants", "data show quick-chats@1.0.0", "artifact list quick-words"),
     *(
         "models list",
         "models show quick-models/digits",
@@ -140,6 +143,32 @@ def test_a_question_is_answered_alike_by_both_ways(words: str, job: str, stack: 
     monkeypatch.setattr(quick_reads, "quick_ways", lambda: quick_reads.QuickWays(None, {}))
     whole = printed(asked)
     assert quick == whole, asked
+
+
+# Over Kafka these read the schedulers' journals.
+OVER_THE_GATEWAY = ("pool show", "pool show --json", "pool show default", "pool show nothing-like-that")
+
+
+@pytest.mark.parametrize("words", OVER_THE_GATEWAY)
+def test_a_question_is_answered_alike_over_the_gateway(words: str, job: str, stack: LiveStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = tomllib.loads((stack.data_dir / "trainhouse.toml").read_text())["gateway"]
+    for name in [name for name in os.environ if name.startswith("TRAINHOUSE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TRAINHOUSE_GATEWAY_URL", known["url"])
+    monkeypatch.setenv("TRAINHOUSE_GATEWAY_TOKEN", Path(known["token_file"]).read_text().strip())
+    quick = printed(words)
+    monkeypatch.setattr(quick_reads, "quick_ways", lambda: quick_reads.QuickWays(None, {}))
+    assert quick == printed(words)
+
+
+def test_doctor_finds_the_same_by_both_ways(job: str, stack: LiveStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TRAINHOUSE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TRAINHOUSE_CONFIG", str(stack.data_dir / "trainhouse.toml"))
+    quick = list(deployment_checks.deployment())
+    monkeypatch.setattr(quick_reads, "quick_ways", lambda: quick_reads.QuickWays(None, {}))
+    assert quick == list(deployment_checks.deployment())
+    assert {each.subject for each in quick} == {"kafka", "topics", "versions", "store", "clickhouse", "gateway", "clock"}
 
 
 @pytest.mark.parametrize("words", PLAIN)

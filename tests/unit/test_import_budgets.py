@@ -23,7 +23,7 @@ LARGE = frozenset(
     {
         *("torch", "numpy", "pandas", "pyarrow", "scipy", "statsmodels", "sklearn", "matplotlib", "mlflow"),
         *("faust", "aiokafka", "aiohttp", "fastapi", "uvicorn", "httpx", "rich", "opentelemetry"),
-        *("chdb", "clickhouse_connect", "boto3", "cryptography", "confluent_kafka", "pydantic"),
+        *("chdb", "clickhouse_connect", "boto3", "cryptography", "confluent_kafka", "obstore", "pydantic"),
     }
 )
 EVENTS = frozenset({"confluent_kafka", "pydantic"})
@@ -127,6 +127,50 @@ sys.stdout = sys.__stdout__
 """
 
 
+# A store with one version of an artifact and of a dataset, whose publication is all of its topic.
+STORE = {
+    "TRAINHOUSE_S3_ACCESS_KEY": "id",
+    "TRAINHOUSE_S3_SECRET_KEY": "key",  # pragma: allowlist secret
+    "TRAINHOUSE_S3_DEADLINE_S": "1",
+}
+STOPS_AT_STORE = """
+import os, sys
+sys.argv = ["trainhouse", *{words!r}]
+os.environ.update({environment!r})
+from pathlib import Path
+import orjson
+from trainhouse.client.quick import plain_events, quick_store, quick_topics
+import obstore.store
+SHA = "0" * 64
+FILE = {{"path": "a", "bytes": 1, "sha256": SHA}}
+SHARD = {{"sha256": SHA, "index_sha256": SHA, "bytes": 1, "samples": 1}}
+MANIFEST = dict(format=1, fields=[], schema_hash=SHA, split_config_hash=SHA, split_rule="", row_count=1, bytes=1, sources=[], licence="",
+    purposes=[], splits={{"train": {{"shards": [SHARD], "samples": 1, "bytes": 1, "statistics": {{}}}}}})
+ARTIFACT = {{"format": 1, "kind": "file", "files": [FILE]}}
+quick_store.QuickStore.below = lambda self, prefix: [quick_store.StoredObject(prefix + "n/" + SHA + "/user", 1.0)]
+quick_store.QuickStore.content = lambda self, key, sha256, most: orjson.dumps(ARTIFACT if key.startswith("project-") else MANIFEST)
+class Record:
+    def key(self): return b"speech"
+    def value(self):
+        found = orjson.loads((plain_events.SCHEMAS.parent / "samples" / "trainhouse.dataset.version-published.v1.json").read_bytes())
+        found["data"] |= {{"semver": "1.0.0"}}
+        found["data"]["version"] |= {{"dataset": "speech"}}
+        return orjson.dumps(found)
+def messages(self, topic):
+    import confluent_kafka
+    return iter([Record()])
+quick_topics.QuickTopics.messages = messages
+from trainhouse.cli.main import main
+import io; sys.stdout = printed = io.StringIO()
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+sys.stdout = sys.__stdout__
+assert SHA[:12] in printed.getvalue(), printed.getvalue()
+"""
+
+
 def imported(code: str) -> set[str]:
     done = subprocess.run([sys.executable, "-c", code + READ], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
@@ -192,12 +236,57 @@ def test_other_questions_import_what_they_show(words: str, environment: dict[str
     hold(ASKING_MORE[words], found - {"rich", "rich.cells", "rich._unicode_data"})
 
 
+def test_pools_are_shown_over_the_gateway_without_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_settings(monkeypatch)
+    found = imported(STOPS.format(words=["pool", "show"], environment=GATEWAY_ALONE))
+    assert "http.client" in found and "trainhouse.client.client" not in found
+    hold(ASKED, found - {"rich", "rich.cells", "rich._unicode_data"})
+
+
 @pytest.mark.parametrize("words", TOPIC_READING)
 def test_a_question_to_a_topic_imports_no_models(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without_settings(monkeypatch)
     found = imported(STOPS_AT_TOPIC.format(words=words.split(), environment=TABLES_ALONE))
     assert "confluent_kafka" in found and "trainhouse.client.client" not in found
     hold(TOPIC_READING[words], found - {"rich", "rich.cells", "rich._unicode_data"})
+
+
+def test_artifacts_are_listed_without_models_and_without_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_settings(monkeypatch)
+    found = imported(STOPS_AT_STORE.format(words=["artifact", "list"], environment=TABLES_ALONE | STORE))
+    hold(Budget(300, frozenset({"obstore"})), found - {"rich", "rich.cells", "rich._unicode_data"})
+
+
+def test_a_dataset_is_shown_without_models_and_without_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_settings(monkeypatch)
+    found = imported(STOPS_AT_STORE.format(words=["data", "show", "speech@1.0.0"], environment=TABLES_ALONE | STORE))
+    hold(Budget(320, frozenset({"confluent_kafka", "obstore"})), found - {"rich", "rich.cells", "rich._unicode_data"})
+
+
+# All checks of a deployment whose servers answer, without that of torch, which another process imports.
+DOCTOR = """
+from trainhouse.cli.doctor import machine_checks
+from trainhouse.client.quick import quick_store
+from trainhouse.client.sql import SqlEndpoint, Table
+machine_checks.torch_report = lambda: ({{"version": "2", "cuda": None, "devices": 0}}, "")
+quick_store.QuickStore.below = lambda self, prefix: []
+SqlEndpoint.table = lambda self, query, parameters=None: Table(("count()",), [(1,)])
+import http.client
+class Answer:
+    status = 200
+    def read(self): return b""
+    def getheader(self, name): return "Fri, 27 Nov 2026 07:00:00 GMT"
+http.client.HTTPConnection.request = lambda *_, **__: None
+http.client.HTTPConnection.getresponse = lambda self: Answer()
+"""
+
+
+def test_the_checks_of_a_deployment_import_no_models_and_no_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_settings(monkeypatch)
+    ways = TABLES_ALONE | GATEWAY_ALONE | STORE
+    found = imported(DOCTOR.format() + STOPS_AT_TOPIC.format(words=["doctor"], environment=ways))
+    assert "trainhouse.client.quick.quick_store" in found and "trainhouse.client.client" not in found
+    hold(Budget(330, frozenset({"confluent_kafka"})), found - {"rich", "rich.cells", "rich._unicode_data"})
 
 
 def test_the_state_of_a_stack_imports_no_models_and_no_brokers() -> None:

@@ -50,6 +50,8 @@ TIMES = {
 STATUSES = "trainhouse.status"
 STATUS_TYPE = "trainhouse.job.status.v1"
 WAITING = ("PENDING", "PREEMPTED")
+ACTIVE = ("PENDING", "SCHEDULED", "INITIALIZING", "RUNNING", "CHECKPOINTING", "PREEMPTED", "NEEDS_REVIEW")
+"""All but FINAL."""
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED")
 FLOATS = ("loss", "learning_rate", "steps_per_s", "samples_per_s", "elapsed_s", "eta_s")
 # A status whole, as JSON, in the order of its fields: what a row has not is this.

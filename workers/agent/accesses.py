@@ -17,7 +17,6 @@ from trainhouse.events import DumpStacks, GangAllocated, NodeAccess, OpenTunnel,
 from trainhouse.events.model.node_audit import Outcome
 from trainhouse.events.runtime.counts import MINUTE_MS, TOGETHER, PerMinute, within
 from trainhouse.events.security.masked_commands import masked_command
-from trainhouse.workers.launcher.masker import Masker
 
 EXEC, SECRET = "exec", "secret"  # pragma: allowlist secret
 MAX_TEXT_CHARS = 65_536
@@ -126,6 +125,9 @@ def command_text(request: OperationRequest, known: Iterable[str] | None) -> str:
         return f"{request.steps} steps"
     if known is None:
         return WITHHELD
+    # Only here: commands about secrets have no need of the launcher's package.
+    from trainhouse.workers.launcher.masker import Masker
+
     masker = Masker(known)
     words = []
     for word in request.command:

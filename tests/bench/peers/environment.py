@@ -21,7 +21,7 @@ PACKAGES = {
     ),
     PREPARING: ("torch", "numpy", "datasets>=4,<5", "litdata>=0.2,<1", "tokenizers"),
     TRACKING: ("mlflow>=3.10,<4",),
-    CONSOLES: ("dstack>=0.20,<1", "skypilot>=0.10,<1"),
+    CONSOLES: ("dstack[server]>=0.20,<1", "skypilot[server]>=0.10,<1"),
     DRIFT: ("evidently>=0.7,<1", "pandas>=2,<3"),  # its releases do not read newer ones yet
     MDS: ("torch", "numpy", "mosaicml-streaming>=0.13,<1"),
 }

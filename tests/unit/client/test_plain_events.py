@@ -11,12 +11,14 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from trainhouse.client.quick.plain_events import LEFT_OUT, READABLE, SCHEMAS, Fields, NotPlainError, plain_event, plain_record
+from trainhouse.client.quick.plain_events import LEFT_OUT, PUBLIC_INPUT, READABLE, SCHEMAS, Fields, NotPlainError, plain_event, plain_record
 from trainhouse.events import Event, InvalidEvent, decode, encode, envelope_of
-from trainhouse.events.model import topic_record
+from trainhouse.events.model import topic_record, upgrade
+from trainhouse.events.model.artifact import ArtifactManifest
 from trainhouse.events.model.base import event_class
+from trainhouse.events.model.dataset import Manifest
 
-assert topic_record, "its event is of no topic that all know, so that nothing else loads it"
+assert topic_record and upgrade, "their events are of no topic that all know, so that nothing else loads them"
 SAMPLES = SCHEMAS.parent / "samples"
 INSTEAD: tuple[Any, ...] = (None, "", "x", "a\nb", -1, 0, 1, 2, 2.5, 10**17, True, [], {}, ["x"], {"x": 1}, "NaN")
 
@@ -28,10 +30,10 @@ def written(event_type: str) -> dict[str, Any]:
     return found
 
 
-def models_of(event_type: str) -> set[type[BaseModel]]:
-    """The model of a type and those of its parts."""
+def models_of(model: type[BaseModel]) -> set[type[BaseModel]]:
+    """A model and those of its parts."""
     found: set[type[BaseModel]] = set()
-    left: list[Any] = [event_class(event_type)]
+    left: list[Any] = [model]
     while left:
         each = left.pop()
         if isinstance(each, type) and issubclass(each, BaseModel) and each not in found:
@@ -103,11 +105,31 @@ def test_whatever_is_read_plainly_is_as_its_model_reads_it(event_type: str) -> N
 
 
 def test_fields_that_are_left_out_are_those_of_the_models() -> None:
-    models = {model for event_type in READABLE for model in models_of(event_type)}
+    models = {model for each in (*map(event_class, READABLE), ArtifactManifest, Manifest) for model in models_of(each)}
     left_out = {model.__name__: frozenset(name for name, one in model.model_fields.items() if one.exclude_if) for model in models}
     assert {name: fields for name, fields in left_out.items() if fields} == LEFT_OUT
+
+
+def test_types_whose_unknown_fields_are_refused_are_those_of_the_models() -> None:
+    assert {event_type for event_type in READABLE if event_class(event_type).public_input} == PUBLIC_INPUT
 
 
 def test_a_type_that_is_not_listed_is_left_to_its_model() -> None:
     with pytest.raises(NotPlainError):
         plain_event("trainhouse.job.submitted.v1", {})
+
+
+@pytest.mark.parametrize("event_type", READABLE)
+def test_an_event_of_an_older_or_a_newer_writer_is_plain(event_type: str) -> None:
+    record = written(event_type)
+    newer = [] if event_type in PUBLIC_INPUT else [{**record["data"], "of_a_newer_writer": 1}]
+    for data in (*newer, *without_defaults(event_type, record["data"])):
+        plain, model = plain_event(event_type, copy.deepcopy(data)), by_model(record | {"data": data})
+        assert model is not None
+        assert plain.model_dump(mode="json") == model.model_dump(mode="json") and same(plain, model), data
+
+
+def without_defaults(event_type: str, data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The event as one wrote it who did not know one of its fields that have a default."""
+    properties = orjson.loads((SCHEMAS / f"{event_type}.json").read_bytes())["properties"]
+    yield from ({key: each for key, each in data.items() if key != name} for name in data if "default" in properties[name])

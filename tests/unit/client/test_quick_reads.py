@@ -5,7 +5,18 @@ import pytest
 from trainhouse.client.errors import InvalidSettingsError
 from trainhouse.client.gateway.transport import parts_of
 from trainhouse.client.quick.quick_gateway import gateway_of
-from trainhouse.client.rows import EXPLANATION, FINAL, FLOATS, REFUSAL, STATUS, WAITING, explanation_json, status_json, status_of_row
+from trainhouse.client.rows import (
+    ACTIVE,
+    EXPLANATION,
+    FINAL,
+    FLOATS,
+    REFUSAL,
+    STATUS,
+    WAITING,
+    explanation_json,
+    status_json,
+    status_of_row,
+)
 from trainhouse.events import JobState, JobStatus
 from trainhouse.events.model.explanation import JobExplained, Obstacle, Refusal
 
@@ -28,6 +39,7 @@ ROW = {
 
 def test_states_are_those_of_the_model() -> None:
     assert {state for state in JobState if state.final} == set(FINAL)
+    assert {state for state in JobState if not state.final} == set(ACTIVE)
     assert set(WAITING) <= set(JobState)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from trainhouse.client.quick.quick_reads import TableReads
 from trainhouse.client.quick.quick_topics import NotQuickError, QuickTopics
-from trainhouse.client.rows import PLAIN, STATUS_TYPE, TIMES, aged_job_query
+from trainhouse.client.rows import EXISTS_QUERY, PLAIN, STATUS_TYPE, TAGS_QUERY, TIMES, aged_job_query
 from trainhouse.client.sql import Table
 from trainhouse.events import DeviceId, JobId, JobState, JobStatus, LastCheckpoint, NodeId, NodePlacement, encode, envelope_of
 
@@ -111,3 +111,20 @@ def test_a_final_status_is_not_looked_for_on_the_topic() -> None:
 
 def test_the_type_of_a_status_is_the_models() -> None:
     assert JobStatus.event_type == STATUS_TYPE
+
+
+class Tagged:
+    """Tables with these rows of tags and of jobs."""
+
+    def __init__(self, tags: tuple[tuple[str, str], ...], jobs: tuple[tuple[str], ...]) -> None:
+        self.answers = {TAGS_QUERY: Table(("key", "value"), tags), EXISTS_QUERY: Table(("job_id",), jobs)}
+
+    def table(self, query: str, values: dict[str, str]) -> Table:
+        assert values == {"job_id": "j"}
+        return self.answers[query]
+
+
+def test_a_job_without_tags_is_known_from_none() -> None:
+    assert TableReads(Tagged((("paper", "icml"),), ())).known_tags("j") == {"paper": "icml"}  # type: ignore[arg-type]
+    assert TableReads(Tagged((), (("j",),))).known_tags("j") == {}  # type: ignore[arg-type]
+    assert TableReads(Tagged((), ())).known_tags("j") is None  # type: ignore[arg-type]

@@ -59,11 +59,18 @@ def test_a_version_that_is_not_known_here_is_for_the_whole_client() -> None:
             ask()
 
 
-def test_an_event_that_is_not_plain_is_read_by_its_model() -> None:
-    older = Record("a", orjson.dumps(orjson.loads(created("a").value() or b"") | {"data": {"pool": "a", "partition": 1}}))
-    (_, plain), (_, by_model) = Records(created("a")).read("t", POOL)[0], Records(older).read("t", POOL)[0]
-    assert not isinstance(plain, PoolCreated) and isinstance(by_model, PoolCreated)
+def test_an_event_that_is_not_plain_is_read_by_its_model_and_no_other_is() -> None:
+    data = orjson.loads(created("a").value() or b"")
+    odd = Record("a", orjson.dumps(data | {"data": data["data"] | {"partition": 1.0}}))
+    (_, plain), (_, by_model), (_, next_one) = Records(created("a"), odd, created("b")).read("t", POOL)
+    assert isinstance(by_model, PoolCreated) and not isinstance(plain, PoolCreated) and not isinstance(next_one, PoolCreated)
     assert plain.model_dump(mode="json") == by_model.model_dump(mode="json")
+
+
+def test_an_event_of_an_older_writer_needs_no_model() -> None:
+    older = Record("a", orjson.dumps(orjson.loads(created("a").value() or b"") | {"data": {"pool": "a", "partition": 1}}))
+    (_, found), (_, whole) = Records(older, created("a")).read("t", POOL)
+    assert not isinstance(found, PoolCreated) and found.model_dump(mode="json") == whole.model_dump(mode="json")
 
 
 def test_events_of_other_types_are_passed_over() -> None:

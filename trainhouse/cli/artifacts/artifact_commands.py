@@ -16,7 +16,7 @@ from trainhouse.events.model.default_project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
-    from trainhouse.client.backend_protocol import Sql
+    from trainhouse.client.backend_protocol import Row, Sql
     from trainhouse.events.model.artifact import ArtifactManifest
     from trainhouse.events.model.ids import JobId
 
@@ -96,11 +96,26 @@ def list_versions(
     trainhouse artifact list --project lm
     trainhouse artifact list bpe-32k --json
     """
+    from trainhouse.cli.shared import output
+    from trainhouse.client.quick.quick_manifests import artifact_rows
+    from trainhouse.client.quick.quick_reads import by_store_or
+
+    found = by_store_or(lambda store: artifact_rows(store, project, name), lambda: _version_rows(project, name))
+    rows = [row for row in found if kind in (None, row["kind"])]
+    if json:
+        output.json_lines(rows)
+        return
+    for row in rows:
+        print(f"{row['name']}@sha256:{str(row['sha256'])[:SHORT_CHARS]}  {row['kind']}  {row['files']} files  {row['size_bytes']} bytes")
+
+
+def _version_rows(project: str, name: str | None) -> "list[Row]":
+    """Versions by the models of their manifests; remarks on those that are damaged."""
     from trainhouse.checkpointing.errors import DamagedError, NoArtifactError
     from trainhouse.cli.shared import output
 
     artifacts = _store(project)
-    rows = []
+    rows: list[Row] = []
     with _explained():
         for version in artifacts.names() if name is None else artifacts.versions(name):
             try:
@@ -108,13 +123,8 @@ def list_versions(
             except (DamagedError, NoArtifactError) as error:
                 output.remark(str(error))
                 continue
-            if kind in (None, facts["kind"]):
-                rows.append({"name": version.name, "project": project, **facts, "stored_at_s": version.stored_at_s, "named_by": version.by})
-    if json:
-        output.json_lines(rows)
-        return
-    for row in rows:
-        print(f"{row['name']}@sha256:{str(row['sha256'])[:SHORT_CHARS]}  {row['kind']}  {row['files']} files  {row['size_bytes']} bytes")
+            rows.append({"name": version.name, "project": project, **facts, "stored_at_s": version.stored_at_s, "named_by": version.by})
+    return rows
 
 
 def show(reference: Reference, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: DataDir = None) -> None:

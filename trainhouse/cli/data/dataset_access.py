@@ -12,6 +12,7 @@ from trainhouse.cli.shared.stored_place import S3_SCHEME, stored_place
 if TYPE_CHECKING:
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
     from trainhouse.client.dataset_versions import DatasetVersions, PublishedVersion
+    from trainhouse.client.quick.plain_events import Fields
     from trainhouse.events.model.dataset import Manifest
     from trainhouse.events.model.dataset_profile import ProfiledVersion
     from trainhouse.workers.data.publishing.bounded_files import SourceRoot
@@ -100,6 +101,22 @@ def opened_version(reference: str) -> "tuple[PublishedVersion, Manifest]":
     known = known_version(reference)
     with explained():
         return known, read_manifest(object_store(), known.version.project, known.version.sha256)
+
+
+def shown_version(reference: str) -> "tuple[PublishedVersion, Manifest | Fields]":
+    """A published version with its manifest, to show it: without its model where it is plain. Raises CliError."""
+    from trainhouse.client.quick.quick_manifests import dataset_manifest
+    from trainhouse.client.quick.quick_reads import by_store_or
+
+    known = known_version(reference)
+
+    def whole() -> "Manifest":
+        from trainhouse.workers.data.stored_versions import read_manifest
+
+        with explained():
+            return read_manifest(object_store(), known.version.project, known.version.sha256)
+
+    return known, by_store_or(lambda store: dataset_manifest(store, known.version.project, known.version.sha256), whole)
 
 
 def profiled_version(reference: str) -> "tuple[PublishedVersion, ProfiledVersion]":

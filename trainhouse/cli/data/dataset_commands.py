@@ -17,6 +17,7 @@ from trainhouse.cli.data.dataset_access import (
     known_version,
     object_store,
     opened_version,
+    shown_version,
     source_root,
 )
 from trainhouse.cli.data.drift_command import drift, record_drift
@@ -190,7 +191,7 @@ def show(version: VersionArgument, json: Json = False, data_dir: KafkaDir = None
     """
     from trainhouse.cli.shared import output
 
-    known, manifest = opened_version(version)
+    known, manifest = shown_version(version)
     if json:
         output.json_lines([_row(known) | {"manifest": manifest.model_dump(mode="json")}])
         return

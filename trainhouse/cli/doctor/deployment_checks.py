@@ -6,6 +6,7 @@ Holds: each server is asked for itself, so that one that is away hides no other.
 import http.client
 import ssl
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -16,29 +17,40 @@ from trainhouse.cli.doctor.findings import Finding, fault, ok
 from trainhouse.cli.shared.exit_codes import Exit
 
 if TYPE_CHECKING:
-    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.client.quick.quick_store import QuickStore
+    from trainhouse.client.quick.quick_topics import QuickTopics
+    from trainhouse.events.wire.partition_counts import Topology
+    from trainhouse.scheduler.upgrades import JournalUpgrade
 
 ANSWER_S: Final = 5.0
 
 
 def deployment() -> Iterator[Finding]:
     """Yields the findings on what the settings name. Blocks for some seconds at most where something does not answer."""
-    from trainhouse.client.backend_choice import by_gateway, known
-
-    url, kafka_known = known()
-    if by_gateway(None, url, kafka_known):
+    url, by_gateway = _ways()
+    if by_gateway:
         yield from _by_gateway_alone(url)
     else:
-        from trainhouse.events.settings import KafkaSettings
-
-        kafka = KafkaSettings()
-        yield from _tried("kafka", lambda: _kafka(kafka))
+        yield from _tried("kafka", _kafka)
         yield from _tried("store", _store)
         yield from _tried("clickhouse", _tables)
         if url:
             yield from _tried("gateway", lambda: _gateway(url))
         else:
             yield findings.warning("deployment", "gateway", "no gateway is set: pages need one, TRAINHOUSE_GATEWAY_URL names it")
+
+
+def _ways() -> tuple[str, bool]:
+    """Address of the gateway, "" for none, and whether the way leads by it alone."""
+    from trainhouse.client.quick.quick_reads import quick_ways
+
+    ways = quick_ways()
+    if ways.gateway is not None:
+        return ways.gateway.url, not ways.names_kafka
+    from trainhouse.client.backend_choice import by_gateway, known
+
+    url, kafka_known = known()
+    return url, by_gateway(None, url, kafka_known)
 
 
 def _by_gateway_alone(url: str) -> Iterator[Finding]:
@@ -52,9 +64,12 @@ def _by_gateway_alone(url: str) -> Iterator[Finding]:
 
 def _access() -> Iterator[Finding]:
     """Nothing, or the error of an address or a token that cannot be right."""
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick.quick_reads import quick_ways
 
-    TrainhouseClient.from_settings()
+    if quick_ways().gateway is None:
+        from trainhouse.client import TrainhouseClient
+
+        TrainhouseClient.from_settings()
     return iter(())
 
 
@@ -103,32 +118,67 @@ def _tried(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Fin
         yield fault("deployment", subject, str(expected))
 
 
-def _kafka(kafka: "KafkaSettings") -> Iterator[Finding]:
-    from trainhouse.events.bus.topology_log import read_topology, setting_of
+def _kafka() -> Iterator[Finding]:
+    from trainhouse.client.quick.quick_reads import by_topics_or
     from trainhouse.events.wire.partition_counts import why_refused
     from trainhouse.events.wire.topics import TOPICS
 
+    bootstrap, topology, counts, setting = by_topics_or(_quick_topology, _topology)
+    yield ok("deployment", "kafka", f"Kafka at {bootstrap} answers")
+    yield from findings.topics([topic.name for topic in TOPICS], counts, why_refused(topology, counts, setting), bootstrap)
+    releases: dict[str, list[str]] = {}
+    for journal in by_topics_or(_quick_upgrades, _upgrades):
+        for program in journal.programs:
+            releases.setdefault(program.release, []).append(program.process)
+    yield findings.versions(releases)
+
+
+def _quick_topology(topics: "QuickTopics") -> "tuple[str, Topology, dict[str, int], int | None]":
+    from trainhouse.client.quick.quick_topology import quick_topology
+
+    return str(topics.config["bootstrap.servers"]), *quick_topology(topics)
+
+
+def _topology() -> "tuple[str, Topology, dict[str, int], int | None]":
+    from trainhouse.events.bus.topology_log import read_topology, setting_of
+    from trainhouse.events.settings import KafkaSettings
+
+    kafka = KafkaSettings()
     topology, counts = read_topology(kafka, timeout_s=ANSWER_S)
-    yield ok("deployment", "kafka", f"Kafka at {kafka.bootstrap} answers")
-    refusal = why_refused(topology, counts, setting_of(kafka))
-    yield from findings.topics([topic.name for topic in TOPICS], counts, refusal, kafka.bootstrap)
-    yield _versions(kafka)
+    return kafka.bootstrap, topology, counts, setting_of(kafka)
 
 
-def _versions(kafka: "KafkaSettings") -> Finding:
+def _quick_upgrades(topics: "QuickTopics") -> "list[JournalUpgrade]":
+    from trainhouse.client.quick.quick_upgrades import upgrades_of
+
+    return upgrades_of(topics)
+
+
+def _upgrades() -> "list[JournalUpgrade]":
     from trainhouse.cli.shared.output import logs_aside
+    from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.stream.history.journal_replay import machines
     from trainhouse.scheduler.stream.history.upgrade_reading import upgrades_of
 
     logs_aside()
-    releases: dict[str, list[str]] = {}
-    for journal in upgrades_of(kafka, machines(kafka)):
-        for program in journal.programs:
-            releases.setdefault(program.release, []).append(program.process)
-    return findings.versions(releases)
+    kafka = KafkaSettings()
+    return upgrades_of(kafka, machines(kafka))
 
 
 def _store() -> Iterator[Finding]:
+    from trainhouse.client.quick.quick_reads import by_store_or
+
+    endpoint, bucket = by_store_or(_quick_store_place, _store_place)
+    yield ok("deployment", "store", f"the object store at {endpoint} answers, bucket {bucket}")
+
+
+def _quick_store_place(store: "QuickStore") -> tuple[str, str]:
+    """Endpoint and bucket of a store that answers. Raises NotQuickError."""
+    store.below("trainhouse-doctor/")
+    return store.endpoint, store.bucket
+
+
+def _store_place() -> tuple[str, str]:
     from botocore.exceptions import BotoCoreError
 
     from trainhouse.checkpointing.settings import StoreSettings
@@ -141,25 +191,26 @@ def _store() -> Iterator[Finding]:
     except (ValueError, BotoCoreError) as error:
         # For an address that botocore cannot use.
         raise InvalidSettingsError(f"the object store's settings are wrong, see TRAINHOUSE_S3_ENDPOINT: {error}") from error
-    yield ok("deployment", "store", f"the object store at {settings.endpoint or 'Amazon'} answers, bucket {settings.bucket}")
+    return settings.endpoint or "Amazon", settings.bucket
 
 
 def _tables() -> Iterator[Finding]:
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick.quick_reads import sql_of_settings
 
-    endpoint = TrainhouseClient.from_settings().sql
-    rows = endpoint.table("SELECT count() FROM jobs").rows
+    rows = sql_of_settings().table("SELECT count() FROM jobs").rows
     yield ok("deployment", "clickhouse", f"SQL answers, the tables have {rows[0][0]} jobs")
 
 
 def _gateway(url: str) -> Iterator[Finding]:
     from trainhouse.client.errors import NotReachableError
-    from trainhouse.client.gateway import transport
+    from trainhouse.client.quick.quick_gateway import is_plain
 
-    where = transport.parts_of(url)
+    where = urllib.parse.urlsplit(url) if is_plain(url) else _refused_or_parts(url)
     host, port = where.hostname or "127.0.0.1", where.port
     connection: http.client.HTTPConnection
     if where.scheme == "https":
+        from trainhouse.client.gateway import transport
+
         found = transport.trusted(where.scheme)
         context = found if isinstance(found, ssl.SSLContext) else None
         connection = http.client.HTTPSConnection(host, port, timeout=ANSWER_S, context=context)
@@ -179,6 +230,12 @@ def _gateway(url: str) -> Iterator[Finding]:
     yield ok("deployment", "gateway", f"the gateway at {url} answers")
     if date := answer.getheader("date"):
         yield _clock(date, url)
+
+
+def _refused_or_parts(url: str) -> urllib.parse.SplitResult:
+    from trainhouse.client.gateway import transport
+
+    return transport.parts_of(url)
 
 
 def _clock(date: str, url: str) -> Finding:

@@ -150,12 +150,11 @@ def show(
     """
     from trainhouse.cli.fleet.pool_rows import print_pool
     from trainhouse.cli.shared import output
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.quick.quick_reads import asked
 
-    client = TrainhouseClient.from_settings()
-    rows = client.way.pools_in_full(name)
+    rows = asked(lambda reads: reads.pools_in_full(name), lambda client: client.way.pools_in_full(name))
     if not rows and name is not None:
-        raise unknown(name, [row["pool"] for row in client.way.pools()])
+        raise unknown(name, [row["pool"] for row in asked(lambda reads: reads.pools(), lambda client: client.way.pools())])
     if json:
         output.json_lines(rows)
     elif not rows:

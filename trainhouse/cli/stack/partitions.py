@@ -16,7 +16,6 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir
 
 if TYPE_CHECKING:
-    from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.wire.partition_counts import Topology
 
@@ -52,11 +51,12 @@ def show(context: typer.Context, wide: Wide = False, json: Json = False, data_di
         return
     from trainhouse.cli.shared import output
     from trainhouse.client.quick.quick_reads import by_topics_or
+    from trainhouse.client.quick.quick_topology import quick_topology
     from trainhouse.events.wire.partition_counts import why_refused
     from trainhouse.events.wire.project_topics import rows_of
     from trainhouse.events.wire.topics import TOPICS
 
-    topology, found, setting = by_topics_or(_quick_topology, _topology)
+    topology, found, setting = by_topics_or(quick_topology, _topology)
     rows = [
         {"topic": t.name, "partitions": found.get(t.name), "recorded": topology.counts.get(t.name), "key": t.key, "carries": t.carries}
         for t in (*TOPICS, *rows_of(found))
@@ -72,21 +72,8 @@ def show(context: typer.Context, wide: Wide = False, json: Json = False, data_di
         raise CliError(refusal, Exit.FAILED)
 
 
-def _quick_topology(topics: "QuickTopics") -> "tuple[Topology, dict[str, int], int | None]":
-    """As `_topology`. Raises NotQuickError."""
-    from trainhouse.events.wire.partition_counts import Topology
-    from trainhouse.events.wire.project_topics import rows_of
-    from trainhouse.events.wire.topics import TOPICS, TOPOLOGY
-
-    listed = topics.counts()
-    ours = {row.name for row in (*TOPICS, *rows_of(listed))}
-    found = {name: count for name, count in listed.items() if name in ours}
-    recorded = topics.read(TOPOLOGY, "trainhouse.topic.recorded.v1") if TOPOLOGY in found else []
-    return Topology({event.topic: event.partitions for _, event in recorded if event is not None}), found, topics.partitions
-
-
 def _topology() -> "tuple[Topology, dict[str, int], int | None]":
-    """Recorded counts, the brokers' counts, and that of the settings, if set. Blocks. Raises CliError."""
+    """As `quick_topology`, by models. Raises CliError."""
     from trainhouse.events.bus.topology_log import read_topology, setting_of
     from trainhouse.events.settings import KafkaSettings
 

@@ -67,8 +67,7 @@ def _tags(job: str) -> dict[str, str]:
         except UnknownJobError:
             raise unknown(job, known_ids(client)) from None
 
-    # None are those of a job without any, or of none: the whole client knows which.
-    return asked(lambda reads: reads.tags(job) or None, by_client)
+    return asked(lambda reads: reads.known_tags(job), by_client)
 
 
 def changes(tags: Sequence[str], remove: Sequence[str], note: str | None) -> tuple[dict[str, str], list[str]]:

@@ -24,8 +24,7 @@ from trainhouse.client.gateway.lines import GatewayLines
 from trainhouse.client.gateway.sql import GatewaySql
 from trainhouse.client.gateway.watch import Watch
 from trainhouse.client.metrics_table import table_of
-from trainhouse.client.pool_view import of_tables
-from trainhouse.events import CodeArchive, JobId, JobSpec, JobState, JobStatus, ReviewAction
+from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, ReviewAction
 from trainhouse.events.model.explanation import JobExplained
 from trainhouse.url_accounts import without_account
 
@@ -34,10 +33,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_REMEMBERED = 1000
-MAX_ACTIVE = 100_000
 AT_ONCE = 16
 """Streams that one client opens at a time for the first statuses of many jobs."""
-ACTIVE = tuple(str(state) for state in JobState if not state.final)
 
 
 @dataclass
@@ -217,9 +214,7 @@ class ByGateway:
 
     def pools_in_full(self, pool: str | None) -> list[Row]:
         """From the projections."""
-        pools = [row for row in self.pools() if pool in (None, row["pool"])]
-        devices = self.run(flows.listing("/v1/devices", **({"pool": pool} if pool else {})))
-        return of_tables(pools, devices, self.jobs(JobFilter(pool=pool, states=ACTIVE), MAX_ACTIVE))
+        return self.run(flows.pools_in_full(pool))
 
     def alerts(self) -> list[Row]:
         """From the projections."""

@@ -15,7 +15,8 @@ from trainhouse.client.backend_protocol import Happening, Row
 from trainhouse.client.errors import ClientError, UnknownJobError
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFoundError, Request, ask, everything, query_error
-from trainhouse.client.rows import WAITING, status_of_row
+from trainhouse.client.pool_view import of_tables
+from trainhouse.client.rows import ACTIVE, WAITING, status_of_row
 
 if TYPE_CHECKING:
     from trainhouse.events import JobSpec, JobStatus
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 JOBS = "/v1/training-jobs"
 PAGE = 1000
+MAX_ACTIVE = 100_000
 SUBMITTED = "trainhouse.job.submitted.v1"
 GRAVITY = ("CRITICAL", "WARNING", "INFO")
 CURVE = ("step", "least", "greatest", "mean")
@@ -155,6 +157,13 @@ def checkpoints(job_id: str, after: str | None = None) -> Flow[list[Row]]:
 def nodes() -> Flow[list[Row]]:
     """Machines as they are now."""
     return sorted((yield from listing("/v1/nodes", limit=PAGE)), key=lambda row: (row["pool"], row["node_id"]))
+
+
+def pools_in_full(pool: str | None) -> Flow[list[Row]]:
+    """Pools with their devices and jobs, or one of them, put together from lists."""
+    pools = [row for row in (yield from listing("/v1/pools", limit=PAGE)) if pool in (None, row["pool"])]
+    devices = yield from listing("/v1/devices", **({"pool": pool} if pool else {}))
+    return of_tables(pools, devices, (yield from jobs(JobFilter(pool=pool, states=ACTIVE), MAX_ACTIVE)))
 
 
 def open_alerts() -> Flow[list[Row]]:

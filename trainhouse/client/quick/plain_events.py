@@ -1,12 +1,13 @@
-"""Events read by their JSON Schemas, without their models: those that a writer of this version wrote, which is nearly all.
+"""Events and manifests read by their JSON Schemas, without their models: those that are plain, which is nearly all.
 
-Holds: an event is as its model reads it and, as JSON, as its model writes it; whatever might differ (a field that is missing or unknown, a
-value beyond its bounds, a keyword of a schema that is not known here) raises NotPlainError, and the model decides.
+Holds: an event is as its model reads it and, as JSON, as its model writes it, but that fields which its writer did not know come last;
+whatever might differ (a value beyond its bounds, a keyword of a schema that is not known here) raises NotPlainError, and the model decides.
 Never: looks at rules across fields. The platform alone writes what is read here, and its models held them.
 """
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ import orjson
 SCHEMAS: Final = Path(__file__).parents[2] / "events" / "contract" / "schemas"
 # Fields that are left out where they have their default, by the title of their model: schemas do not say it. A test holds them.
 LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
+    "DataSource": frozenset({"job"}),
     "DatasetGrantRevoked": frozenset({"sha256", "reason"}),
     "DatasetGranted": frozenset({"sha256", "reason", "resent"}),
     "DatasetVersion": frozenset({"fields"}),
@@ -26,6 +28,7 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
         | {"resamples", "run_time_s", "split"}
     ),
     "GateSuite": frozenset({"dataset", "split"}),
+    "Manifest": frozenset({"artifacts"}),
     "MetricLimits": frozenset({"against_champion", "at_least", "at_most", "margin"}),
     "ModelGate": frozenset({"evaluate", "max_age_days", "on_drift"}),
     "ProjectLimits": frozenset({"running", "queued", "cost_per_month"}),
@@ -51,6 +54,8 @@ READABLE: Final = (
     "trainhouse.topic.recorded.v1",
     "trainhouse.upgrade.program-running.v1",
 )
+# Of these, which outsiders write, a reader refuses unknown fields; a test holds them.
+PUBLIC_INPUT: Final = frozenset({"trainhouse.pool.created.v1"})
 MOST_BYTES: Final = 1 << 20
 TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "string": str,
@@ -99,11 +104,15 @@ class Fields:
 def plain_event(event_type: str, data: Any) -> Fields:
     """An event of a type of READABLE from its JSON, which is changed. Raises NotPlainError."""
     schema = _schema(event_type)
-    _, found = _read(schema, data, schema.get("$defs", {}))
-    if not isinstance(found, Fields):
-        raise NotPlainError(f"{event_type} is no object")
+    found = _fields_of(schema, data, _Reading(schema.get("$defs", {}), refuses_unknown=event_type in PUBLIC_INPUT))
     found.event_type = event_type
     return found
+
+
+def plain_document(schema: Schema, data: Any) -> Fields:
+    """A document that refuses unknown fields, from its JSON. `schema`: with the fields in the order of the model, in which they come.
+    Raises NotPlainError."""
+    return _fields_of(schema, data, _Reading(schema.get("$defs", {}), refuses_unknown=True, in_order=True))
 
 
 def plain_record(value: bytes, types: Collection[str]) -> Fields | None:
@@ -125,6 +134,22 @@ def plain_record(value: bytes, types: Collection[str]) -> Fields | None:
     return plain_event(event_type, parsed["data"])
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """Rules of one reading. `in_order`: fields are put in the order of their schema."""
+
+    defs: Schema
+    refuses_unknown: bool = False
+    in_order: bool = False
+
+
+def _fields_of(schema: Schema, data: Any, reading: _Reading) -> Fields:
+    _, found = _read(schema, data, reading)
+    if not isinstance(found, Fields):
+        raise NotPlainError(f"{schema.get('title')} is no object")
+    return found
+
+
 @lru_cache
 def _schema(event_type: str) -> Schema:
     if event_type not in READABLE:
@@ -133,14 +158,14 @@ def _schema(event_type: str) -> Schema:
     return found
 
 
-def _read(schema: Schema, value: Any, defs: Schema) -> tuple[Any, Any]:
+def _read(schema: Schema, value: Any, reading: _Reading) -> tuple[Any, Any]:
     """The value as JSON and as the model has it."""
     if not KNOWN.issuperset(schema):
         raise NotPlainError(f"keywords {', '.join(sorted(set(schema) - KNOWN))}")
     if "anyOf" in schema:
-        return _any_of(schema["anyOf"], value, defs)
+        return _any_of(schema["anyOf"], value, reading)
     if "$ref" in schema:
-        return _read(defs[schema["$ref"].rpartition("/")[2]], value, defs)
+        return _read(reading.defs[schema["$ref"].rpartition("/")[2]], value, reading)
     kind = str(schema.get("type"))
     if not _is_of(kind, value):
         raise NotPlainError(f"a value is no {kind}")
@@ -152,9 +177,9 @@ def _read(schema: Schema, value: Any, defs: Schema) -> tuple[Any, Any]:
     elif kind == "string":
         _check_text(schema, value)
     elif kind == "array":
-        return _list(schema, value, defs)
+        return _list(schema, value, reading)
     elif kind == "object":
-        return _object(schema, value, defs)
+        return _object(schema, value, reading)
     return value, value
 
 
@@ -162,10 +187,10 @@ def _is_of(kind: str, value: Any) -> bool:
     return isinstance(value, TYPES.get(kind, ())) and (kind == "boolean" or not isinstance(value, bool))
 
 
-def _any_of(schemas: list[Schema], value: Any, defs: Schema) -> tuple[Any, Any]:
+def _any_of(schemas: list[Schema], value: Any, reading: _Reading) -> tuple[Any, Any]:
     for each in schemas:
         try:
-            return _read(each, value, defs)
+            return _read(each, value, reading)
         except NotPlainError:
             continue
     raise NotPlainError("a value is of none of the forms that there are")
@@ -186,23 +211,23 @@ def _check_text(schema: Schema, value: str) -> None:
         raise NotPlainError("a text is not as it has to be")
 
 
-def _list(schema: Schema, value: list[Any], defs: Schema) -> tuple[Any, Any]:
+def _list(schema: Schema, value: list[Any], reading: _Reading) -> tuple[Any, Any]:
     if "items" not in schema or not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
         raise NotPlainError("a list is too short or too long")
-    both = [_read(schema["items"], each, defs) for each in value]
+    both = [_read(schema["items"], each, reading) for each in value]
     return [json for json, _ in both], tuple(found for _, found in both)
 
 
-def _object(schema: Schema, value: dict[str, Any], defs: Schema) -> tuple[Any, Any]:
+def _object(schema: Schema, value: dict[str, Any], reading: _Reading) -> tuple[Any, Any]:
     if "properties" in schema:
-        return _fields(schema, value, defs)
+        return _fields(schema, value, reading)
     if not schema.get("minProperties", 0) <= len(value) <= schema.get("maxProperties", len(value)):
         raise NotPlainError("an object has too few or too many fields")
     names: Schema = schema.get("propertyNames", {})
     both = {}
     for name, each in value.items():
         _check_text(names, name)
-        both[name] = _read(_of_name(schema, name), each, defs)
+        both[name] = _read(_of_name(schema, name), each, reading)
     return {name: json for name, (json, _) in both.items()}, {name: found for name, (_, found) in both.items()}
 
 
@@ -217,19 +242,21 @@ def _of_name(schema: Schema, name: str) -> Schema:
     return found
 
 
-def _fields(schema: Schema, value: dict[str, Any], defs: Schema) -> tuple[Any, Any]:
-    properties = schema["properties"]
-    left_out = LEFT_OUT.get(schema.get("title", ""), frozenset())
-    if not set(properties).issuperset(value) or not left_out.issuperset(set(properties) - set(value)):
-        raise NotPlainError(f"{schema.get('title')} has other fields")
+def _fields(schema: Schema, value: dict[str, Any], reading: _Reading) -> tuple[Any, Any]:
+    properties, title = schema["properties"], schema.get("title", "")
+    left_out = LEFT_OUT.get(title, frozenset())
     json, values = {}, {}
-    for name, each in value.items():
-        json[name], values[name] = _read(properties[name], each, defs)
-        if name in left_out and json[name] == properties[name].get("default"):
-            raise NotPlainError(f"{name} is written though it says nothing")
-    for name in properties.keys() - value.keys():
+    if reading.refuses_unknown and value.keys() - properties.keys():
+        raise NotPlainError(f"{title} has an unknown field")
+    # Else those of a newer writer are passed over, as by a reader's model.
+    known = list(properties) if reading.in_order else [*(name for name in value if name in properties), *(properties.keys() - value.keys())]
+    for name in known:
+        if name not in value and "default" not in properties[name]:
+            raise NotPlainError(f"{title} has no {name}")
         default = properties[name].get("default")
-        values[name] = tuple(default) if isinstance(default, list) else default
+        json[name], values[name] = _read(properties[name], value.get(name, default), reading)
+        if name in left_out and json[name] == default:
+            del json[name]
     if schema.get("title") == "DatasetVersion":
         from trainhouse.events.model.version_names import VersionName
 

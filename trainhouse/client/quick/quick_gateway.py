@@ -96,23 +96,27 @@ def gateway_of(file: Mapping[str, Any], environment: Mapping[str, str], *, own: 
     url, token, ca = (known.get(name, "") for name in ("url", "token", "ca"))
     if own and not token:
         token = _own_token(known.get("token_file", ""))
-    if not all(isinstance(each, str) for each in (url, token, ca)) or not _is_plain(url) or (ca and not os.path.isfile(ca)):
+    if not all(isinstance(each, str) for each in (url, token, ca)) or not is_plain(url) or (ca and not os.path.isfile(ca)):
         return None
-    if _goes_around(url, environment):
+    if goes_around(url, environment):
         return None
     # The whole client says what is wrong with others.
     return QuickGateway(url, token, ca) if token.isascii() and token.isprintable() and token and " " not in token else None
 
 
-def _is_plain(url: str) -> bool:
+def is_plain(url: str) -> bool:
+    """Whether an address is one that any HTTP library takes, without an account in it. Pure."""
     try:
         parts = urllib.parse.urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc and url.isascii()
+        host = parts.hostname or ""
+        plain = bool(host) and ".." not in host and parts.port != 0 and "@" not in parts.netloc and url.isascii()
+        return parts.scheme in ("http", "https") and plain
     except ValueError:
         return False
 
 
-def _goes_around(url: str, environment: Mapping[str, str]) -> bool:
+def goes_around(url: str, environment: Mapping[str, str]) -> bool:
+    """Whether the environment leads an HTTP library to this address by a proxy, or has it trust others. Pure."""
     parts = urllib.parse.urlsplit(url)
     excepted = (environment.get("NO_PROXY") or environment.get("no_proxy") or "").split(",")
     if parts.hostname in [name.strip() for name in excepted] and parts.scheme == "http":

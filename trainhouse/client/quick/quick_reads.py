@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from trainhouse.client.client import TrainhouseClient
     from trainhouse.client.filters import JobFilter
     from trainhouse.client.quick.quick_gateway import QuickGateway
+    from trainhouse.client.quick.quick_store import QuickStore
     from trainhouse.client.quick.quick_topics import QuickTopics
     from trainhouse.client.sql import SqlEndpoint
 
 T = TypeVar("T")
+U = TypeVar("U")
 W = TypeVar("W")
 FRESH_MS = 10_000
 """Nodes send a heartbeat a second; tables without one for so long may be behind."""
@@ -64,6 +66,10 @@ class QuickReads(Protocol):
         """A job's tags, its note among them."""
         ...
 
+    def known_tags(self, job_id: str) -> dict[str, str] | None:
+        """The same; None where it is not known here that there is such a job."""
+        ...
+
     def artifacts(self, job_id: str) -> "list[Row]":
         """Versions of artifacts that a job stored or used."""
         ...
@@ -78,6 +84,14 @@ class QuickReads(Protocol):
 
     def nodes(self) -> "list[Row]":
         """Machines as they are now."""
+        ...
+
+    def pools_in_full(self, pool: str | None) -> "list[Row] | None":
+        """Pools with their devices and jobs, or one of them. None: their schedulers' journals have to be read."""
+        ...
+
+    def pools(self) -> "list[Row]":
+        """All pools by name."""
         ...
 
     def alert_causes(self) -> "list[Row]":
@@ -157,6 +171,10 @@ class TableReads:
     def tags(self, job_id: str) -> dict[str, str]:
         return {row["key"]: row["value"] for row in self.sql.table(rows.TAGS_QUERY, {"job_id": job_id}).dicts()}
 
+    def known_tags(self, job_id: str) -> dict[str, str] | None:
+        found = self.tags(job_id)
+        return found if found or self.sql.table(rows.EXISTS_QUERY, {"job_id": job_id}).rows else None
+
     def artifacts(self, job_id: str) -> "list[Row]":
         return self.sql.table(rows.ARTIFACTS_QUERY, {"job_id": job_id}).dicts()
 
@@ -171,6 +189,12 @@ class TableReads:
 
     def nodes(self) -> "list[Row]":
         return self._rows(rows.NODES_QUERY)
+
+    def pools_in_full(self, pool: str | None) -> "list[Row] | None":
+        return None
+
+    def pools(self) -> "list[Row]":
+        return self._rows(rows.POOLS_QUERY)
 
     def alert_causes(self) -> "list[Row]":
         from trainhouse.projections.alerts.causes import open_causes
@@ -247,6 +271,12 @@ class GatewayReads:
 
         return {row["key"]: row["value"] for row in self.gateway.run(reads.of_job_listing(job_id, "tags"))}
 
+    def known_tags(self, job_id: str) -> dict[str, str] | None:
+        try:
+            return self.tags(job_id)
+        except UnknownJobError:
+            return None
+
     def artifacts(self, job_id: str) -> "list[Row]":
         from trainhouse.client.gateway import reads
 
@@ -268,6 +298,16 @@ class GatewayReads:
 
         return self.gateway.run(reads.nodes())
 
+    def pools_in_full(self, pool: str | None) -> "list[Row] | None":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.pools_in_full(pool))
+
+    def pools(self) -> "list[Row]":
+        from trainhouse.client.gateway import reads
+
+        return self.gateway.run(reads.listing("/v1/pools", limit=reads.PAGE))
+
     def alert_causes(self) -> "list[Row]":
         from trainhouse.client.gateway import reads
 
@@ -280,6 +320,11 @@ class QuickWays:
     def __init__(self, file: "Mapping[str, Any] | None", environment: Mapping[str, str]) -> None:
         self._file, self._environment = file, environment
 
+    @property
+    def names_kafka(self) -> bool:
+        """Whether an address of Kafka is set; else the gateway is the way, where it is known."""
+        return self._file is not None and knows_kafka(self._file, self._environment)
+
     @cached_property
     def topics(self) -> "QuickTopics | None":
         """Topics of the brokers; None where the whole client has to decide."""
@@ -288,6 +333,15 @@ class QuickWays:
         from trainhouse.client.quick.quick_topics import topics_of
 
         return topics_of(self._file, self._environment)
+
+    @cached_property
+    def store(self) -> "QuickStore | None":
+        """The object store; None where the whole one has to be asked."""
+        if self._file is None:
+            return None
+        from trainhouse.client.quick.quick_store import store_of
+
+        return store_of(self._file, self._environment)
 
     @cached_property
     def gateway(self) -> "QuickGateway | None":
@@ -386,12 +440,20 @@ def from_topics(quick: "Callable[[QuickTopics], T]", whole: "Callable[[Trainhous
 
 def by_topics_or(quick: "Callable[[QuickTopics], T]", instead: Callable[[], W]) -> T | W:
     """Answers a question by whole topics; in the other way where those are not plainly readable. Blocks. Raises what the two raise."""
-    topics = quick_ways().topics
-    if topics is not None:
+    return _by_or(quick_ways().topics, quick, instead)
+
+
+def by_store_or(quick: "Callable[[QuickStore], T]", instead: Callable[[], W]) -> T | W:
+    """Answers a question by the object store; in the other way where that does not answer plainly. Blocks. Raises what the two raise."""
+    return _by_or(quick_ways().store, quick, instead)
+
+
+def _by_or(way: U | None, quick: Callable[[U], T], instead: Callable[[], W]) -> T | W:
+    if way is not None:
         from trainhouse.client.quick.quick_topics import NotQuickError
 
         try:
-            return quick(topics)
+            return quick(way)
         except NotQuickError:
             pass  # the other way has the words for it
     return instead()

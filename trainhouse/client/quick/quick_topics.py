@@ -8,7 +8,7 @@ Never: joins a group, commits or creates anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,16 +62,11 @@ class QuickTopics:
     partitions: int | None = None
 
     def read(self, topic: str, *types: str) -> list[tuple[bytes, Any]]:
-        """Keys and events of these types, without their models where they are plain; None where a key was deleted. An event is as its model
+        """Keys and events of these types, each without its model where it is plain; None where a key was deleted. An event is as its model
         has it, those of a key are in their order. Blocks. Raises NotQuickError."""
-        from trainhouse.client.quick.plain_events import NotPlainError, plain_record
-
         records = [(message.key() or b"", message.value()) for message in self.messages(topic)]
-        try:
-            read = [(key, None if value is None else plain_record(value, types)) for key, value in records]
-            return [(key, event) for (key, event), (_, value) in zip(read, records, strict=True) if event is not None or value is None]
-        except NotPlainError:
-            return [(key, event) for key, event in _decoded(topic, records) if event is None or event.event_type in types]
+        read = [(key, value, None if value is None else _event(topic, value, types)) for key, value in records]
+        return [(key, event) for key, value, event in read if event is not None or value is None]
 
     def newest_of(self, topic: str, event_type: str) -> list[Any]:
         """The newest event of each key that is of one type, as `read` has it, of keys that were not deleted since. Blocks. Raises
@@ -129,19 +124,29 @@ class QuickTopics:
             yield from reader.messages(topic, since)
 
 
-def _decoded(topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, Event | None]]:
-    """Keys and events by their models, all of which are loaded; None where a key was deleted. Raises NotQuickError."""
+def _event(topic: str, value: bytes, types: Collection[str]) -> Any:
+    """A record's event; one that is not plain by its model, with which all models are loaded. None: of another type. Raises
+    NotQuickError."""
+    from trainhouse.client.quick.plain_events import NotPlainError, plain_record
+
+    try:
+        return plain_record(value, types)
+    except NotPlainError:
+        event = _decoded(topic, value)
+        return event if event.event_type in types else None
+
+
+def _decoded(topic: str, value: bytes) -> Event:
     from trainhouse.events.model.errors import InvalidEvent
     from trainhouse.events.wire.codec import decode_parts, split
 
-    for key, value in records:
-        try:
-            attributes, data = ({}, None) if value is None else split(value)
-            if value is not None and "specversion" not in attributes:
-                raise NotQuickError(f"topic {topic}: a record is not in the structured mode")
-            yield key, None if value is None else decode_parts(attributes, data).event
-        except InvalidEvent as error:
-            raise NotQuickError(str(error)) from error
+    try:
+        attributes, data = split(value)
+        if "specversion" not in attributes:
+            raise NotQuickError(f"topic {topic}: a record is not in the structured mode")
+        return decode_parts(attributes, data).event
+    except InvalidEvent as error:
+        raise NotQuickError(str(error)) from error
 
 
 class TopicReader:
