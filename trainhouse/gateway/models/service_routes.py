@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import orjson
 from fastapi import APIRouter, Query
 
-from trainhouse.events.model.labels import DEFAULT_PROJECT
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.model_names import ModelStage
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer

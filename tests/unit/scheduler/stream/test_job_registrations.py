@@ -36,7 +36,7 @@ from trainhouse.scheduler.core.registry.registry_state import HELD_FOR_MS, MAX_H
 from trainhouse.scheduler.core.registry.room import JOBS_SHARE
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
-from trainhouse.scheduler.stream.registry import status_requests
+from trainhouse.scheduler.stream.registry import job_end_watch, status_requests
 from trainhouse.scheduler.stream.registry.job_end_watch import JobRegistrations
 
 CODE = "d" * 64
