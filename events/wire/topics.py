@@ -195,7 +195,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(TRACKED_METRICS, "job", "StepMetrics that clients log, by the gateway or an import", retention_days=3),
     Topic(
         TRACKING,
-        "job, experiment, logged model, dataset, or document",
+        "job, experiment, model, dataset, or document",
         "runs that Trainhouse did not schedule, parameters, tags, artifacts, logged models; CheckpointDeleted, DatasetDriftMeasured, "
         "DocumentSaved",
         max_message_bytes=2 * 1024 * 1024,

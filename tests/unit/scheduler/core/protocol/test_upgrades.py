@@ -143,5 +143,5 @@ def test_each_journal_has_the_levels_of_its_machine_and_what_came_last_is_decide
     machines: dict[str, Any] = {DIRECTORY: DirectoryMachine, DECISIONS: ScheduleMachine, REGISTRY: RegistryMachine}
     levels = [(journal, (each.decide_version, each.fold_version, each.lowest_level)) for journal, each in machines.items()]
     assert levels == list(KNOWN_LEVELS.items()), "what is shown is in the same order with and without machines"
-    newest = {DIRECTORY: directory.REGISTERS_SINCE, DECISIONS: status.REGISTERS_SINCE, REGISTRY: registry_machine.KEEPS_IDS_SINCE}
+    newest = {DIRECTORY: directory.REGISTERS_SINCE, DECISIONS: status.REGISTERS_SINCE, REGISTRY: registry_machine.EVALUATES_SINCE}
     assert newest == {journal: levels.fold for journal, levels in KNOWN_LEVELS.items()}
