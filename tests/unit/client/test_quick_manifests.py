@@ -30,6 +30,7 @@ SAMPLES = {
     ARTIFACT: ArtifactManifest.of("file", FILES),
     DATASET: manifest(sources=SOURCES, licence="CC0", purposes=["trials"], artifacts=[NAMED]),
 }
+THEIRS = {"TRAINHOUSE_S3_BUCKET": "other", "TRAINHOUSE_S3_SECRET_KEY": "theirs"}  # pragma: allowlist secret
 KEYS = {"access_key": "id", "secret_key": "s3cret"}  # pragma: allowlist secret
 
 
@@ -68,9 +69,7 @@ def test_whatever_is_read_plainly_is_as_its_model_reads_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("section", [KEYS, KEYS | {"endpoint": "https://s3.lan:9000", "bucket": "b", "region": "eu"}])
-@pytest.mark.parametrize(
-    "environment", [{"AWS_PROFILE": "mine"}, {"TRAINHOUSE_S3_BUCKET": "other", "TRAINHOUSE_S3_SECRET_KEY": "theirs"}]
-)  # pragma: allowlist secret
+@pytest.mark.parametrize("environment", [{"AWS_PROFILE": "mine"}, THEIRS])
 def test_the_store_is_that_of_the_settings(section: dict[str, str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
