@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Tests start hundreds of processes: without compiled modules each of them compiles what it imports anew, 3.5 s of CPU for a rank's.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack blocks faults parts pages quick-servers quick-journey bench cuda chaos layouts security docs clean help
+.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench cuda chaos layouts security docs clean help
 .DEFAULT_GOAL := help
 
 help:                 ## this list
@@ -34,10 +34,10 @@ test: lint            ## lint, types, import contracts, unit tests, one test of 
 	@$(MAKE) --no-print-directory -j2 quick-servers quick-journey
 	@$(BIN)/python -m tests.quick pages
 
-# Those of whole stacks wait much and are the longest: they come first, and what computes after them. Four at a time, in this order, all to
+# Those of whole stacks wait much and are the longest: they come first, and what computes beside them. Three at a time, in this order, all to
 # their ends: one that fails hides nothing of the others.
 test-full: lint       ## lint and all tests, on ports and folders of their own
-	@$(MAKE) --no-print-directory -k -j4 stack blocks faults parts unit pages
+	@$(MAKE) --no-print-directory -k -j3 stack faults unit parts pages
 
 lint: $(STAMP)        ## ruff, mypy --strict, import contracts, words and shape, bandit, a scan for secrets
 	@$(MAKE) --no-print-directory -j2 lint-types lint-rest
@@ -70,24 +70,21 @@ FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tes
 	tests/integration/test_stack_up.py tests/integration/test_documentation_alone.py tests/integration/test_chaos_short.py \
 	tests/integration/test_pool_moves_killed.py tests/integration/test_control_plane.py \
 	tests/integration/test_interactive_killed.py
-# Tests on a shared stack that have a second one, beside the others: all blocks of the documentation take as long as the rest of them.
-BLOCKS := tests/stack/test_documentation.py tests/stack/test_documentation_howto.py
+# Tests on the shared stack that have a second one, beside the others: half an hour each.
+BESIDE := tests/stack/test_documentation_howto.py
 
 unit: $(STAMP)        ## tests without servers; PROFILE=quick makes a fifth of the random examples
 	@$(BIN)/pytest $(TWO) --hypothesis-profile=$(PROFILE) tests/unit tests/simulation
 
 integration: $(STAMP) ## tests on real servers, short seeded faults included
-	@$(MAKE) --no-print-directory -j4 stack blocks faults parts pages
+	@$(MAKE) --no-print-directory -j3 stack faults parts pages
 
-# Beside each other, with servers of their own: the first three wait much, the others compute.
+# Beside each other, with servers of their own: the first two wait much, the others compute.
 stack: $(STAMP)       ## tests on one whole stack that all of them leave as it is
-	@$(BIN)/pytest $(BLOCKS:%=--ignore=%) tests/stack
+	@$(BIN)/pytest $(BESIDE:%=--ignore=%) tests/stack
 
-blocks: $(STAMP)      ## the blocks of the documentation on one whole stack
-	@$(BIN)/pytest $(BLOCKS)
-
-faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack
-	@$(BIN)/pytest $(FAULTY)
+faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack; and those of how-to pages, on one of their own
+	@$(BIN)/pytest $(BESIDE) $(FAULTY)
 
 parts: $(STAMP)       ## tests of parts on real servers
 	@$(BIN)/pytest $(TWO) $(FAULTY:%=--ignore=%) tests/contract tests/integration tests/security

@@ -37,8 +37,7 @@ def test_every_folder_with_tests_is_in_all() -> None:
     folders = {"/".join(path.relative_to(ROOT).parts[:2]) for path in (ROOT / "tests").rglob("test_*.py")}
     run = set(re.findall(r"tests/[a-z/]+(?=\s|$)", rule("unit") + rule("stack") + rule("parts") + rule("pages")))
     assert run == folders
-    lanes = {"stack", "blocks", "faults", "parts", "pages"}
-    assert "$(BLOCKS:%=--ignore=%)" in rule("stack") and "$(BLOCKS)" in rule("blocks")
+    lanes = {"stack", "faults", "parts", "pages"}
     assert lanes <= set(rule("integration").split()) and lanes | {"unit"} <= set(rule("test-full").split())
 
 
