@@ -47,6 +47,19 @@ def evaluation_job_id(model: ModelEntry, version: int, suite: str, attempt: int)
     return JobId.parse(f"{PREFIX}{slug(model.name)}-{version}-{hashlib.sha256(named).hexdigest()[:16]}")
 
 
+def submission_of(job_id: str) -> str:
+    """Id of the event that submits a job: of all refusals that name the job, the one under this id alone is of the job itself."""
+    return f"{job_id}:submitted"
+
+
+def is_end(status: JobStatus) -> bool:
+    """Whether a status is of the end of such a job. A refusal of another request about it, a review as much as a submission of somebody
+    else, is none."""
+    if not status.state.final or not str(status.job_id).startswith(PREFIX):
+        return False
+    return status.state is not JobState.REJECTED or status.submission_id == submission_of(str(status.job_id))
+
+
 def evaluation_spec(model: ModelEntry, version: Version, evaluation: GateEvaluation) -> JobSpec:
     """Spec of the job. What it runs is the last part of its command, as JSON."""
     facts, data = version.facts, None

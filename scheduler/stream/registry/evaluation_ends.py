@@ -1,7 +1,8 @@
 """Ends of jobs that evaluate versions, from their statuses: the result that a job left in the store, or why there is none, to the registry.
 
 Holds: a job is one of these by the registry's state alone, where its id and the hash of its spec are: another spec under the id gives no
-result. A status that comes before this process has folded the start of its job waits for it, UNKNOWN_S at most.
+result, and a refusal counts where it is of the registry's own submission. A status that comes before this process has folded the start of
+its job waits for it, UNKNOWN_S at most.
 Never: decides whether a result counts.
 """
 
@@ -12,7 +13,7 @@ from trainhouse.events import EventId, ModelEvaluated, ModelEvaluationObserved
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.events.wire.topics import MODEL_REQUESTS
-from trainhouse.scheduler.core.registry.evaluation_jobs import PREFIX, EvaluatedJob, why_no_result
+from trainhouse.scheduler.core.registry.evaluation_jobs import PREFIX, EvaluatedJob, is_end, why_no_result
 from trainhouse.scheduler.core.registry.registry_state import RegistryState, RunningEvaluation
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
@@ -31,9 +32,7 @@ class EvaluationEnds(StatusRequests):
 
     def wanted(self, entry: Entry) -> Waiting | None:
         status = status_of(entry, _WORD)
-        if status is None or not status.state.final or not str(status.job_id).startswith(PREFIX):
-            return None
-        return Waiting(status, self.clock.steady_s())
+        return Waiting(status, self.clock.steady_s()) if status is not None and is_end(status) else None
 
     def is_answered(self, state: RegistryState, each: Waiting) -> bool:
         if str(each.status.job_id) in state.running:

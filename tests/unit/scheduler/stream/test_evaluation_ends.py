@@ -15,6 +15,8 @@ from tests.support.profiles import examples
 from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, content_of, evaluated
 from trainhouse.events import (
     Event,
+    EventId,
+    JobRejected,
     JobState,
     JobStatus,
     ModelDescribed,
@@ -29,7 +31,8 @@ from trainhouse.events import (
 )
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import Envelope
-from trainhouse.events.wire.topics import MODEL_REQUESTS
+from trainhouse.events.wire.topics import JOBS, MODEL_REQUESTS
+from trainhouse.scheduler.core.intake.directory_effects import refusal
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.registry.evaluation_jobs import EvaluatedJob
 from trainhouse.scheduler.stream.interfaces import Entry
@@ -111,6 +114,7 @@ def status(job: ModelEvaluationStarted, state: JobState = JobState.SUCCEEDED, **
         "project": job.project,
         "user": job.spec.user,
         "spec_sha256": job.spec_sha256,
+        "submission_id": f"{job.job_id}:submitted",
         "finished_at_ms": 1_795_000_000_000,
     }
     return JobStatus.model_validate(fields | changes)
@@ -145,7 +149,7 @@ def test_a_job_that_succeeds_gives_its_result_to_the_gate_once() -> None:
 def test_a_job_that_fails_or_is_rejected_or_has_another_spec_gives_the_reason() -> None:
     for changes, reason in (
         ({"state": JobState.FAILED}, "it is FAILED: because"),
-        ({"state": JobState.REJECTED, "spec_sha256": "x"}, "it is REJECTED: because"),
+        ({"state": JobState.REJECTED, "spec_sha256": ""}, "it is REJECTED: because"),
         ({"spec_sha256": "x"}, "another spec"),
     ):
         world = Ends()
@@ -154,6 +158,19 @@ def test_a_job_that_fails_or_is_rejected_or_has_another_spec_gives_the_reason() 
         world.answer()
         [end] = world.of(ModelEvaluationEnded)
         assert reason in end.reason and not world.store.asked and not world.of(ModelEvaluationRecorded)
+
+
+def test_a_refusal_of_another_request_about_the_job_says_nothing_of_the_job() -> None:
+    world = Ends()
+    [job] = world.jobs(1)
+    [submitted] = [each for each in world.registry.machine.effects(1, 0, [], [job]) if each.topic == JOBS]
+    refused = JobRejected(job_id=job.job_id, submission_id="a-review", reason="it cannot be reviewed", rejected_at_ms=1, project="other")
+    ends = world.start()
+    round_of(ends, entry(refusal(refused), 0))
+    assert not world.requests() and ends.positions() == {0: 1}
+    round_of(ends, entry(refusal(refused.model_copy(update={"submission_id": EventId(submitted.event_id)})), 1))
+    world.answer()
+    assert [each.reason for each in world.of(ModelEvaluationEnded)] == ["it is REJECTED: it cannot be reviewed"]
 
 
 def test_a_job_that_stored_nothing_says_so() -> None:
