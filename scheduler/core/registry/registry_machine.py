@@ -50,6 +50,7 @@ from trainhouse.events import (
     ModelStageStored,
     ModelVersionRegistered,
 )
+from trainhouse.events.model.bounds import short_text
 from trainhouse.events.model.model_decisions import EvidenceUsed, ModelDecision
 from trainhouse.events.model.model_gate import OnDrift
 from trainhouse.events.model.model_registry import MOST_TAGS, ModelEvent, ModelRequest
@@ -476,7 +477,7 @@ class _Turn:
                 suite=running.job.suite,
                 job_id=event.job_id,
                 evaluation_id=result.evaluation_id if result is not None and not reason else None,
-                reason=reason,
+                reason=short_text(reason),
             )
         )
 

@@ -10,6 +10,7 @@ import asyncio
 from typing import Final
 
 from trainhouse.events import EventId, ModelEvaluated, ModelEvaluationObserved
+from trainhouse.events.model.bounds import short_text
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.events.wire.topics import MODEL_REQUESTS
@@ -60,7 +61,7 @@ class EvaluationEnds(StatusRequests):
                 "version": running.version,
                 "job_id": running.job.job_id,
                 "evaluated": result,
-                "failure": failure,
+                "failure": short_text(failure),
             }
         )
         envelope = envelope_of(event, id=EventId.parse(f"{running.job.job_id}:evaluated"), source=SOURCE, now_ms=at_ms)

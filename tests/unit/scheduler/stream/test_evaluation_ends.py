@@ -182,6 +182,16 @@ def test_a_job_that_stored_nothing_says_so() -> None:
     assert world.of(ModelEvaluationEnded)[0].reason == "it stored no artifact"
 
 
+def test_a_long_reason_makes_a_short_request() -> None:
+    world = Ends()
+    [job] = world.jobs(1)
+    round_of(world.start(), entry(status(job, JobState.FAILED, reason="\x01" * 60_000), 0))
+    [request] = world.requests()
+    assert len(encode(request)) < 4_096
+    world.answer()
+    assert world.of(ModelEvaluationEnded)[0].reason.startswith("it is FAILED: ")
+
+
 def test_a_store_that_is_away_is_asked_again() -> None:
     world = Ends()
     [job] = world.jobs(1)

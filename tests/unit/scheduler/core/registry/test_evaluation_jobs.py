@@ -27,6 +27,7 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.model.gate_evaluation import GateEvaluation
+from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.topics import JOBS
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
@@ -166,6 +167,14 @@ def test_a_job_without_a_result_says_so_with_its_id_and_another_may_be_started(f
     assert job.job_id in lacking(registry) and reason in lacking(registry) and "--submit" in lacking(registry)
     [again] = started(registry.ask(ModelEvaluationRequested(**OF_MODEL, version="1")))
     assert again.attempt == 2 and again.job_id != job.job_id and again.spec == job.spec
+
+
+def test_a_long_reason_is_cut_and_has_no_control_characters() -> None:
+    registry = gated()
+    [job] = started(registry.register(1))
+    [end] = ended(registry, job.job_id, failure="it is FAILED: \x01\n\x9f" + "\U0010ffff" * 60_000)
+    assert isinstance(end, ModelEvaluationEnded) and end.reason.startswith("it is FAILED:    \U0010ffff") and len(end.reason) == 1024
+    assert end.reason.endswith("…") and len(encode(envelope_of(end, id="x", source="tests", now_ms=1))) < 8_192
 
 
 def test_a_failure_where_no_result_is_lacking_is_said_and_keeps_up_nothing() -> None:
