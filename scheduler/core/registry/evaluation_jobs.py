@@ -115,7 +115,8 @@ def next_try(model: ModelEntry, version: Version, evaluation: GateEvaluation) ->
             "split"
         )
     spec = evaluation_spec(model, version, evaluation)
-    attempt, spec_sha256 = last.attempt + 1 if last is not None else 1, spec.sha256()
+    # Of all suites: the tries of one may be kept no longer, while the newest job of the version always is.
+    attempt, spec_sha256 = 1 + max((job.attempt for job in version.jobs), default=0), spec.sha256()
     if last is not None and last.evaluation_id and last.spec_sha256 == spec_sha256:
         return f"job {last.job_id} has evaluated it so by suite {suite}: result {last.evaluation_id}"
     job_id = evaluation_job_id(model, version.version, suite, attempt)

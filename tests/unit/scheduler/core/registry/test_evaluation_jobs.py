@@ -231,6 +231,18 @@ def test_of_many_tries_the_newest_are_kept_and_ids_are_not_used_twice() -> None:
     assert len(set(ids)) == MAX_JOBS + 4 and len(registry.model.versions[0].jobs) == MAX_JOBS
 
 
+def test_an_id_is_not_used_twice_where_all_tries_of_a_suite_were_dropped() -> None:
+    registry = gated(EVALUATION, EVALUATION | {"suite": "speed", "kind": "latency"})
+    first, last = started(registry.register(1))
+    ended(registry, first.job_id, failure="it is FAILED")
+    for _ in range(MAX_JOBS + 1):
+        ended(registry, last.job_id, failure="it is FAILED")
+        [last] = started(registry.ask(ModelEvaluationRequested(**OF_MODEL, version="1", suite="speed")))
+    assert {job.suite for job in registry.model.versions[0].jobs} == {"speed"}
+    [again] = started(registry.ask(ModelEvaluationRequested(**OF_MODEL, version="1", suite="accuracy")))
+    assert again.job_id != first.job_id and again.attempt == MAX_JOBS + 4
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["register", "store", "end", "submit"]), st.integers(1, 3), st.booleans()), max_size=25))
 def test_law_however_often_and_in_whatever_order_it_is_asked_a_try_is_one_job(steps: list[tuple[str, int, bool]]) -> None:
