@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import orjson
 
-from trainhouse.events import JobId, JobSpec, JobState, JobStatus
-from trainhouse.events.model.gate_evaluation import GateEvaluation
+from trainhouse.events import JobId, JobSpec, JobState, JobStatus, ModelEvaluated
+from trainhouse.events.model.gate_evaluation import EvaluationKind, GateEvaluation
 from trainhouse.events.model.job_ids import slug
 from trainhouse.scheduler.core.registry.registry_state import EvaluationJob, ModelEntry, RunningEvaluation, Version
-from trainhouse.scheduler.core.registry.trained_on import trained_on
+from trainhouse.scheduler.core.registry.trained_on import is_same, trained_on
 
 PREFIX: Final = "evaluate-"
 """Beginning of the ids of these jobs; others may have it, too."""
@@ -121,6 +121,16 @@ def next_try(model: ModelEntry, version: Version, evaluation: GateEvaluation) ->
         return f"job {last.job_id} has evaluated it so by suite {suite}: result {last.evaluation_id}"
     job_id = evaluation_job_id(model, version.version, suite, attempt)
     return EvaluationJob(suite, attempt, str(job_id), spec_sha256), spec
+
+
+def why_other_data(evaluation: GateEvaluation, result: ModelEvaluated) -> str:
+    """The reason that a result of a job is not on the data of the gate's evaluation; empty where it is. A command may read its own."""
+    if evaluation.dataset is None or (evaluation.kind is EvaluationKind.COMMAND and not result.dataset):
+        return ""
+    if is_same(evaluation.dataset, result.dataset) and evaluation.split == result.split:
+        return ""
+    on = f"{result.dataset or 'no dataset'} split {result.split or 'none'}"
+    return f"its result is on {on}, and the gate's evaluation is on {evaluation.dataset} split {evaluation.split}"
 
 
 def why_no_result(running: RunningEvaluation, status: JobStatus) -> str:
