@@ -2,7 +2,7 @@
 
 Holds: the id follows from project, model, version, suite and the number of the try, the spec from the gate and the version, so that a job
 that is submitted again is the same job. It has the registrant's name and the model's project. It begins from nothing, and names the
-version's checkpoint in `resume_from`, by which alone its rank may read it.
+version's checkpoint, where it is one, in `resume_from`, by which alone its rank may read it.
 """
 
 import hashlib
@@ -79,7 +79,7 @@ def evaluation_spec(model: ModelEntry, version: Version, evaluation: GateEvaluat
             "runtime": {"command": (*PROGRAM, _described(model, version, evaluation))},
             "code": evaluation.code,
             "data": data,
-            "resume_from": f"{facts.job_id}@{facts.commit}",
+            "resume_from": f"{facts.job_id}@{facts.commit}" if facts.commit else None,  # of a version of files alone there is none
             "limits": limits,
             "labels": {"model": f"{model.key}@{version.version}"[:128], "suite": evaluation.suite},
         }

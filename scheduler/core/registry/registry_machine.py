@@ -445,6 +445,8 @@ class _Turn:
 
     def evaluate(self, request_id: EventId, event: ModelEvaluationRequested) -> None:
         model, version = self.version(event, event.version)
+        if version.stage is ModelStage.ARCHIVED:
+            raise _RefusedError(f"version {version.version} is archived: register its content again, and evaluate that version", version)
         suites = [each.suite for each in model.gate.evaluate if event.suite in (None, each.suite)]
         if not suites:
             what = "no evaluation" if event.suite is None else f"no evaluation by suite {event.suite}"

@@ -14,6 +14,7 @@ from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, cont
 from trainhouse.events import (
     Event,
     JobSubmitted,
+    ModelArchiveRequested,
     ModelDescribed,
     ModelEvaluationEnded,
     ModelEvaluationObserved,
@@ -233,6 +234,21 @@ def test_a_tag_of_a_dataset_is_any_version_of_it() -> None:
     [job] = started(registry.register(1))
     ended(registry, job.job_id, evaluated=evaluated(1, 0.8, job_id=job.job_id))
     assert not lacking(registry)
+
+
+def test_a_job_of_a_version_of_files_alone_names_no_checkpoint() -> None:
+    registry = gated()
+    [job] = started(registry.register(1, job_id="m-abc", commit=0))
+    assert job.spec.resume_from is None
+
+
+def test_an_archived_version_starts_no_job() -> None:
+    registry = gated()
+    [job] = started(registry.register(1))
+    ended(registry, job.job_id, failure="it is FAILED")
+    registry.ask(ModelArchiveRequested(**OF_MODEL, version="1", user="eve"))
+    [refused] = registry.ask(ModelEvaluationRequested(**OF_MODEL, version="1"))
+    assert isinstance(refused, ModelRequestRefused) and "is archived" in refused.reason
 
 
 def test_a_split_that_was_trained_on_starts_no_job() -> None:
