@@ -85,8 +85,8 @@ def _folded(model: ModelEntry, decision: ModelDecision) -> ModelEntry:
         case ModelEvaluationRecorded():
             known = _version(model, decision.version)
             # The registry takes a result of a known name from the job alone that it is of.
-            others = (each for each in known.evaluations if each.evaluation_id != decision.evaluated.evaluation_id)
-            evaluations = _newest_alike((*others, decision.evaluated), known.jobs)
+            of_other_names = (each for each in known.evaluations if each.evaluation_id != decision.evaluated.evaluation_id)
+            evaluations = _newest_alike((*of_other_names, decision.evaluated), known.jobs)
             return model.put(replace(known, evaluations=evaluations, approvals=()))
         case ModelEvaluationStarted():
             known = _version(model, decision.version)
