@@ -6,6 +6,7 @@ its bound when the event is made, so a bound never makes a process of its own fa
 Never: changes a value that is within its bound, or one that is no number and no text.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from math import inf, isfinite, nan
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -15,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from trainhouse.events.model.audit_texts import whole_characters
 from trainhouse.events.model.errors import InvalidEvent
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 M = TypeVar("M", bound=BaseModel)
 # A hundred years.
 MOST_DURATION_S: Final = 3_155_760_000
@@ -68,6 +70,12 @@ def cut_text(text: Any) -> Any:
     if len(text) > MOST_CHARS:
         text = text[: MOST_CHARS - 1] + "…"
     return text if text.isascii() else whole_characters(text)
+
+
+def short_text(text: str, most_chars: int = 1024) -> str:
+    """A text of somebody else's as a short reason quotes it: cut, and without control characters, each of which takes six bytes in JSON."""
+    line = _CONTROL.sub(" ", text[:most_chars])
+    return line if len(text) <= most_chars else line[:-1] + "…"
 
 
 SmallCount = Annotated[int, Field(ge=0, le=MOST_SMALL)]

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from trainhouse.events.model.bounds import MOST_BYTES, MOST_COUNT
+from trainhouse.events.model.bounds import MOST_BYTES, MOST_COUNT, short_text
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError
 
 FORMAT: Final = 1
@@ -22,6 +22,7 @@ RESULT_NAME: Final = "result.json"
 MOST_METRICS: Final = 64
 MOST_GROUPS: Final = 1024
 MOST_RESULT_BYTES: Final = 4 << 20
+MOST_QUOTED_CHARS: Final = 256
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 MetricName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -152,7 +153,7 @@ def read_result(content: builtins.bytes, source: str = "the result") -> Evaluati
         return EvaluationResult.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the document"
+        place = short_text(".".join(map(str, first["loc"])), MOST_QUOTED_CHARS) or "the document"
         nan = " (NaN and infinite numbers are none: leave the metric out and give its reason in `undefined`)"
         more = nan if first["type"] == "finite_number" or "NaN" in str(first.get("input")) else ""
         raise InvalidEvaluationError(f"{source}: {place}: {first['msg']}{more}; docs/howto/evaluation.md describes the document") from error

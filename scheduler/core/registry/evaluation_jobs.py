@@ -2,7 +2,7 @@
 
 Holds: the id follows from project, model, version, suite and the number of the try, the spec from the gate and the version, so that a job
 that is submitted again is the same job. It has the registrant's name and the model's project. It begins from nothing, and names the
-version's checkpoint in `resume_from`, by which alone its rank may read it.
+version's checkpoint, where it is one, in `resume_from`, by which alone its rank may read it.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import orjson
 
-from trainhouse.events import JobId, JobSpec, JobState, JobStatus
-from trainhouse.events.model.gate_evaluation import GateEvaluation
+from trainhouse.events import JobId, JobSpec, JobState, JobStatus, ModelEvaluated
+from trainhouse.events.model.gate_evaluation import EvaluationKind, GateEvaluation
 from trainhouse.events.model.job_ids import slug
 from trainhouse.scheduler.core.registry.registry_state import EvaluationJob, ModelEntry, RunningEvaluation, Version
-from trainhouse.scheduler.core.registry.trained_on import trained_on
+from trainhouse.scheduler.core.registry.trained_on import is_same, trained_on
 
 PREFIX: Final = "evaluate-"
 """Beginning of the ids of these jobs; others may have it, too."""
@@ -47,6 +47,19 @@ def evaluation_job_id(model: ModelEntry, version: int, suite: str, attempt: int)
     return JobId.parse(f"{PREFIX}{slug(model.name)}-{version}-{hashlib.sha256(named).hexdigest()[:16]}")
 
 
+def submission_of(job_id: str) -> str:
+    """Id of the event that submits a job: of all refusals that name the job, the one under this id alone is of the job itself."""
+    return f"{job_id}:submitted"
+
+
+def is_end(status: JobStatus) -> bool:
+    """Whether a status is of the end of such a job. A refusal of another request about it, a review as much as a submission of somebody
+    else, is none."""
+    if not status.state.final or not str(status.job_id).startswith(PREFIX):
+        return False
+    return status.state is not JobState.REJECTED or status.submission_id == submission_of(str(status.job_id))
+
+
 def evaluation_spec(model: ModelEntry, version: Version, evaluation: GateEvaluation) -> JobSpec:
     """Spec of the job. What it runs is the last part of its command, as JSON."""
     facts, data = version.facts, None
@@ -66,7 +79,7 @@ def evaluation_spec(model: ModelEntry, version: Version, evaluation: GateEvaluat
             "runtime": {"command": (*PROGRAM, _described(model, version, evaluation))},
             "code": evaluation.code,
             "data": data,
-            "resume_from": f"{facts.job_id}@{facts.commit}",
+            "resume_from": f"{facts.job_id}@{facts.commit}" if facts.commit else None,  # of a version of files alone there is none
             "limits": limits,
             "labels": {"model": f"{model.key}@{version.version}"[:128], "suite": evaluation.suite},
         }
@@ -102,11 +115,22 @@ def next_try(model: ModelEntry, version: Version, evaluation: GateEvaluation) ->
             "split"
         )
     spec = evaluation_spec(model, version, evaluation)
-    attempt, spec_sha256 = last.attempt + 1 if last is not None else 1, spec.sha256()
+    # Of all suites: the tries of one may be kept no longer, while the newest job of the version always is.
+    attempt, spec_sha256 = 1 + max((job.attempt for job in version.jobs), default=0), spec.sha256()
     if last is not None and last.evaluation_id and last.spec_sha256 == spec_sha256:
         return f"job {last.job_id} has evaluated it so by suite {suite}: result {last.evaluation_id}"
     job_id = evaluation_job_id(model, version.version, suite, attempt)
     return EvaluationJob(suite, attempt, str(job_id), spec_sha256), spec
+
+
+def why_other_data(evaluation: GateEvaluation, result: ModelEvaluated) -> str:
+    """The reason that a result of a job is not on the data of the gate's evaluation; empty where it is. A command may read its own."""
+    if evaluation.dataset is None or (evaluation.kind is EvaluationKind.COMMAND and not result.dataset):
+        return ""
+    if is_same(evaluation.dataset, result.dataset) and evaluation.split == result.split:
+        return ""
+    on = f"{result.dataset or 'no dataset'} split {result.split or 'none'}"
+    return f"its result is on {on}, and the gate's evaluation is on {evaluation.dataset} split {evaluation.split}"
 
 
 def why_no_result(running: RunningEvaluation, status: JobStatus) -> str:

@@ -1,6 +1,7 @@
 """Conditions of a model's gate for a version at a moment, each with its numbers. Pure.
 
-Holds: the same gate, version, champion and moment give the same conditions. Results count for their content alone; a comparison counts only
+Holds: the same gate, version, champion and moment give the same conditions. Results count for their content alone, and of a suite that the
+gate has jobs for only results of these jobs, since anybody may send any; a comparison counts only
 of the result that counts, against the champion of that moment; too few samples never pass.
 """
 
@@ -55,7 +56,7 @@ def _approvals(gate: ModelGate, version: Version) -> GateCondition:
 
 def _failed_jobs(gate: ModelGate, version: Version) -> Iterator[GateCondition]:
     """Jobs that gave no result where none is lacking: met, since they keep up nothing."""
-    lacking = {suite.suite for suite in gate.suites if _newest(version, suite) is None}
+    lacking = {suite.suite for suite in gate.suites if _newest(gate, version, suite) is None}
     for suite in dict.fromkeys(job.suite for job in version.jobs):
         last = next(job for job in reversed(version.jobs) if job.suite == suite)
         if last.reason and suite not in lacking:
@@ -63,12 +64,13 @@ def _failed_jobs(gate: ModelGate, version: Version) -> Iterator[GateCondition]:
 
 
 def _of_suite(gate: ModelGate, suite: GateSuite, version: Version, champion: Version | None, now_ms: int) -> Iterator[GateCondition]:
-    result = _newest(version, suite)
+    result = _newest(gate, version, suite)
     on = (f" on {suite.dataset}" if suite.dataset else "") + (f" split {suite.split}" if suite.split else "")
     if result is None:
-        of_job = job_detail(version.jobs, suite.suite)
-        todo = of_job or "evaluate the version"
-        yield GateCondition(name=f"{suite.suite} result", met=False, detail=f"no result of suite {suite.suite}{on}; {todo}")
+        by_job = _is_by_job(gate, suite)
+        todo = "`trainhouse models evaluate --submit` starts a job" if by_job else "evaluate the version"
+        todo, of = job_detail(version.jobs, suite.suite) or todo, " of a job" if by_job else ""
+        yield GateCondition(name=f"{suite.suite} result", met=False, detail=f"no result{of} of suite {suite.suite}{on}; {todo}")
         return
     yield GateCondition(name=f"{suite.suite} result", met=True, detail=f"evaluation {result.evaluation_id}, {result.samples} samples")
     if gate.max_age_days is not None:
@@ -137,12 +139,18 @@ def _within(compared: MetricComparison, margin: float) -> bool:
     return compared.verdict is not ComparisonVerdict.NOT_WORSE or (compared.margin is not None and compared.margin <= margin)
 
 
-def _newest(version: Version, suite: GateSuite) -> ModelEvaluated | None:
-    """The result that counts: the newest one of the suite, on the data that it asks for."""
+def _is_by_job(gate: ModelGate, suite: GateSuite) -> bool:
+    return any(each.suite == suite.suite for each in gate.evaluate)
+
+
+def _newest(gate: ModelGate, version: Version, suite: GateSuite) -> ModelEvaluated | None:
+    """The result that counts: the newest one of the suite, on the data that it asks for; of a job, where the gate names one."""
+    of_jobs = {job.evaluation_id for job in version.jobs} if _is_by_job(gate, suite) else None
     fits = (
         each
         for each in version.evaluations
         if each.suite == suite.suite
+        and (of_jobs is None or each.evaluation_id in of_jobs)
         and (suite.dataset is None or each.dataset == suite.dataset)
         and (suite.split is None or each.split == suite.split)
     )

@@ -12,6 +12,7 @@ from trainhouse.events import Event, JobSubmitted, ModelEvaluationStarted, Model
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.wire.topics import JOBS, MODEL_HISTORY, MODELS
 from trainhouse.scheduler.core.protocol.machine import Effect
+from trainhouse.scheduler.core.registry.evaluation_jobs import submission_of
 from trainhouse.scheduler.core.registry.registry_state import held_key
 
 
@@ -27,7 +28,7 @@ def registry_effects(decisions: Iterable[Event]) -> Iterator[Effect]:
                 yield Effect(MODEL_HISTORY, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}")
                 if isinstance(decision, ModelEvaluationStarted):
                     job_id = str(decision.job_id)
-                    yield Effect(JOBS, job_id, JobSubmitted(job_id=decision.job_id, spec=decision.spec), f"{job_id}:submitted")
+                    yield Effect(JOBS, job_id, JobSubmitted(job_id=decision.job_id, spec=decision.spec), submission_of(job_id))
             case ModelStatus():
                 yield Effect(MODELS, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}:status")
 

@@ -84,7 +84,9 @@ def _folded(model: ModelEntry, decision: ModelDecision) -> ModelEntry:
             return model.put(replace(known, notes=decision.notes, tags=tuple(sorted(decision.tags.items()))))
         case ModelEvaluationRecorded():
             known = _version(model, decision.version)
-            evaluations = _newest_alike((*known.evaluations, decision.evaluated))
+            # The registry takes a result of a known name from the job alone that it is of.
+            of_other_names = (each for each in known.evaluations if each.evaluation_id != decision.evaluated.evaluation_id)
+            evaluations = _newest_alike((*of_other_names, decision.evaluated), known.jobs)
             return model.put(replace(known, evaluations=evaluations, approvals=()))
         case ModelEvaluationStarted():
             known = _version(model, decision.version)
@@ -126,15 +128,19 @@ def _folded(model: ModelEntry, decision: ModelDecision) -> ModelEntry:
     raise BrokenInvariant(f"{decision.event_type} is no decision of the registry")
 
 
-def _newest_alike(evaluations: tuple[ModelEvaluated, ...]) -> tuple[ModelEvaluated, ...]:
-    """Without older results of a suite on the same data than its newest: the gate never looks at them. In their order; the last is new."""
-    new = evaluations[-1]
-    alike = [each for each in evaluations if (each.suite, each.dataset, each.split) == (new.suite, new.dataset, new.split)]
-    if len(alike) > MAX_RESULTS_ALIKE:
-        # Of results of the same time the later one goes: the gate takes the first.
-        oldest = min(reversed(alike), key=lambda each: each.evaluated_at_ms)
-        evaluations = tuple(each for each in evaluations if each is not oldest)
-    return evaluations[-MAX_EVALUATIONS:]
+def _newest_alike(evaluations: tuple[ModelEvaluated, ...], jobs: tuple[EvaluationJob, ...]) -> tuple[ModelEvaluated, ...]:
+    """Without older results of a suite on the same data than its newest: the gate never looks at them; those of jobs stay. In their order;
+    the last is new."""
+    new, of_jobs = evaluations[-1], {job.evaluation_id for job in jobs if job.evaluation_id}
+    if any(job.is_running and job.job_id == new.job_id for job in jobs):
+        of_jobs.add(new.evaluation_id)
+    others = [each for each in evaluations if each.evaluation_id not in of_jobs]
+    alike = [each for each in others if (each.suite, each.dataset, each.split) == (new.suite, new.dataset, new.split)]
+    # Of results of the same time the later one goes: the gate takes the first.
+    gone = [min(reversed(alike), key=lambda each: each.evaluated_at_ms)] if len(alike) > MAX_RESULTS_ALIKE else []
+    rest = [each for each in others if not any(each is known for known in gone)]
+    gone += rest[: max(0, len(evaluations) - len(gone) - MAX_EVALUATIONS)]
+    return tuple(each for each in evaluations if not any(each is known for known in gone))
 
 
 def _newest_jobs(jobs: tuple[EvaluationJob, ...]) -> tuple[EvaluationJob, ...]:

@@ -11,7 +11,7 @@ Never: asks the store: what its process found there comes in as an input.
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from trainhouse.events import (
@@ -50,6 +50,7 @@ from trainhouse.events import (
     ModelStageStored,
     ModelVersionRegistered,
 )
+from trainhouse.events.model.bounds import short_text
 from trainhouse.events.model.model_decisions import EvidenceUsed, ModelDecision
 from trainhouse.events.model.model_gate import OnDrift
 from trainhouse.events.model.model_registry import MOST_TAGS, ModelEvent, ModelRequest
@@ -61,7 +62,7 @@ from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
-from trainhouse.scheduler.core.registry.evaluation_jobs import next_try
+from trainhouse.scheduler.core.registry.evaluation_jobs import next_try, why_other_data
 from trainhouse.scheduler.core.registry.gate_conditions import conditions, recorded
 from trainhouse.scheduler.core.registry.registry_effects import registry_effects
 from trainhouse.scheduler.core.registry.registry_fold import fold_registry, folded, put_folded
@@ -444,6 +445,8 @@ class _Turn:
 
     def evaluate(self, request_id: EventId, event: ModelEvaluationRequested) -> None:
         model, version = self.version(event, event.version)
+        if version.stage is ModelStage.ARCHIVED:
+            raise _RefusedError(f"version {version.version} is archived: register its content again, and evaluate that version", version)
         suites = [each.suite for each in model.gate.evaluate if event.suite in (None, each.suite)]
         if not suites:
             what = "no evaluation" if event.suite is None else f"no evaluation by suite {event.suite}"
@@ -466,7 +469,7 @@ class _Turn:
         result, reason = event.evaluated, event.failure or "it left no result"
         if result is not None:
             try:
-                reason = self.result_of_job(request_id, version, running.job.suite, result)
+                reason = self.result_of_job(request_id, version, running.job.suite, result.model_copy(update={"job_id": event.job_id}))
             except _RefusedError as refused:
                 reason = str(refused)
         self.emit(
@@ -476,7 +479,7 @@ class _Turn:
                 suite=running.job.suite,
                 job_id=event.job_id,
                 evaluation_id=result.evaluation_id if result is not None and not reason else None,
-                reason=reason,
+                reason=short_text(reason),
             )
         )
 
@@ -484,12 +487,13 @@ class _Turn:
         """Records a result of a job, unless it is recorded already; returns why it is none. Raises _RefusedError."""
         if (result.content, result.suite) != (version.facts.content, suite):
             return f"its result is of suite {result.suite} and content {result.content[:12]}…, which it was not to evaluate"
+        gate = self.state.entry(result.project, result.name).gate
+        why = next((why_other_data(each, result) for each in gate.evaluate if each.suite == suite), "")
         same = next((each for each in version.evaluations if each.evaluation_id == result.evaluation_id), None)
-        if same is None:
-            self.record_result(request_id, version, result)
-        elif same.document != result.document:
-            return f"a result of another document is named {result.evaluation_id}"
-        return ""
+        if not why and same != result:
+            # What somebody sent under its name before counts no more, whatever it says.
+            self.record_result(request_id, replace(version, evaluations=tuple(e for e in version.evaluations if e is not same)), result)
+        return why
 
     def expire(self) -> None:
         """Refuses registrations of which the store gave no answer."""
@@ -501,6 +505,8 @@ class _Turn:
 
     def evaluated(self, request_id: EventId, event: ModelEvaluated) -> None:
         _, version = self.of_content(event, event.content)
+        if any(job.job_id == event.job_id for job in version.jobs):
+            raise _RefusedError(f"what job {event.job_id} found is recorded once it has ended, from what it stored: leave it out", version)
         self.record_result(request_id, version, event)
 
     def record_result(self, request_id: EventId, version: Version, event: ModelEvaluated) -> None:

@@ -73,7 +73,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationJob:
-    """A job that evaluates a version, by the gate. `attempt`: number of the try of its suite; `evaluation_id`: the recorded result;
+    """A job that evaluates a version, by the gate. `attempt`: number of the try among those of the version; `evaluation_id`: the result;
     `reason`: why there is none. It runs while it has neither."""
 
     suite: str

@@ -1,44 +1,59 @@
 """Ends of jobs that evaluate versions, from their statuses: the result that a job left in the store, or why there is none, to the registry.
 
 Holds: a job is one of these by the registry's state alone, where its id and the hash of its spec are: another spec under the id gives no
-result. A status that comes before this process has folded the start of its job waits for it, UNKNOWN_S at most.
+result, and a refusal counts where it is of the registry's own submission. The start of a job is in the registry's journal before the job is
+submitted: a status of an unknown job waits until this process has folded the journal that there was when the status was seen, no longer.
 Never: decides whether a result counts.
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from trainhouse.events import EventId, ModelEvaluated, ModelEvaluationObserved
+from trainhouse.events.model.bounds import short_text
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import envelope_of
-from trainhouse.events.wire.topics import MODEL_REQUESTS
-from trainhouse.scheduler.core.registry.evaluation_jobs import PREFIX, EvaluatedJob, why_no_result
+from trainhouse.events.wire.topics import MODEL_REQUESTS, REGISTRY
+from trainhouse.scheduler.core.errors import LogUnavailableError
+from trainhouse.scheduler.core.registry.evaluation_jobs import PREFIX, EvaluatedJob, is_end, why_no_result
 from trainhouse.scheduler.core.registry.registry_state import RegistryState, RunningEvaluation
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
-from trainhouse.scheduler.stream.registry.status_requests import Room, StatusRequests, Waiting, status_of
+from trainhouse.scheduler.stream.registry.status_requests import Room, StatusRequests, Waiting, log_, status_of
 
 SOURCE: Final = "trainhouse/jobs"
-UNKNOWN_S: Final = 60.0
 _WORD: Final = f'"{PREFIX}'.encode()
 """Stands in each status of such a job: of all others nothing is decoded."""
 
 
+@dataclass(slots=True)
 class EvaluationEnds(StatusRequests):
-    """Ends of jobs that evaluate versions."""
+    """Ends of jobs that evaluate versions. `folded_to`: offset of the registry's journal that comes next, in what `state` gives."""
 
-    __slots__ = ()
+    folded_to: Callable[[], int] = field(kw_only=True)
 
     def wanted(self, entry: Entry) -> Waiting | None:
         status = status_of(entry, _WORD)
-        if status is None or not status.state.final or not str(status.job_id).startswith(PREFIX):
-            return None
-        return Waiting(status, self.clock.steady_s())
+        return Waiting(status) if status is not None and is_end(status) else None
 
     def is_answered(self, state: RegistryState, each: Waiting) -> bool:
         if str(each.status.job_id) in state.running:
             return False
-        return each.is_out or self.clock.steady_s() - each.since_s >= UNKNOWN_S
+        return each.is_out or (each.known_at is not None and self.folded_to() >= each.known_at)
+
+    async def look(self, state: RegistryState) -> None:
+        unknown = [each for each in self.waiting if each.known_at is None and str(each.status.job_id) not in state.running]
+        if not unknown:
+            return
+        try:
+            end = (await self.log.ends(REGISTRY, [0]))[0]
+        except LogUnavailableError as error:  # they wait for the next round
+            log_.warning("end of the registry's journal unknown", error=str(error))
+            return
+        for each in unknown:
+            each.known_at = end
 
     def room(self, state: RegistryState) -> Room:
         return _Running(state)
@@ -61,7 +76,7 @@ class EvaluationEnds(StatusRequests):
                 "version": running.version,
                 "job_id": running.job.job_id,
                 "evaluated": result,
-                "failure": failure,
+                "failure": short_text(failure),
             }
         )
         envelope = envelope_of(event, id=EventId.parse(f"{running.job.job_id}:evaluated"), source=SOURCE, now_ms=at_ms)

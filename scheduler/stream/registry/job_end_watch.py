@@ -52,7 +52,10 @@ class JobRegistrations(StatusRequests):
         status = status_of(entry, *_WORDS)
         if status is None or not asks_for_version(status):
             return None
-        return Waiting(status, self.clock.steady_s(), digest_of(status))
+        return Waiting(status, digest_of(status))
+
+    async def look(self, state: RegistryState) -> None:
+        """Nothing: the state alone says what was answered."""
 
     def is_answered(self, state: RegistryState, each: Waiting) -> bool:
         return is_answered(state, each.status, each.digest, each.is_out)

@@ -6,13 +6,14 @@ Never: decides.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import structlog
 
 from trainhouse.events import InvalidEvent, JobStatus, decode
+from trainhouse.events.runtime.turns import in_turn
 from trainhouse.scheduler.core.registry.job_registrations import RegisteredCheckpoint
 from trainhouse.scheduler.core.registry.registry_state import RegistryState
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log
@@ -29,15 +30,16 @@ log_ = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class Waiting:
     """A status whose request was not answered. `digest`: the registry's of it, where it has one; `is_out`: it was sent; `due_s`: when it
-    is tried again; `since_s`: when it was read; `checkpoint`: what becomes a version, once the job's spec was read."""
+    is tried again; `checkpoint`: what becomes a version, once the job's spec was read; `known_at`: offset of the registry's journal before
+    which all is that can say whose it is."""
 
     status: JobStatus
-    since_s: float
     digest: bytes = b""
     is_out: bool = False
     due_s: float = 0.0
     delay_s: float = RETRY_S
     checkpoint: RegisteredCheckpoint | None = None
+    known_at: int | None = None
 
 
 class Room(Protocol):
@@ -75,6 +77,10 @@ class StatusRequests(ABC):
         """Room for requests of one round."""
 
     @abstractmethod
+    async def look(self, state: RegistryState) -> None:
+        """Looks up what answers are told by, before each round."""
+
+    @abstractmethod
     async def send(self, state: RegistryState, each: Waiting) -> None:
         """Sends a request; raises what the store and the brokers raise."""
 
@@ -109,12 +115,13 @@ class StatusRequests(ABC):
         state = self.state()
         if state is None:
             return False
+        await self.look(state)
         answered = [place for place, each in self._waiting.items() if self.is_answered(state, each)]
         for place in answered:
             del self._waiting[place]
         began_s, room = self.clock.steady_s(), self.room(state)
         due = [each for each in self._waiting.values() if each.due_s <= began_s]
-        for each in sorted(due, key=lambda each: each.is_out):  # what was not sent yet comes first
+        for each in in_turns(due):
             if self.clock.steady_s() - began_s > ROUND_S:
                 break
             if not room.has(each):
@@ -134,6 +141,11 @@ class StatusRequests(ABC):
     def waiting(self) -> list[Waiting]:
         """All that waits."""
         return list(self._waiting.values())
+
+
+def in_turns(due: Sequence[Waiting]) -> list[Waiting]:
+    """Those that were not sent yet first, and by turns of projects: many jobs of one keep no other waiting."""
+    return [each for is_out in (False, True) for each in in_turn((w for w in due if w.is_out is is_out), lambda w: w.status.project)]
 
 
 def status_of(entry: Entry, *words: bytes) -> JobStatus | None:

@@ -116,7 +116,8 @@ def compose(
 
     app.beside += [decide, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
     if models is not None and of_models is not None:
-        requests = [kind(log, clock, models, lambda: _folded(of_models)) for kind in (JobRegistrations, EvaluationEnds)]
+        shared = (log, clock, models, lambda: _folded(of_models))
+        requests = [JobRegistrations(*shared), EvaluationEnds(*shared, folded_to=lambda: of_models.followers[0].position)]
         ends = JobEndWatch(kafka, clock, requests, settings.group_session_s)
         app.beside += [of_models.run, ends.run]
     return app

@@ -76,6 +76,13 @@ def test_what_another_job_or_a_person_stored_under_the_name_is_none(store: Objec
         store.evaluated(replace(JOB, suite="speed"))
 
 
+def test_two_results_in_the_name_of_the_job_are_none(store: ObjectModelStore, put: Callable[..., str]) -> None:
+    put()
+    put(RESULT.model_copy(update={"samples": 1000}).canonical_json())
+    with pytest.raises(ContentRefusedError, match="2 versions of evaluation-accuracy are named by job evaluate-resnet-1-x"):
+        store.evaluated(JOB)
+
+
 @pytest.mark.parametrize(
     ("body", "name", "message"),
     [

@@ -78,6 +78,10 @@ class ObjectModelStore:
             found = [each for each in artifacts.versions(name) if f"{BY_JOB}{job.job_id}" in each.by]
             if not found:
                 raise ContentRefusedError(f"it is SUCCEEDED, and stored no artifact {name}: look at its output (`trainhouse logs`)")
+            if len(found) > 1:
+                raise ContentRefusedError(
+                    f"{len(found)} versions of {name} are named by job {job.job_id}, which stores one: whose they are is not known"
+                )
             manifest = artifacts.manifest(found[-1].sha256)
             file = next((each for each in manifest.files if each.path == RESULT_NAME), None)
             if file is None or file.bytes > MOST_RESULT_BYTES:

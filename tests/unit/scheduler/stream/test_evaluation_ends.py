@@ -15,6 +15,8 @@ from tests.support.profiles import examples
 from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, content_of, evaluated
 from trainhouse.events import (
     Event,
+    EventId,
+    JobRejected,
     JobState,
     JobStatus,
     ModelDescribed,
@@ -29,13 +31,16 @@ from trainhouse.events import (
 )
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import Envelope
-from trainhouse.events.wire.topics import MODEL_REQUESTS
+from trainhouse.events.wire.topics import JOBS, MODEL_REQUESTS, REGISTRY
+from trainhouse.scheduler.core.errors import LogUnavailableError
+from trainhouse.scheduler.core.intake.directory_effects import refusal
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.registry.evaluation_jobs import EvaluatedJob
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.model_interfaces import ContentRefusedError
-from trainhouse.scheduler.stream.registry.evaluation_ends import UNKNOWN_S, EvaluationEnds
+from trainhouse.scheduler.stream.registry.evaluation_ends import EvaluationEnds
 from trainhouse.scheduler.stream.registry.job_end_watch import done_by_all
+from trainhouse.scheduler.stream.registry.status_requests import MOST_WAITING, Waiting, in_turns
 
 EVALUATION = {
     "suite": "accuracy",
@@ -74,11 +79,22 @@ class Ends:
     now_s: float = 0.0
     registry: Registry = field(default_factory=Registry)
     read: int = 0
+    behind: int = 0
 
     def start(self) -> EvaluationEnds:
         clock: Any = SimpleNamespace(steady_s=lambda: self.now_s)
         store: Any = self.store
-        return EvaluationEnds(FakeLog(self.broker), clock, store, lambda: self.registry.state)
+        return EvaluationEnds(FakeLog(self.broker), clock, store, lambda: self.registry.state, folded_to=lambda: self.journal - self.behind)
+
+    @property
+    def journal(self) -> int:
+        """End of the registry's journal."""
+        return len(self.broker.logs[REGISTRY, 0])
+
+    def appended(self) -> None:
+        """A record in the registry's journal that the senders have not folded."""
+        asyncio.run(FakeLog(self.broker).append(REGISTRY, 0, b"record"))
+        self.behind += 1
 
     def jobs(self, versions: int) -> list[ModelEvaluationStarted]:
         """Registers versions; returns their jobs."""
@@ -111,6 +127,7 @@ def status(job: ModelEvaluationStarted, state: JobState = JobState.SUCCEEDED, **
         "project": job.project,
         "user": job.spec.user,
         "spec_sha256": job.spec_sha256,
+        "submission_id": f"{job.job_id}:submitted",
         "finished_at_ms": 1_795_000_000_000,
     }
     return JobStatus.model_validate(fields | changes)
@@ -145,7 +162,7 @@ def test_a_job_that_succeeds_gives_its_result_to_the_gate_once() -> None:
 def test_a_job_that_fails_or_is_rejected_or_has_another_spec_gives_the_reason() -> None:
     for changes, reason in (
         ({"state": JobState.FAILED}, "it is FAILED: because"),
-        ({"state": JobState.REJECTED, "spec_sha256": "x"}, "it is REJECTED: because"),
+        ({"state": JobState.REJECTED, "spec_sha256": ""}, "it is REJECTED: because"),
         ({"spec_sha256": "x"}, "another spec"),
     ):
         world = Ends()
@@ -156,6 +173,19 @@ def test_a_job_that_fails_or_is_rejected_or_has_another_spec_gives_the_reason() 
         assert reason in end.reason and not world.store.asked and not world.of(ModelEvaluationRecorded)
 
 
+def test_a_refusal_of_another_request_about_the_job_says_nothing_of_the_job() -> None:
+    world = Ends()
+    [job] = world.jobs(1)
+    [submitted] = [each for each in world.registry.machine.effects(1, 0, [], [job]) if each.topic == JOBS]
+    refused = JobRejected(job_id=job.job_id, submission_id="a-review", reason="it cannot be reviewed", rejected_at_ms=1, project="other")
+    ends = world.start()
+    round_of(ends, entry(refusal(refused), 0))
+    assert not world.requests() and ends.positions() == {0: 1}
+    round_of(ends, entry(refusal(refused.model_copy(update={"submission_id": EventId(submitted.event_id)})), 1))
+    world.answer()
+    assert [each.reason for each in world.of(ModelEvaluationEnded)] == ["it is REJECTED: it cannot be reviewed"]
+
+
 def test_a_job_that_stored_nothing_says_so() -> None:
     world = Ends()
     [job] = world.jobs(1)
@@ -163,6 +193,16 @@ def test_a_job_that_stored_nothing_says_so() -> None:
     round_of(world.start(), entry(status(job), 0))
     world.answer()
     assert world.of(ModelEvaluationEnded)[0].reason == "it stored no artifact"
+
+
+def test_a_long_reason_makes_a_short_request() -> None:
+    world = Ends()
+    [job] = world.jobs(1)
+    round_of(world.start(), entry(status(job, JobState.FAILED, reason="\x01" * 60_000), 0))
+    [request] = world.requests()
+    assert len(encode(request)) < 4_096
+    world.answer()
+    assert world.of(ModelEvaluationEnded)[0].reason.startswith("it is FAILED: ")
 
 
 def test_a_store_that_is_away_is_asked_again() -> None:
@@ -181,22 +221,57 @@ def test_a_store_that_is_away_is_asked_again() -> None:
 def test_a_status_that_comes_before_the_start_of_its_job_was_folded_waits_for_it() -> None:
     world = Ends()
     [job] = Ends().jobs(1)
+    world.appended()
     ends = world.start()
     round_of(ends, entry(status(job), 0), entry(status(job, job_id="evaluate-of-somebody"), 1), entry(status(job, job_id="other"), 2))
-    assert ends.positions() == {0: 0} and not world.requests()
+    world.now_s = 1_000.0
+    world.appended()
+    round_of(ends)
+    assert ends.positions() == {0: 0} and not world.requests(), "the journal that there was is not folded yet, however long it takes"
     world.jobs(1)
+    world.behind = 1
     round_of(ends)
     world.answer()
     assert world.of(ModelEvaluationRecorded)
     round_of(ends)
-    assert ends.positions() == {0: 1}, "an id like these may be one that the registry has yet to name"
-    world.now_s = UNKNOWN_S
-    round_of(ends)
     assert ends.positions() == {0: 3}
+
+
+def test_jobs_of_others_with_such_names_keep_up_nothing() -> None:
+    world = Ends()
+    [job] = world.jobs(1)
+    ends = world.start()
+    foreign = [entry(status(job, job_id=f"evaluate-x{number}", project="other"), number) for number in range(MOST_WAITING)]
+    round_of(ends, *foreign)
+    assert not ends.is_full and ends.positions() == {0: MOST_WAITING}
+
+
+def test_brokers_that_are_away_drop_no_status() -> None:
+    world = Ends()
+    [job] = Ends().jobs(1)
+    ends = world.start()
+
+    async def away(step: str) -> None:
+        raise LogUnavailableError(step)
+
+    log: Any = ends.log
+    log.hook = away
+    round_of(ends, entry(status(job), 0))
+    assert ends.positions() == {0: 0}
+    log.hook = None
+    round_of(ends)
+    assert ends.positions() == {0: 1}
 
 
 def test_what_is_done_is_done_by_all_kinds_of_requests() -> None:
     assert done_by_all([{0: 5, 1: 7}, {0: 3}]) == {0: 3, 1: 7}
+
+
+def test_projects_take_turns_and_what_was_not_sent_yet_comes_first() -> None:
+    [job] = Ends().jobs(1)
+    places = [("a", True), ("a", False), ("a", False), ("b", False), ("a", False)]
+    due = [Waiting(status(job, project=project, status_seq=n), is_out=is_out) for n, (project, is_out) in enumerate(places)]
+    assert [due.index(each) for each in in_turns(due)] == [1, 3, 2, 4, 0]
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -79,3 +79,8 @@ def test_a_file_that_is_missing_or_no_document_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.json").write_text("accuracy: 0.9")
     with pytest.raises(InvalidEvaluationError, match=r"text\.json"):
         load_result(tmp_path / "text.json")
+
+
+def test_a_key_of_a_document_is_quoted_cut_and_without_control_characters() -> None:
+    reason = refusal(metrics={"\x01" * 70_000: {"value": 0.5, "samples": 5}})
+    assert reason.isprintable() and len(reason) < 1_024 and "docs/howto/evaluation.md" in reason

@@ -14,6 +14,7 @@ from tests.support.registry_requests import OF_MODEL, VALIDATION, Registry, cont
 from trainhouse.events import (
     Event,
     JobSubmitted,
+    ModelArchiveRequested,
     ModelDescribed,
     ModelEvaluationEnded,
     ModelEvaluationObserved,
@@ -27,6 +28,7 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.model.gate_evaluation import GateEvaluation
+from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.topics import JOBS
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
@@ -137,12 +139,50 @@ def test_a_result_of_the_job_counts_as_any_other_and_a_repeat_of_its_end_changes
     assert len(registry.promote(1)) == 2
 
 
-def test_a_result_that_was_recorded_by_hand_before_ends_the_job_well() -> None:
+def test_of_a_suite_that_jobs_evaluate_no_other_result_counts_at_the_gate() -> None:
     registry = gated()
     [job] = started(registry.register(1))
-    registry.evaluate(1)
-    [end] = ended(registry, job.job_id, evaluated=evaluated(1, 0.8, job_id=job.job_id))
-    assert isinstance(end, ModelEvaluationEnded) and end.evaluation_id == "evaluation-1-0.8" and not end.reason
+    registry.evaluate(1, 0.9)
+    assert "of a job" in lacking(registry)
+    ended(registry, job.job_id, evaluated=evaluated(1, 0.1, job_id=job.job_id))
+    assert "0.1, and at least 0.5" in lacking(registry)
+    registry.evaluate(1, 0.99, evaluation_id="another")
+    assert "0.1, and at least 0.5" in lacking(registry), "a newer one that somebody sent"
+
+
+def test_the_result_of_the_job_stands_in_place_of_one_that_was_sent_under_its_name_before() -> None:
+    registry = gated()
+    [job] = started(registry.register(1))
+    true = evaluated(1, 0.1, job_id=job.job_id)
+    registry.ask(evaluated(1, 0.99, evaluation_id=true.evaluation_id, document=true.document, user="mallory"))
+    recorded, end = ended(registry, job.job_id, evaluated=true)
+    assert isinstance(recorded, ModelEvaluationRecorded) and isinstance(end, ModelEvaluationEnded) and end.evaluation_id
+    assert registry.model.versions[0].evaluations == (true,) and "0.1, and at least 0.5" in lacking(registry)
+
+
+def test_nobody_else_sends_a_result_in_the_name_of_the_job() -> None:
+    registry = gated()
+    [job] = started(registry.register(1))
+    [refused] = registry.ask(evaluated(1, 0.99, job_id=job.job_id))
+    assert isinstance(refused, ModelRequestRefused) and f"job {job.job_id}" in refused.reason and "once it has ended" in refused.reason
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_results_of_others_push_out_none_of_a_job(is_before: bool) -> None:
+    registry = gated()
+    [job] = started(registry.register(1))
+    true = evaluated(1, 0.8, job_id=job.job_id, evaluated_at_ms=registry.now_ms)
+
+    def others() -> None:
+        for number in range(6):
+            registry.ask(evaluated(1, 0.99, evaluation_id=f"other-{number}", evaluated_at_ms=registry.now_ms + 1 + number))
+
+    if is_before:
+        others()
+    ended(registry, job.job_id, evaluated=true)
+    if not is_before:
+        others()
+    assert not lacking(registry) and len(registry.model.versions[0].evaluations) == 5
 
 
 @pytest.mark.parametrize(
@@ -150,7 +190,8 @@ def test_a_result_that_was_recorded_by_hand_before_ends_the_job_well() -> None:
     [
         ({"failure": "it is REJECTED: pool small is unknown"}, "pool small is unknown"),
         ({}, "it left no result"),
-        ({"evaluated": {"split": "train"}}, "was trained on"),
+        ({"evaluated": {"split": "train"}}, "split train, and the gate's evaluation is on"),
+        ({"evaluated": {"dataset": "other@sha256:" + "c" * 64}}, "on other@sha256:cc"),
         ({"evaluated": {"suite": "speed"}}, "which it was not to evaluate"),
         ({"evaluated": {"content": content_of(2)}}, "which it was not to evaluate"),
         ({"evaluated": {"metrics": {"top1": {"value": float("nan")}}}}, "no finite number"),
@@ -168,14 +209,46 @@ def test_a_job_without_a_result_says_so_with_its_id_and_another_may_be_started(f
     assert again.attempt == 2 and again.job_id != job.job_id and again.spec == job.spec
 
 
+def test_a_long_reason_is_cut_and_has_no_control_characters() -> None:
+    registry = gated()
+    [job] = started(registry.register(1))
+    [end] = ended(registry, job.job_id, failure="it is FAILED: \x01\n\x9f" + "\U0010ffff" * 60_000)
+    assert isinstance(end, ModelEvaluationEnded) and end.reason.startswith("it is FAILED:    \U0010ffff") and len(end.reason) == 1024
+    assert end.reason.endswith("…") and len(encode(envelope_of(end, id="x", source="tests", now_ms=1))) < 8_192
+
+
 def test_a_failure_where_no_result_is_lacking_is_said_and_keeps_up_nothing() -> None:
     registry = gated()
     [job] = started(registry.register(1))
-    registry.evaluate(1)
-    ended(registry, job.job_id, failure="it is FAILED: out of memory")
+    ended(registry, job.job_id, evaluated=evaluated(1, 0.8, job_id=job.job_id))
+    registry.ask(ModelGateApplied(**OF_MODEL, gate=gate(EVALUATION | {"seed": 8})))
+    [again] = started(registry.ask(ModelEvaluationRequested(**OF_MODEL, version="1")))
+    ended(registry, again.job_id, failure="it is FAILED: out of memory")
     found = why(registry.model, registry.model.versions[0], registry.now_ms)
-    assert any(job.job_id in each.detail and "out of memory" in each.detail and each.met for each in found)
+    assert any(again.job_id in each.detail and "out of memory" in each.detail and each.met for each in found)
     assert len(registry.promote(1)) == 2
+
+
+def test_a_tag_of_a_dataset_is_any_version_of_it() -> None:
+    registry = gated(EVALUATION | {"dataset": "imagenet@1.0.0"})
+    [job] = started(registry.register(1))
+    ended(registry, job.job_id, evaluated=evaluated(1, 0.8, job_id=job.job_id))
+    assert not lacking(registry)
+
+
+def test_a_job_of_a_version_of_files_alone_names_no_checkpoint() -> None:
+    registry = gated()
+    [job] = started(registry.register(1, job_id="m-abc", commit=0))
+    assert job.spec.resume_from is None
+
+
+def test_an_archived_version_starts_no_job() -> None:
+    registry = gated()
+    [job] = started(registry.register(1))
+    ended(registry, job.job_id, failure="it is FAILED")
+    registry.ask(ModelArchiveRequested(**OF_MODEL, version="1", user="eve"))
+    [refused] = registry.ask(ModelEvaluationRequested(**OF_MODEL, version="1"))
+    assert isinstance(refused, ModelRequestRefused) and "is archived" in refused.reason
 
 
 def test_a_split_that_was_trained_on_starts_no_job() -> None:
@@ -220,6 +293,18 @@ def test_of_many_tries_the_newest_are_kept_and_ids_are_not_used_twice() -> None:
         ended(registry, ids[-1], failure="it is FAILED")
         ids += [job.job_id for job in started(registry.ask(ModelEvaluationRequested(**OF_MODEL, version="1")))]
     assert len(set(ids)) == MAX_JOBS + 4 and len(registry.model.versions[0].jobs) == MAX_JOBS
+
+
+def test_an_id_is_not_used_twice_where_all_tries_of_a_suite_were_dropped() -> None:
+    registry = gated(EVALUATION, EVALUATION | {"suite": "speed", "kind": "latency"})
+    first, last = started(registry.register(1))
+    ended(registry, first.job_id, failure="it is FAILED")
+    for _ in range(MAX_JOBS + 1):
+        ended(registry, last.job_id, failure="it is FAILED")
+        [last] = started(registry.ask(ModelEvaluationRequested(**OF_MODEL, version="1", suite="speed")))
+    assert {job.suite for job in registry.model.versions[0].jobs} == {"speed"}
+    [again] = started(registry.ask(ModelEvaluationRequested(**OF_MODEL, version="1", suite="accuracy")))
+    assert again.job_id != first.job_id and again.attempt == MAX_JOBS + 4
 
 
 @settings(max_examples=examples(60), deadline=None)
