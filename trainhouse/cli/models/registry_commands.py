@@ -157,7 +157,7 @@ def show(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = F
     )
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    output.table(columns, rows)
+    output.table(columns, rows, drop=("registered", "by", "checkpoint", "semver", "evaluated by"), cut="checkpoint")
 
 
 def history(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None) -> None:
