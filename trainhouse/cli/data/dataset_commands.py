@@ -211,7 +211,7 @@ def show(version: VersionArgument, json: Json = False, data_dir: KafkaDir = None
         *(("source", f"{s.kind} of {s.files} files, {s.bytes / 2**20:.1f} MiB") for s in manifest.sources),
     ):
         if text:
-            sys.stdout.write(f"{label:<12} {text}\n")
+            sys.stdout.write(f"{label:<12} {output.printable(text)}\n")
     sys.stdout.write("\n")
     splits = sorted(manifest.splits.items())
     output.table(
@@ -255,7 +255,7 @@ def sample(
     elif json:
         output.json_lines([{"key": found.key, "fields": {name: len(content) for name, content in found.fields.items()}}])
     else:
-        sys.stdout.write(f"{found.key}\n")
+        sys.stdout.write(f"{output.printable(found.key)}\n")
         output.table(("field", "bytes", "begins with"), ((n, len(c), _beginning(c)) for n, c in found.fields.items()), right=("bytes",))
 
 
@@ -332,7 +332,7 @@ def deprecate(
 
     known = known_version(version)
     if known.deprecated is not None:
-        output.remark(f"it is deprecated already: {known.deprecated.reason}")
+        output.remark(f"it is deprecated already: {output.printable(known.deprecated.reason)}")
         return
     if not 1 <= len(reason) <= 1024:
         raise CliError("--reason: write 1 to 1024 characters; nothing was sent", Exit.USAGE)

@@ -85,7 +85,7 @@ def show_fields(fields: "Sequence[FieldDrift]") -> None:
     output.table(columns, map(_cells, fields), right=columns[2:], drop=columns[:1:-1], cut="field")
     for field in fields:
         if field.reason:
-            sys.stdout.write(f"{output.printable(field.field)}: {field.reason}\n")
+            sys.stdout.write(f"{output.printable(field.field)}: {output.printable(field.reason)}\n")
 
 
 def record_drift(asked: "PublishDataset") -> None:

@@ -391,7 +391,8 @@ def _verdicts_of(compared: "ModelCompared") -> Any:
 def _print_comparison(model: "KnownModel", version: "KnownVersion", against: "KnownVersion", found: "Comparison", is_new: bool) -> None:
     from trainhouse.cli.shared import output
 
-    print(f"{model.key}@{version.version} with @{against.version}, suite {found.suite}" + (f", {found.split}" if found.split else ""))
+    what = output.printable(f"suite {found.suite}" + (f", {found.split}" if found.split else ""))
+    print(f"{model.key}@{version.version} with @{against.version}, {what}")
     rows = [
         (
             f"{each.metric} {each.group}".strip(),
@@ -406,7 +407,7 @@ def _print_comparison(model: "KnownModel", version: "KnownVersion", against: "Kn
     columns = ("metric", f"@{version.version}", f"@{against.version}", "difference", "p", "verdict")
     output.table(columns, rows, right=(columns[1], columns[2], "p"), drop=("p",), cut="metric")
     if found.not_compared:
-        print(f"not compared, without values by sample: {', '.join(found.not_compared)}")
+        print(output.printable(f"not compared, without values by sample: {', '.join(found.not_compared)}"))
     groups = "" if found.groups_verdict is None else f"; groups: {found.groups_verdict.value}"
     print(f"verdict: {found.verdict.value}{groups}; {'recorded' if is_new else 'was recorded before'}")
 
