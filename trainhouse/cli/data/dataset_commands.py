@@ -94,11 +94,14 @@ def publish(
     """Publish a version of a dataset: shards and manifest into the object store, then its name for jobs.
 
     \b
-    trainhouse data publish speech corpus/ --split train=0.9,validation=0.1 --version 1.0.0
-    trainhouse data publish chats chats.jsonl --group user --split train=0.95,test=0.05
+    trainhouse data publish speech corpus/ --split train=0.9,validation=0.1 \\
+        --version 1.0.0
+    trainhouse data publish chats chats.jsonl --group user \\
+        --split train=0.95,test=0.05
     trainhouse data publish web s3://crawl/2026-05 --split train=0.99,test=0.01
-    trainhouse data publish sales sales.parquet --split-by-time sold_at --split train,test=2026-06-01
-    \b
+    trainhouse data publish sales sales.parquet --split-by-time sold_at \\
+        --split train,test=2026-06-01
+
     Jobs name it in their spec as `data: {dataset: speech@1.0.0, split: train}`. The same input has the same id on any machine, and
     published again, changes nothing. Interrupted, run it again: it goes on from the shards that are there.
     """
@@ -322,7 +325,8 @@ def deprecate(
     """Let no new job name a version, for ever; admitted jobs go on, and its shards stay.
 
     \b
-    trainhouse data deprecate speech@1.0.0 --reason "labels of March were wrong; use 1.1.0"
+    trainhouse data deprecate speech@1.0.0 \\
+        --reason "labels of March were wrong; use 1.1.0"
     """
     import getpass
 
