@@ -7,6 +7,7 @@ and a code of `exit_codes.Exit`.
 import importlib
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -19,7 +20,9 @@ from trainhouse.cli.shared.exit_codes import MEANINGS, Exit, explain
 from trainhouse.cli.shared.plain_params import read_plainly
 
 COMPLETION_VARIABLE: Final = "_TRAINHOUSE_COMPLETE"
-EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())
+EPILOG = "\b\nExit codes:\n" + "\n".join(
+    textwrap.fill(f"  {code.value:>3}  {text}", 76, subsequent_indent=" " * 7) for code, text in MEANINGS.items()
+)
 HELP = """
 Run training jobs on a fleet, where every fact is an event.
 

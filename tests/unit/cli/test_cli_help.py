@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from trainhouse.cli.main import build
@@ -44,3 +47,26 @@ def test_listings_have_json_and_filters() -> None:
 
 def test_a_wrong_option_is_a_usage_error() -> None:
     assert CliRunner().invoke(build(), ["status", "--nothing"]).exit_code == 2
+
+
+def all_commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The command and all that are below it, by their words."""
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from all_commands(below, (*words, name))
+
+
+def test_no_help_is_wider_than_80_columns() -> None:
+    app = build()
+    every = list(all_commands(typer.main.get_command(app)))
+    assert len(every) > 150 and ("models", "gate", "apply") in every, "groups within groups too"
+    wide = []
+    for words in every:
+        text = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"}).output
+        wide += [f"{' '.join(words)}: {line}" for line in text.splitlines() if len(line) > 80]
+    assert not wide, "break an example by \\, and prose into a paragraph without \\b:\n" + "\n".join(wide)
+
+
+def test_the_help_of_evaluate_is_true_of_both_ways() -> None:
+    text = CliRunner().invoke(build(), ["models", "evaluate", "--help"], env={"COLUMNS": "80"}).output
+    assert "Evaluate a version here, or by jobs" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from trainhouse.events.model.model_gate import GateSuite, MetricLimits
 from trainhouse.events.model.resume_ref import parse_resume_from
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.scheduler.core.registry.gate_conditions import conditions
+from trainhouse.scheduler.core.registry.registry_state import EvaluationJob
 from trainhouse.workers.data.shards import ShardWriter
 
 SAMPLES = 400
@@ -245,11 +246,16 @@ def test_submit_starts_the_jobs_of_the_gate_once_and_prints_them(run: Run, acces
     assert json.loads(done.output)["job_id"] == job.job_id and job.suite == "signs"
     both = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit")
     assert both.output.count("evaluates it by suite") == 2 and len(access.registry.model.versions[0].jobs) == 2
+    assert f"job {job.job_id} evaluates it by suite signs already; none was submitted" in both.output
+    assert both.output.count("already") == 1, "that of the other suite began now"
     again = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit")
     assert again.exit_code == 1 and job.job_id in str(again.exception)
 
 
-@pytest.mark.parametrize("words", [("--submit", "--spec", "evaluation.yaml"), (), ("--spec", "evaluation.yaml", "--suite", "signs")])
+@pytest.mark.parametrize(
+    "words",
+    [("--submit", "--spec", "evaluation.yaml"), (), ("--spec", "evaluation.yaml", "--suite", "signs"), ("--submit", "--format", "torch")],
+)
 def test_an_evaluation_runs_here_by_a_file_or_as_jobs_of_the_gate(run: Run, access: Access, words: tuple[str, ...]) -> None:
     done = run("evaluate", f"{PROJECT}/{NAME}@1", *words)
     assert done.exit_code == 1 and "--submit" in str(done.exception) and access.asked == 0
@@ -280,3 +286,38 @@ def test_the_program_of_a_gates_job_gives_the_same_result_as_a_run_here(
     assert load_result(tmp_path / "job" / "result.json") == load_result(tmp_path / "here" / "result.json")
     assert not list(tmp_path.glob("version-*")), "the files are gone"
     assert program.main(["version", "{}"]) == 2, "what describes no version is refused"
+
+
+@pytest.mark.parametrize(
+    ("ended", "is_new", "words"),
+    [
+        ({}, True, "job m-1 evaluates it by suite signs"),
+        ({}, False, "job m-1 evaluates it by suite signs already; none was submitted"),
+        ({"evaluation_id": "e-1"}, True, "job m-1 by suite signs was submitted, and has ended already: result e-1"),
+        ({"evaluation_id": "e-1"}, False, "job m-1 by suite signs ended before; none was submitted: result e-1"),
+        ({"reason": "it is FAILED: x"}, True, "job m-1 by suite signs was submitted, and has ended already: no result: it is FAILED: x"),
+    ],
+)
+def test_what_is_so_of_a_job_that_was_asked_for(ended: dict[str, str], is_new: bool, words: str) -> None:
+    job = EvaluationJob("signs", 1, "m-1", "", **ended)
+    assert evidence_commands.job_words(job, is_new) == words
+
+
+def test_a_job_that_ended_meanwhile_is_said_with_its_outcome(run: Run, access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
+    access.registry.ask(ModelGateApplied(**OF_MODEL, gate=ModelGate.model_validate({"evaluate": [EVALUATED]})))
+    asked, read = access.record, access.model
+
+    def ended(model: KnownModel) -> KnownModel:
+        first, *others = model.versions
+        return replace(
+            model, versions=(replace(first, jobs=tuple(replace(each, reason="it is FAILED: x") for each in first.jobs)), *others)
+        )
+
+    def record(request: ModelEvaluated | ModelCompared, timeout_s: float) -> None:
+        asked(request, timeout_s)
+        monkeypatch.setattr(access, "model", lambda project, name: ended(read(project, name)))
+
+    monkeypatch.setattr(access, "record", record)
+    done = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit")
+    [job] = access.registry.model.versions[0].jobs
+    assert done.exit_code == 0 and f"job {job.job_id} by suite signs was submitted" in done.output and "no result" in done.output

@@ -141,7 +141,8 @@ def rules(json: Json = False, data_dir: Folder = None) -> None:
 
     \b
     trainhouse alerts rules
-    TRAINHOUSE_ALERTS_RULES=rules.yaml trainhouse alerts rules      checks a file before it is used
+    TRAINHOUSE_ALERTS_RULES=rules.yaml trainhouse alerts rules
+        checks a file before it is used
     """
     from trainhouse.cli.shared import output, settings_lookup
     from trainhouse.projections.alerts.rule_files import load

@@ -46,7 +46,8 @@ def archive(
     \b
     trainhouse archive                               up to the topics' ends
     trainhouse archive --trim --json                 and free the brokers' disks
-    trainhouse archive --follow --every 600 --trim   as a service; any number of them may run
+    trainhouse archive --follow --every 600 --trim
+        as a service; any number of them may run
 
     Trimmed is only what lies before the last three snapshots of its journal and before what the projector has read.
     """

@@ -75,9 +75,11 @@ def verify(
 
     \b
     trainhouse archive && trainhouse audit verify
-    trainhouse audit verify --seal 0=9f86d0…       also that the chain of before was not written anew
+    trainhouse audit verify --seal 0=9f86d0…
+        also that the chain of before was not written anew
     trainhouse audit verify --seal trainhouse.node-audit/0=9f86d0…
-    trainhouse audit verify --from 2026-05-01 --to 2026-06-01      a part, also where another part is damaged
+    trainhouse audit verify --from 2026-05-01 --to 2026-06-01
+        a part, also where another part is damaged
 
     Note the seals that it prints where nobody who can write to the object store can: they prove what was there until then.
     """

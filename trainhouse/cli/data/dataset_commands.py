@@ -94,11 +94,14 @@ def publish(
     """Publish a version of a dataset: shards and manifest into the object store, then its name for jobs.
 
     \b
-    trainhouse data publish speech corpus/ --split train=0.9,validation=0.1 --version 1.0.0
-    trainhouse data publish chats chats.jsonl --group user --split train=0.95,test=0.05
+    trainhouse data publish speech corpus/ --split train=0.9,validation=0.1 \\
+        --version 1.0.0
+    trainhouse data publish chats chats.jsonl --group user \\
+        --split train=0.95,test=0.05
     trainhouse data publish web s3://crawl/2026-05 --split train=0.99,test=0.01
-    trainhouse data publish sales sales.parquet --split-by-time sold_at --split train,test=2026-06-01
-    \b
+    trainhouse data publish sales sales.parquet --split-by-time sold_at \\
+        --split train,test=2026-06-01
+
     Jobs name it in their spec as `data: {dataset: speech@1.0.0, split: train}`. The same input has the same id on any machine, and
     published again, changes nothing. Interrupted, run it again: it goes on from the shards that are there.
     """
@@ -211,7 +214,7 @@ def show(version: VersionArgument, json: Json = False, data_dir: KafkaDir = None
         *(("source", f"{s.kind} of {s.files} files, {s.bytes / 2**20:.1f} MiB") for s in manifest.sources),
     ):
         if text:
-            sys.stdout.write(f"{label:<12} {text}\n")
+            sys.stdout.write(f"{label:<12} {output.printable(text)}\n")
     sys.stdout.write("\n")
     splits = sorted(manifest.splits.items())
     output.table(
@@ -255,7 +258,7 @@ def sample(
     elif json:
         output.json_lines([{"key": found.key, "fields": {name: len(content) for name, content in found.fields.items()}}])
     else:
-        sys.stdout.write(f"{found.key}\n")
+        sys.stdout.write(f"{output.printable(found.key)}\n")
         output.table(("field", "bytes", "begins with"), ((n, len(c), _beginning(c)) for n, c in found.fields.items()), right=("bytes",))
 
 
@@ -322,7 +325,8 @@ def deprecate(
     """Let no new job name a version, for ever; admitted jobs go on, and its shards stay.
 
     \b
-    trainhouse data deprecate speech@1.0.0 --reason "labels of March were wrong; use 1.1.0"
+    trainhouse data deprecate speech@1.0.0 \\
+        --reason "labels of March were wrong; use 1.1.0"
     """
     import getpass
 
@@ -332,7 +336,7 @@ def deprecate(
 
     known = known_version(version)
     if known.deprecated is not None:
-        output.remark(f"it is deprecated already: {known.deprecated.reason}")
+        output.remark(f"it is deprecated already: {output.printable(known.deprecated.reason)}")
         return
     if not 1 <= len(reason) <= 1024:
         raise CliError("--reason: write 1 to 1024 characters; nothing was sent", Exit.USAGE)

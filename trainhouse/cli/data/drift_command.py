@@ -44,7 +44,7 @@ def drift(
     trainhouse data drift speech@1.1.0
     trainhouse data drift speech@1.1.0 speech@1.0.0 --split train
     trainhouse data drift speech@1.1.0 my-job
-    \b
+
     PSI and KS have limits that grow as samples get fewer: of 100 pairs of versions without drift, about one has a field that is called
     DRIFTED. It reads distributions that `publish` wrote; a version that was published before it did has none.
     """
@@ -85,7 +85,7 @@ def show_fields(fields: "Sequence[FieldDrift]") -> None:
     output.table(columns, map(_cells, fields), right=columns[2:], drop=columns[:1:-1], cut="field")
     for field in fields:
         if field.reason:
-            sys.stdout.write(f"{output.printable(field.field)}: {field.reason}\n")
+            sys.stdout.write(f"{output.printable(field.field)}: {output.printable(field.reason)}\n")
 
 
 def record_drift(asked: "PublishDataset") -> None:

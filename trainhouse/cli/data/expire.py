@@ -39,7 +39,8 @@ def expire(
     \b
     trainhouse expire --dry-run                  what would go
     trainhouse expire --json                     one pass
-    trainhouse expire --follow --every 3600      as a service; any number of them may run
+    trainhouse expire --follow --every 3600
+        as a service; any number of them may run
     """
     from trainhouse.cli.shared import output
     from trainhouse.events.settings import KafkaSettings

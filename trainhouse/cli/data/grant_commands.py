@@ -49,7 +49,8 @@ def grant(
 
     \b
     trainhouse data grant speech@1.0.0 --project vision --purpose research
-    trainhouse data grant speech --project vision --purpose research --reason "joint work on lips"
+    trainhouse data grant speech --project vision --purpose research \\
+        --reason "joint work on lips"
     """
     from trainhouse.cli.shared import output
     from trainhouse.client import ChangeRefusedError, TrainhouseClient
@@ -81,7 +82,8 @@ def revoke(
     """Revoke a grant: no new job is admitted by it, and ranks that run get no further access by it.
 
     \b
-    trainhouse data revoke speech@1.0.0 --project vision --purpose research --reason "the paper is out"
+    trainhouse data revoke speech@1.0.0 --project vision --purpose research \\
+        --reason "the paper is out"
     """
     from trainhouse.cli.shared import output
     from trainhouse.client import ChangeRefusedError, TrainhouseClient

@@ -34,7 +34,8 @@ def join(
     """Join to each label the newest features that were known at its time, never later ones.
 
     \b
-    trainhouse data join clicks.parquet profiles.parquet --by user --out train.parquet
+    trainhouse data join clicks.parquet profiles.parquet --by user \\
+        --out train.parquet
 
     Times are compared exactly, whatever their units; those with and without a zone are not compared. Publish the result with
     `trainhouse data publish`.

@@ -57,8 +57,10 @@ def repair(
     """Find the records of the journals that cannot be folded, and have one of them count as empty, for every reader and for ever.
 
     \b
-    trainhouse journal repair                                       a dry run: what is broken, and the command that mends it
-    trainhouse journal repair trainhouse.decisions-2@1234 --hash 3fe1... --reason "written by a broken build"
+    trainhouse journal repair
+        a dry run: what is broken, and the command that mends it
+    trainhouse journal repair trainhouse.decisions-2@1234 --hash 3fe1... \\
+        --reason "written by a broken build"
 
     The inputs of an emptied record are decided on again; its decisions never were. Its partition goes on within seconds, without a
     restart. Update or stop schedulers of another version first: one that can fold the record would go on with another state.

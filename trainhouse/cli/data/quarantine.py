@@ -89,7 +89,8 @@ def release(
     """Take shards of a version out of quarantine: those that are named, else all.
 
     \b
-    trainhouse data quarantine release speech@1.0.0 --shard 3f2a --reason "a disk of node-7 lied"
+    trainhouse data quarantine release speech@1.0.0 --shard 3f2a \\
+        --reason "a disk of node-7 lied"
     """
     known = known_version(version)
     _release(known, _chosen(known, shard), reason, timeout, json=json)
@@ -117,7 +118,8 @@ def rebuild(
 
     \b
     trainhouse data quarantine rebuild speech@1.0.0 --from corpus/
-    trainhouse data quarantine rebuild speech@1.0.0 --from /backup/shards --shard 3f2a
+    trainhouse data quarantine rebuild speech@1.0.0 --from /backup/shards \\
+        --shard 3f2a
     """
     from trainhouse.cli.shared import output
     from trainhouse.workers.data.publishing.rebuilding import rebuild_shards

@@ -26,8 +26,10 @@ def sql(
 
     \b
     trainhouse sql "SHOW TABLES"
-    trainhouse sql "SELECT job_id, state, loss FROM jobs ORDER BY submitted_at DESC LIMIT 5"
-    trainhouse sql --format CSVWithNames "SELECT step, value FROM step_metrics WHERE metric = 'loss'" > loss.csv
+    trainhouse sql "SELECT job_id, state, loss FROM jobs
+        ORDER BY submitted_at DESC LIMIT 5"
+    trainhouse sql --format CSVWithNames "SELECT step, value FROM step_metrics
+        WHERE metric = 'loss'" > loss.csv
     """
     from trainhouse.client.quick.quick_reads import sql_of_settings
 

@@ -29,7 +29,7 @@ def sweep(json: Json = False, data_dir: DataDir = None) -> None:
     goes.
 
     \b
-    trainhouse store sweep                           by hand, or once a day from a timer
+    trainhouse store sweep  by hand, or once a day from a timer
 
     Checkpoints themselves go by their jobs' `checkpoint` or by `trainhouse checkpoint delete`; this frees the bytes a day afterwards, and
     puts back what a tag or another job referred to in that instant. It reads every manifest: minutes for many thousands. Interrupted,

@@ -22,8 +22,10 @@ Emulate a fleet of nodes over the real brokers; only what their ranks do is scri
 
 \b
 trainhouse fleet --nodes 1250 --gpus-per-node 8
-trainhouse fleet --nodes 40 --pool trial --durations exp:20 --faults die=30/h:20s,crash=2%
-trainhouse fleet --nodes 1250 --submit-rate 8.3 --jobs 5000 --durations 10..120
+trainhouse fleet --nodes 40 --pool trial --durations exp:20 \\
+    --faults die=30/h:20s,crash=2%
+trainhouse fleet --nodes 1250 --submit-rate 8.3 --jobs 5000 \\
+    --durations 10..120
 trainhouse submit --pool fleet --gang 64 --label emulate.run_s=30 -- true
 
 A job says how it behaves by labels emulate.run_s, .start_s, .step_s, .save_s, .checkpoint_s, .stop_s, .exit_code, .crash_s,

@@ -39,7 +39,7 @@ def show(pool: PoolArgument, json: Json = False, data_dir: KafkaDir = None) -> N
 
     \b
     trainhouse policy show default
-    trainhouse policy show default > policy.yaml        a file to change and apply again
+    trainhouse policy show default > policy.yaml  a file to change and apply again
     """
     from trainhouse.cli.shared import output
 
@@ -64,7 +64,7 @@ def diff(pool: PoolArgument, file: FileArgument, json: Json = False, data_dir: K
 
     \b
     trainhouse policy diff default policy.yaml
-    trainhouse policy diff default fair                 one that comes with Trainhouse
+    trainhouse policy diff default fair  one that comes with Trainhouse
     """
     from trainhouse.cli.shared import output
     from trainhouse.events import SchedulingPolicy

@@ -40,7 +40,7 @@ def create(
 
     \b
     trainhouse pool create vision
-    TRAINHOUSE_AGENT_POOL=vision trainhouse run agent       a machine that joins it
+    TRAINHOUSE_AGENT_POOL=vision trainhouse run agent  a machine that joins it
     """
     from trainhouse.cli.shared import output
     from trainhouse.client import ChangeRefusedError, TrainhouseClient

@@ -61,10 +61,14 @@ def simulate(
     """Run a trace through the scheduler in virtual time, and print how jobs fared under each policy.
 
     \b
-    trainhouse simulate --trace philly.csv.gz --nodes 80x8 --policy fifo --policy backfill --policy trainhouse
-    trainhouse simulate --trace philly.csv.gz --nodes 80x8 --from 2332800 --to 7603200 --out study/
-    trainhouse simulate --trace jobs.csv --nodes nodes.csv --pools tenant --policy mine.yaml --json
-    trainhouse simulate --trace jobs.csv --nodes 80x8 --faults faults.csv --fault-servers 400
+    trainhouse simulate --trace philly.csv.gz --nodes 80x8 --policy fifo \\
+        --policy backfill --policy trainhouse
+    trainhouse simulate --trace philly.csv.gz --nodes 80x8 --from 2332800 \\
+        --to 7603200 --out study/
+    trainhouse simulate --trace jobs.csv --nodes nodes.csv --pools tenant \\
+        --policy mine.yaml --json
+    trainhouse simulate --trace jobs.csv --nodes 80x8 --faults faults.csv \\
+        --fault-servers 400
     """
     from trainhouse.cli.shared import output
     from trainhouse.scheduler.sim.study import run

@@ -51,7 +51,7 @@ def notebook(
     \b
     trainhouse notebook --gpus 1 --interpreter /opt/envs/train/bin/python
     trainhouse notebook --job notebook-1k7x3m9qp2f8d                attach again
-    trainhouse shell --job notebook-1k7x3m9qp2f8d                   a terminal beside it
+    trainhouse shell --job notebook-1k7x3m9qp2f8d  a terminal beside it
 
     The job's Python needs Jupyter (jupyterlab or notebook). Without use and work the job ends by itself.
     """

@@ -37,7 +37,8 @@ def shell(
     trainhouse shell --gpus 1
     trainhouse shell --idle-limit 30m -- python -i train.py
     trainhouse shell --job shell-1k7x3m9qp2f8d                      attach again
-    trainhouse shell --job shell-1k7x3m9qp2f8d -- nvidia-smi        a command beside the shell
+    trainhouse shell --job shell-1k7x3m9qp2f8d -- nvidia-smi
+        a command beside the shell
 
     `~.` at the beginning of a line detaches, and the job goes on; `exit` ends shell and job. Without use and work it ends by itself.
     """

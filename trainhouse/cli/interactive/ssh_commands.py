@@ -38,7 +38,8 @@ def ssh_config(data_dir: DataDir = None) -> None:
 
     \b
     trainhouse ssh-config >> ~/.ssh/config
-    ssh shell-1k7x3m9qp2f8d.trainhouse                              VS Code: Remote-SSH, Connect to Host, the same name
+    ssh shell-1k7x3m9qp2f8d.trainhouse
+        VS Code: Remote-SSH, Connect to Host, the same name
     """
     from trainhouse.cli.shared.settings_lookup import DATA_DIR_NAME, DATA_DIR_VARIABLE, find_data_dir, only_gateway
 

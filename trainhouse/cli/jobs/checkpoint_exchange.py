@@ -51,13 +51,17 @@ def export(
 
     \b
     trainhouse checkpoint export gpt-1k7x3m9qp2f8d@41 --format hf --out gpt-41
-    trainhouse checkpoint export gpt-1k7x3m9qp2f8d@best --format dcp --out s3://models/gpt
+    trainhouse checkpoint export gpt-1k7x3m9qp2f8d@best --format dcp \\
+        --out s3://models/gpt
 
     \b
     safetensors   all tensors by name; other values are left out
-    hf            the model's weights as Hugging Face names them, and config.json if a `config` is tracked
-    dcp           everything; `torch.distributed.checkpoint.load(state, checkpoint_id=DIR)` reads it
-    torch         everything in one file; `torch.load("DIR/checkpoint.pt", weights_only=True)` reads it
+    hf            the model's weights as Hugging Face names them, and config.json
+                  if a `config` is tracked
+    dcp           everything; `torch.distributed.checkpoint.load(state,
+                  checkpoint_id=DIR)` reads it
+    torch         everything in one file; `torch.load("DIR/checkpoint.pt",
+                  weights_only=True)` reads it
 
     Every byte is compared with its hash. `trainhouse.json` beside it says which checkpoint it is, with the hashes of all files and what
     the format leaves out; it is written last. With dcp and torch, `ranks/` has each rank's own state (random generators, loaders).
@@ -105,7 +109,8 @@ def import_(
     \b
     trainhouse checkpoint import llama-3-8b --job llama-3-8b
     trainhouse submit --from llama-3-8b@1 -- python finetune.py
-    trainhouse checkpoint import s3://models/gpt --job gpt-old --only model --step 1000
+    trainhouse checkpoint import s3://models/gpt --job gpt-old --only model \\
+        --step 1000
 
     It becomes the first checkpoint of an id that belongs to no job, and stays until `trainhouse checkpoint delete`; its name is printed
     (@1, or a later one where an import was killed right before its commit). A job that starts from it takes the parts that it has;

@@ -40,7 +40,8 @@ def tensorboard(
 
     \b
     trainhouse import tensorboard runs/gpt --project vision
-    trainhouse import tensorboard runs --name sweep --project vision/sweep --follow
+    trainhouse import tensorboard runs --name sweep --project vision/sweep \\
+        --follow
     """
     from trainhouse.client.tensorboard import TensorBoardImport, send_to
     from trainhouse.events.model.tracking import DEFAULT_EXPERIMENT

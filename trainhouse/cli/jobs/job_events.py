@@ -39,7 +39,7 @@ def events(
     \b
     trainhouse events gpt-1k7x3m9qp2f8d
     trainhouse events gpt-1k7x3m9qp2f8d --type checkpoint --since 1h
-    trainhouse events gpt-1k7x3m9qp2f8d --log --json       the CloudEvents themselves
+    trainhouse events gpt-1k7x3m9qp2f8d --log --json  the CloudEvents themselves
     """
     import time
 

@@ -56,8 +56,9 @@ def status(
     trainhouse status --state RUNNING --team vision      what a team runs now
     trainhouse status --tag paper=icml                   those with a tag
     trainhouse status --since 2h --json | jq .state      for programs
-    trainhouse status gpt-1k7x3m9qp2f8d --json | jq .mfu share of the devices' peak; null where it is not known
-    trainhouse status gpt-1k7x3m9qp2f8d --watch          follow; exits with the job's code
+    trainhouse status gpt-1k7x3m9qp2f8d --json | jq .mfu
+        share of the devices' peak; null where it is not known
+    trainhouse status gpt-1k7x3m9qp2f8d --watch  follow; exits with the job's code
     """
     from trainhouse.cli.jobs import job_table
     from trainhouse.cli.shared import output

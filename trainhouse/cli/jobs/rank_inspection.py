@@ -228,8 +228,11 @@ def operations_key(
     """Make a key that signs requests to agents, unless the file holds one, and print what agents must know of it.
 
     \b
-    trainhouse operations-key ~/.config/trainhouse/operations.key >> operations.keys     agents: TRAINHOUSE_AGENT_OPERATIONS_KEYS
-    TRAINHOUSE_OPERATIONS_KEY=~/.config/trainhouse/operations.key trainhouse exec JOB -- nvidia-smi
+    trainhouse operations-key ~/.config/trainhouse/operations.key \\
+        >> operations.keys
+        agents: TRAINHOUSE_AGENT_OPERATIONS_KEYS
+    TRAINHOUSE_OPERATIONS_KEY=~/.config/trainhouse/operations.key \\
+        trainhouse exec JOB -- nvidia-smi
     """
     import getpass
 

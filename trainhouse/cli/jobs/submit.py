@@ -29,8 +29,10 @@ Submit a job: a command after `--`, or a spec from a YAML file (options go on to
 trainhouse submit -- python train.py --steps 500
 trainhouse submit --gang 2 --wait -- python train.py
 trainhouse submit spec.yaml --priority 10
-trainhouse submit --sweep lr=0.1,0.01 --sweep width=64,128 -- python train.py --lr {lr} --width {width}
-echo -n $TOKEN | trainhouse secrets set TOKEN; trainhouse submit --secret TOKEN -- python train.py
+trainhouse submit --sweep lr=0.1,0.01 --sweep width=64,128 \\
+    -- python train.py --lr {lr} --width {width}
+echo -n $TOKEN | trainhouse secrets set TOKEN
+trainhouse submit --secret TOKEN -- python train.py
 
 The working folder goes along (what git would see of it, without what .trainhouseignore names), named by its content. A job that can never
 run ends the command with code 3 and the reason, after a moment in which the control plane answers; --no-wait does not wait for that. With

@@ -36,7 +36,8 @@ def why(
     trainhouse why gpt-1k7x3m9qp2f8d --at 10m
     trainhouse why gpt-1k7x3m9qp2f8d --nodes
     trainhouse why gpt-1k7x3m9qp2f8d --json | jq .unblock
-    trainhouse sql "SELECT at, obstacle, text FROM explanations WHERE job_id = 'gpt-1k7x3m9qp2f8d'"
+    trainhouse sql "SELECT at, obstacle, text FROM explanations
+        WHERE job_id = 'gpt-1k7x3m9qp2f8d'"
     """
     from trainhouse.cli.shared import output
 

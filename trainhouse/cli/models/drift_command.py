@@ -67,7 +67,7 @@ def drift(
     \b
     trainhouse models drift digits
     trainhouse models drift vision/resnet@3 --json
-    \b
+
     PSI, KS and Wasserstein distance (in standard deviations of the reference) stand with their limits, which are what the reference differs
     from itself by at these sizes: many predictions alone are no drift.
     """

@@ -21,6 +21,7 @@ from trainhouse.events.model.default_project import DEFAULT_PROJECT
 if TYPE_CHECKING:
     from trainhouse.client.models.registry_access import KnownModel, KnownVersion, RegistryAccess
     from trainhouse.events import ModelCompared, ModelEvaluated, ModelGate
+    from trainhouse.scheduler.core.registry.registry_state import EvaluationJob
     from trainhouse.workers.evaluation.paired_results import Comparison
     from trainhouse.workers.evaluation.result import EvaluationResult
 
@@ -52,21 +53,24 @@ def evaluate(
         typer.Option(metavar="NAME@VERSION", help="Version of a dataset whose split the file names.", show_default=False),
     ] = None,
     out: Annotated[Optional[Path], typer.Option(help="Folder for result.json and samples.parquet. Default: none is kept here.")] = None,  # noqa: UP045
-    kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help="Of the files: safetensors, hf, dcp or torch.")] = "safetensors",
+    kind: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--format", metavar="FORMAT", help="Of the files: safetensors, hf, dcp or torch. Default: safetensors."),
+    ] = None,
     project: Project = DEFAULT_PROJECT,
     timeout: Timeout = 60.0,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Evaluate a version here, store the result, and record it as evidence. A result that is recorded already counts once.
+    """Evaluate a version here, or by jobs; store the result, and record it as evidence, where it counts once.
 
     \b
     trainhouse models evaluate digits@2 --spec evaluation.yaml --data digits@1.0.0
     trainhouse models evaluate digits@2 --submit
-    trainhouse models evaluate vision/resnet@staging --spec speed.yaml --format torch
+    trainhouse models evaluate resnet@staging --spec speed.yaml --format torch
 
-    The program of the file is found from this folder. Its `model` is a path below the version's files; without one, their folder. It runs
-    on this machine, with the version fetched into a temporary folder.
+    With --spec it runs on this machine, with the version fetched into a temporary folder. The program of the file is found from this
+    folder; its `model` is a path below the version's files; without one, their folder. With --submit, the gate names all.
     """
     from trainhouse.cli.shared import output
 
@@ -74,14 +78,13 @@ def evaluate(
         access = _access()
         model, chosen = _chosen(access, version, project)
         if submit:
-            if spec is not None or data is not None or out is not None:
-                raise CliError("--submit takes all from the gate: leave --spec, --data and --out away", Exit.USAGE)
+            _check_of_gate({"--spec": spec, "--data": data, "--out": out, "--format": kind})
             _submit(access, model, chosen, suite, timeout, json)
             return
         if spec is None or suite is not None:
             raise CliError("name the evaluation, --spec FILE, or have the gate's run as jobs: --submit (perhaps with --suite)", Exit.USAGE)
         with _folder(out) as folder:
-            result = _run(model, chosen, _Run(spec, data, kind), folder)
+            result = _run(model, chosen, _Run(spec, data, kind or "safetensors"), folder)
             _store(model.project, result, folder)
         is_new = _record_result(access, model, chosen, result, timeout)
     what = "recorded" if is_new else "was recorded before"
@@ -156,7 +159,7 @@ _Pair = tuple["ModelEvaluated", "ModelEvaluated"]
 def _submit(
     access: "RegistryAccess", model: "KnownModel", version: "KnownVersion", suite: str | None, timeout_s: float, json: bool
 ) -> None:
-    """Has the registry submit the jobs that evaluate a version, and prints those that run."""
+    """Has the registry submit the jobs that evaluate a version; prints the last one of each suite, and whether it was there before."""
     import getpass
 
     from trainhouse.cli.shared import output
@@ -164,12 +167,29 @@ def _submit(
 
     about = {"project": model.project, "name": model.name, "version": version.version, "suite": suite, "user": getpass.getuser()}
     access.record(ModelEvaluationRequested.model_validate(about), timeout_s)
-    jobs = [each for each in access.model(model.project, model.name).find(str(version.version)).jobs if each.is_running]
+    after = access.model(model.project, model.name).find(str(version.version)).jobs
+    last = {each.suite: each for each in after if suite in (None, each.suite)}.values()
+    before = {each.job_id for each in version.jobs}
     if json:
-        output.json_lines(_row(model, version) | {"suite": each.suite, "job_id": each.job_id} for each in jobs)
+        output.json_lines(_row(model, version) | each.as_row() | {"new": each.job_id not in before} for each in last)
         return
-    for each in jobs:
-        print(f"{model.key}@{version.version}: job {each.job_id} evaluates it by suite {each.suite}")
+    for each in last:
+        print(output.printable(f"{model.key}@{version.version}: {job_words(each, each.job_id not in before)}"))
+
+
+def job_words(job: "EvaluationJob", is_new: bool) -> str:
+    """What is so of a job that evaluates a version, after its jobs were asked for. `is_new`: this request began it."""
+    if job.is_running:
+        return f"job {job.job_id} evaluates it by suite {job.suite}{'' if is_new else ' already; none was submitted'}"
+    when = "was submitted, and has ended already" if is_new else "ended before; none was submitted"
+    outcome = f"result {job.evaluation_id}" if job.evaluation_id else f"no result: {job.reason}"
+    return f"job {job.job_id} by suite {job.suite} {when}: {outcome}"
+
+
+def _check_of_gate(given: dict[str, Any]) -> None:
+    """Raises CliError where an option was given that only counts for an evaluation that runs here."""
+    if named := [option for option, value in given.items() if value is not None]:
+        raise CliError(f"--submit takes all from the gate: leave {', '.join(named)} away; nothing was submitted", Exit.USAGE)
 
 
 def _access() -> "RegistryAccess":
@@ -391,7 +411,8 @@ def _verdicts_of(compared: "ModelCompared") -> Any:
 def _print_comparison(model: "KnownModel", version: "KnownVersion", against: "KnownVersion", found: "Comparison", is_new: bool) -> None:
     from trainhouse.cli.shared import output
 
-    print(f"{model.key}@{version.version} with @{against.version}, suite {found.suite}" + (f", {found.split}" if found.split else ""))
+    what = output.printable(f"suite {found.suite}" + (f", {found.split}" if found.split else ""))
+    print(f"{model.key}@{version.version} with @{against.version}, {what}")
     rows = [
         (
             f"{each.metric} {each.group}".strip(),
@@ -406,7 +427,7 @@ def _print_comparison(model: "KnownModel", version: "KnownVersion", against: "Kn
     columns = ("metric", f"@{version.version}", f"@{against.version}", "difference", "p", "verdict")
     output.table(columns, rows, right=(columns[1], columns[2], "p"), drop=("p",), cut="metric")
     if found.not_compared:
-        print(f"not compared, without values by sample: {', '.join(found.not_compared)}")
+        print(output.printable(f"not compared, without values by sample: {', '.join(found.not_compared)}"))
     groups = "" if found.groups_verdict is None else f"; groups: {found.groups_verdict.value}"
     print(f"verdict: {found.verdict.value}{groups}; {'recorded' if is_new else 'was recorded before'}")
 

@@ -54,8 +54,10 @@ def observe(
     """Send what a version in service predicted in one window: histograms of its inputs and outputs, and labels, also days late.
 
     \b
-    trainhouse models observe digits@champion --since 1h --inputs in.parquet --outputs out.parquet
-    trainhouse models observe digits@2 --since 2026-05-01T12:00 --until 2026-05-01T13:00 --outcomes labels.json
+    trainhouse models observe digits@champion --since 1h --inputs in.parquet \\
+        --outputs out.parquet
+    trainhouse models observe digits@2 --since 2026-05-01T12:00 \\
+        --until 2026-05-01T13:00 --outcomes labels.json
     """
     from trainhouse.cli.shared.filters import parse_time
     from trainhouse.events import PredictionsObserved
@@ -88,7 +90,8 @@ def reference(
 
     \b
     trainhouse models reference digits@2 --dataset digits@1.0.0 --split train
-    trainhouse models reference digits@2 --source validation --inputs in.parquet --outputs out.parquet
+    trainhouse models reference digits@2 --source validation --inputs in.parquet \\
+        --outputs out.parquet
     """
     from trainhouse.events import ReferenceRecorded
 

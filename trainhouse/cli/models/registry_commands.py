@@ -75,7 +75,8 @@ def register_version(
 
     \b
     trainhouse models register digits digits-1k7x3m9qp2f8d
-    trainhouse models register vision/resnet train-1k7x@12 --bump minor --file tokenizer.json=bpe.json
+    trainhouse models register vision/resnet train-1k7x@12 --bump minor \\
+        --file tokenizer.json=bpe.json
 
     The semver follows from facts: major where the schemas differ, minor where data or code differ, patch else.
     """
@@ -157,7 +158,7 @@ def show(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = F
     )
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    output.table(columns, rows)
+    output.table(columns, rows, drop=("registered", "by", "checkpoint", "semver", "evaluated by"), cut="checkpoint")
 
 
 def history(name: ModelArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: KafkaDir = None) -> None:
@@ -415,7 +416,8 @@ def gate_apply(
     """Apply a gate to a model: suites, limits, evaluations of new versions, lineage, age of evidence, and approvals from 0 to 2.
 
     \b
-    trainhouse models gate apply digits gate.yaml --reason "two people from now on"
+    trainhouse models gate apply digits gate.yaml \\
+        --reason "two people from now on"
     trainhouse models gate apply digits gate.yaml --code evaluation
     """
     from trainhouse.events import ModelGateApplied

@@ -37,7 +37,8 @@ def report(
 
     \b
     trainhouse artifact get evaluation-digits candidate/
-    trainhouse models report digits 1.2.0 --result candidate/result.json --against champion/result.json --out report/
+    trainhouse models report digits 1.2.0 --result candidate/result.json \\
+        --against champion/result.json --out report/
 
     It needs `trainhouse[evaluation]`.
     """

@@ -132,6 +132,7 @@ def card(
     from trainhouse.checkpointing.models.model_card import card_of
     from trainhouse.checkpointing.models.version_content import read_content
     from trainhouse.cli.data.dataset_access import object_store
+    from trainhouse.cli.shared import output
 
     with _explained():
         objects = object_store()
@@ -141,7 +142,7 @@ def card(
         written = out.read_text() if out is not None and out.is_file() else None
         text = card_of(found, content, manifest, _evaluations(found), written)
     if out is None:
-        print(text)
+        print("\n".join(map(output.printable_line, text.split("\n"))))
         return
     _replace(out, text)
     print(f"the card of {found.lineage_id} is in {out}{'; text of people is as it was' * (written is not None)}")

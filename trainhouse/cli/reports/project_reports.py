@@ -93,7 +93,8 @@ def save(
 
     \b
     trainhouse report save "Learning rates" rates.md --project vision
-    trainhouse report save "Learning rates" rates.md --project vision --replaces 3 --note "longer runs"
+    trainhouse report save "Learning rates" rates.md --project vision \\
+        --replaces 3 --note "longer runs"
 
     Exit code 3 where another version than --replaces is current; the message says who saved it.
     """

@@ -49,7 +49,8 @@ def rotate(data_dir: StackDir = None, only: Only = None) -> None:
     \b
     trainhouse credentials rotate
     trainhouse credentials rotate --only kafka
-    eval "$(trainhouse env)"     # shells and processes beside the stack need their new ones
+    eval "$(trainhouse env)"
+        # shells and processes beside the stack need their new ones
 
     Tokens, signatures and the store's key of before count until `trainhouse credentials retire`. With `--only gateway` or
     `--only signing` no stream of the gateway is cut. What was cut short is done anew by the next one.
@@ -65,7 +66,7 @@ def retire(data_dir: StackDir = None, only: Only = None) -> None:
 
     \b
     trainhouse credentials retire
-    trainhouse credentials retire --only store      # tokens that were given out go on
+    trainhouse credentials retire --only store  # tokens that were given out go on
     """
     from trainhouse.deploy.local.credentials import rotation, rotation_plan
 

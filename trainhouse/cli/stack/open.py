@@ -38,7 +38,9 @@ def open_pages(
     trainhouse open                 the overview
     trainhouse open jobs            a page
     trainhouse open JOB             one job
-    trainhouse open --print         for a browser that reaches the gateway from this machine's address, as by a port that ssh forwards
+    trainhouse open --print
+        for a browser that reaches the gateway from this machine's address, as
+        by a port that ssh forwards
     """
     page, (url, code) = path_of(what), _signed_in()
     address = login_address(url, page, code) if code else url.rstrip("/") + page

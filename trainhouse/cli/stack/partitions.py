@@ -45,7 +45,8 @@ def show(context: typer.Context, wide: Wide = False, json: Json = False, data_di
     \b
     trainhouse topics
     trainhouse topics --wide                   and what each one carries
-    trainhouse topics grow --partitions 6      more partitions for the scheduler, while it works
+    trainhouse topics grow --partitions 6
+        more partitions for the scheduler, while it works
     """
     if context.invoked_subcommand is not None:
         return

@@ -51,15 +51,17 @@ def set_project(
 
     \b
     trainhouse project set vision.yaml
+
     \b
-    # vision.yaml
+    # vision.yaml; without `members` tokens alone say who may do what
     name: vision
-    members: {ana: maintainer, bo: submitter, eve: viewer}    without: tokens alone say who may do what
+    members: {ana: maintainer, bo: submitter, eve: viewer}
     purposes:
       defect-detection: finding faults on the line
-    limits: {highest_priority: 20, submissions_per_minute: 30, requests_per_minute: 6000, storage_gib: 500, running: 8, queued: 100,
-             cost_per_month: 20000}
-    \b
+    limits: {highest_priority: 20, submissions_per_minute: 30,
+             requests_per_minute: 6000, storage_gib: 500, running: 8,
+             queued: 100, cost_per_month: 20000}
+
     A file with `name: "*"` and `closed: true` refuses the jobs of every project that was never declared.
     """
     project, text = read(file)
@@ -166,7 +168,8 @@ def approve(
     """Allow jobs of a project to be for this; you are recorded as the approver.
 
     \b
-    trainhouse project purpose approve vision defect-detection --description "finding faults on the line"
+    trainhouse project purpose approve vision defect-detection \\
+        --description "finding faults on the line"
     """
 
     def change(project: "Project") -> dict[str, Any]:

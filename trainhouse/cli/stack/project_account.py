@@ -41,7 +41,8 @@ def create(
 
     \b
     trainhouse project account create vision > vision.env
-    trainhouse project account create vision --new-password    # the one before counts no more for new connections
+    trainhouse project account create vision --new-password
+        # the one before counts no more for new connections
     """
     from trainhouse.cli.shared import output
     from trainhouse.deploy.local import client_config

@@ -30,6 +30,8 @@ Row = dict[str, Any]
 DAY_MS: Final = 86_400_000
 MOST_SHADOWS: Final = 4
 """Versions in staging that are shown, the newest of those that were observed."""
+MOST_UNKNOWN: Final = 20
+"""Versions that the model does not have, whose observations are counted, the lowest; anyone who observes may name any."""
 MOST_WINDOWS: Final = 48
 """Windows whose drift is shown, the newest."""
 MOST_QUALITY_ROWS: Final = 5_000
@@ -131,12 +133,13 @@ def answer_of(model: ModelEntry, chosen: Version | None, named: list[int], parts
     cut = parts["quality"][-1]["end_ms"] if len(parts["quality"]) == MOST_QUALITY_ROWS else None
     if cut is not None:  # of the oldest window, rows may be missing
         rows = [row for row in rows if row["end_ms"] > cut]
-    unknown = [each for each in parts["observed"] if model.get(each["version"]) is None]
+    unknown = sorted((each for each in parts["observed"] if model.get(each["version"]) is None), key=lambda each: int(each["version"]))
     return {
         "champion": model.champion,
         "version": chosen.version if chosen else None,
         "versions": [_version_row(each, by_version) for each in shown],
-        "unknown": [{"version": each["version"], "observations": each["refused"]} for each in unknown],
+        "unknown": [{"version": each["version"], "observations": each["refused"]} for each in unknown[:MOST_UNKNOWN]],
+        "unknown_more": max(0, len(unknown) - MOST_UNKNOWN),
         "quality": quality_of(rows, model.champion, _margins(model), list(order)),
         "quality_after_ms": cut,
         "drift": drift_of(chosen.version, parts["drift"]) if chosen else None,

@@ -28,7 +28,7 @@ export function Service({ model, query, pulse, now_ms }) {
     ${DAYS.map((n) => html`<option value=${n}>${plural(Number(n), "day")}</option>`)}</select></label>`;
   return html`<${Card} title="Live" push=${choose}><${Shown} of=${{ ...found, data: found.data || last.current }} what="what is live">${(live) => html`
     ${live.alerts.length > 0 && html`<ul class="list" aria-label="Open alerts of this model">${live.alerts.map((one) => html`<li key=${`${one.rule}/${one.since_ms}`}><${Alert} alert=${{ ...one, since: momentOf(one.since_ms) }} now_ms=${now_ms} /></li>`)}</ul>`}
-    ${live.unknown.length > 0 && html`<p class="notice warn" style="margin-bottom:12px">${live.unknown.map((one) => `${plural(one.observations, "observation")} of version ${one.version}`).join(", ")}: the model has no such version, so they count nowhere. Send the ordinal that its versions have below.</p>`}
+    ${live.unknown.length > 0 && html`<p class="notice warn" style="margin-bottom:12px">${live.unknown.map((one) => `${plural(one.observations, "observation")} of version ${one.version}`).join(", ")}${live.unknown_more > 0 ? `, and of ${plural(live.unknown_more, "other version")}` : ""}: the model has no such version, so they count nowhere. Send the ordinal that its versions have below.</p>`}
     ${idle(live) ? html`<${Empty}><${Begin} model=${model} version=${live.versions[0]} days=${live.days} /><//>` : html`<${Observed} model=${model} live=${live} now_ms=${now_ms} />`}
     <h3 class="part">Freshness</h3><${Freshness} live=${live} model=${model} now_ms=${now_ms} />`}<//><//>`;
 }
