@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from trainhouse.events import ModelStage
 from trainhouse.events.model.tracking import is_model_id
+from trainhouse.gateway.mlflow.errors import invalid
 from trainhouse.gateway.mlflow.filter_language import Condition, Entity, Language, Ordering
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
 
@@ -34,6 +35,8 @@ OF_VERSIONS: Final = Language(
     },
     frozenset({Entity.ATTRIBUTE, Entity.TAG}),
 )
+MOST_LIKE_CHARS: Final = 256
+"""What a model's name may have."""
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -130,5 +133,15 @@ def _meets(condition: Condition, value: Any) -> bool:
     if isinstance(wanted, tuple):
         return (value in wanted) == (condition.comparator == "IN")
     flags = re.IGNORECASE | re.DOTALL if condition.comparator == "ILIKE" else re.DOTALL
-    pattern = "".join(".*" if char == "%" else "." if char == "_" else re.escape(char) for char in str(wanted))
-    return re.fullmatch(pattern, str(value), flags) is not None
+    return re.fullmatch(_pattern(str(wanted)), str(value), flags) is not None
+
+
+def _pattern(wanted: str) -> str:
+    """The regular expression of a LIKE. Each part between two `%` is taken where it comes first, and never elsewhere: as none is longer
+    in one place than in another this finds what there is, and no pattern is tried in as many ways as it has parts."""
+    if len(wanted) > MOST_LIKE_CHARS:
+        raise invalid(f"a pattern of LIKE has at most {MOST_LIKE_CHARS} characters; this one has {len(wanted)}")
+    first, *parts = ("".join("." if char == "_" else re.escape(char) for char in part) for part in wanted.split("%"))
+    if not parts:
+        return first
+    return f"{first}{''.join(f'(?>.*?{part})' for part in parts[:-1])}.*{parts[-1]}"

@@ -18,7 +18,7 @@ from trainhouse.events.model.tracking import is_model_id
 from trainhouse.events.wire.topics import TRACKING
 from trainhouse.gateway.mlflow.artifact_routes import known_files, placed
 from trainhouse.gateway.mlflow.errors import invalid
-from trainhouse.gateway.mlflow.mlmodel import MLMODEL, MOST_MLMODEL_BYTES, parts_of_mlmodel
+from trainhouse.gateway.mlflow.mlmodel import MLMODEL, check_mlmodel_size, parts_of_mlmodel
 from trainhouse.gateway.mlflow.registry_entities import LOGGED_MODEL
 from trainhouse.gateway.mlflow.request_scope import RequestScope, Row
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry
@@ -88,8 +88,7 @@ async def _prepared(desk: RequestScope, model: ModelEntry, keeper: Row, job_id: 
 
 def _stored(desk: RequestScope, project: str, job_id: str, files: Sequence[ArtifactFile]) -> PreparedVersion:
     described = next(file for file in files if file.path == MLMODEL)
-    if described.bytes > MOST_MLMODEL_BYTES:
-        raise ModelContentError(f"{MLMODEL} has {described.bytes} bytes, and may have {MOST_MLMODEL_BYTES}")
+    check_mlmodel_size(described.bytes)
     objects = desk.ports.objects
     key = object_key(project, described.sha256)
     text = b"".join(hashed_content(objects, key, described.sha256, described.bytes, MLMODEL))
