@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from tests.support.registry_requests import Registry, content_of, facts_of, observed
 from trainhouse.events import ModelRegistered
 from trainhouse.events.model.model_content import ModelContentError
+from trainhouse.gateway.mlflow.bodies import SearchLoggedModels
 from trainhouse.gateway.mlflow.errors import MlflowError
 from trainhouse.gateway.mlflow.filter_language import Entity, Ordering, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.logged_model_routes import whole_models
 from trainhouse.gateway.mlflow.mlmodel import MOST_MLMODEL_BYTES, parts_of_mlmodel
 from trainhouse.gateway.mlflow.registry_entities import LOGGED_MODEL, OF_MODELS, OF_VERSIONS, keeps, version_json
 from trainhouse.gateway.mlflow.version_files import place_of, version_placed
@@ -138,6 +141,35 @@ def test_an_order_of_much_white_space_is_read_in_no_time() -> None:
     ]
     with pytest.raises(MlflowError):
         parse_orders([f"name{' ' * 200_000}x"], OF_VERSIONS)
+
+
+def test_a_page_of_logged_models_has_at_most_a_hundred() -> None:
+    found = [SearchLoggedModels.model_validate({"max_results": asked}).max_results for asked in (1, 100, 1000)]
+    assert found == [1, 100, 100]
+    with pytest.raises(ValidationError):
+        SearchLoggedModels(max_results=1001)
+
+
+class Counted(dict[str, str]):
+    """A row that counts how often it is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key: str) -> str:
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+def test_parameters_and_tags_are_looked_at_once_however_many_models_there_are() -> None:
+    ids = [f"m-{n:032x}" for n in range(100)]
+    row = dict.fromkeys(("experiment_id", "name", "created_ms", "updated_ms", "status", "model_type", "source_run_id"), "")
+    parts = [Counted(job_id=each, part=part, key=key, value=each) for key in "ba" for part in ("tag", "param") for each in ids]
+    found = whole_models([row | {"model_id": each} for each in ids], parts)
+    assert [each["info"]["model_id"] for each in found] == ids
+    assert found[7]["data"]["params"] == found[7]["info"]["tags"] == [{"key": "a", "value": ids[7]}, {"key": "b", "value": ids[7]}]
+    assert max(part.looks for part in parts) < 10
+    bare = whole_models([row | {"model_id": ids[0]}], [])[0]
+    assert bare["data"]["params"] == bare["info"]["tags"] == []
 
 
 def test_an_address_leads_back_to_its_version() -> None:

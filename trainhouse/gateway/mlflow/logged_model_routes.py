@@ -8,6 +8,7 @@ Never: keeps metrics of a logged model by themselves: those are of its run.
 
 import asyncio
 import secrets
+from collections import defaultdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
@@ -153,12 +154,15 @@ async def _whole(desk: RequestScope, rows: list[Row]) -> list[Json]:
     if not rows:
         return []
     parts = await desk.reader.rows(_PARTS, {"ids": [row["model_id"] for row in rows]})
-    parts.sort(key=lambda part: str(part["key"]))
+    return whole_models(rows, parts)
 
-    def of(row: Row, name: str) -> list[Row]:
-        return [part for part in parts if part["job_id"] == row["model_id"] and part["part"] == name]
 
-    return [schemas.logged_model(row, of(row, "param"), of(row, "tag")) for row in rows]
+def whole_models(rows: list[Row], parts: list[Row]) -> list[Json]:
+    """Logged models with those of the parameters and tags that are theirs. Pure."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for part in sorted(parts, key=lambda part: str(part["key"])):
+        found[part["job_id"], part["part"]].append(part)
+    return [schemas.logged_model(row, found[row["model_id"], "param"], found[row["model_id"], "tag"]) for row in rows]
 
 
 def _pairs(texts: dict[str, str]) -> list[Row]:
