@@ -22,6 +22,7 @@ from trainhouse.checkpointing.models.named_version import NamedVersion, find_ver
 from trainhouse.checkpointing.models.stage_chain import StagedVersion, StageRecord, append
 from trainhouse.checkpointing.models.verify import identify
 from trainhouse.checkpointing.models.version_content import PreparedVersion, VersionParts, check_version, prepare_files, read_content
+from trainhouse.checkpointing.stores.stored_file import StoredFile
 from trainhouse.events.model.artifact import ArtifactError, ArtifactFile, object_key
 from trainhouse.events.model.model_content import MOST_FILES_BYTES, ModelContent, ModelContentError
 
@@ -124,6 +125,36 @@ def test_a_pickle_is_refused_with_what_to_do(path: str, content: bytes) -> None:
     with pytest.raises(InvalidStateError, match=f"{path} is a pickle, which runs code.*skops for scikit-learn"):
         prepare_files(objects, "vision", RUN, files)
     assert not list(objects.list("models/")) and not list(objects.list("project-artifacts/vision/references/"))
+
+
+def with_directory_of(size_bytes: int) -> bytes:
+    """An archive whose list of files says that it has so many bytes, and has."""
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w") as opened:
+        opened.writestr("a" * 100, b"")
+    whole = body.getvalue()
+    end = whole.rindex(b"PK\x05\x06")
+    ended = bytearray(whole[end:])
+    ended[12:16] = size_bytes.to_bytes(4, "little")
+    begin = int.from_bytes(whole[end + 16 : end + 20], "little")
+    return whole[:begin] + bytes(size_bytes) + bytes(ended)
+
+
+def test_a_list_of_files_that_fills_the_memory_is_not_read() -> None:
+    objects = Aging()
+    content = with_directory_of((16 << 20) + 1)
+    files = [logged(objects, "MLmodel", MLMODEL), logged(objects, "data/model.zip", content)]
+    with pytest.raises(
+        InvalidStateError, match=r"data/model\.zip is an archive whose list of files cannot be read .*16777217 bytes at once"
+    ):
+        prepare_files(objects, "vision", RUN, files)
+    with StoredFile(objects, object_key("vision", files[1].sha256), len(content)) as opened:
+        with pytest.raises(ValueError, match="at once"):
+            opened.read()
+        assert opened.read(4) == content[:4]
+        assert len(opened.read(16 << 20)) == 16 << 20
+        with pytest.raises(OSError, match="before the beginning"):
+            opened.seek(-len(content) - 1, io.SEEK_END)
 
 
 def test_what_the_project_does_not_have_is_refused() -> None:
