@@ -17,7 +17,7 @@ from trainhouse.events.model.model_content import ModelContentError
 from trainhouse.events.model.tracking import is_model_id
 from trainhouse.events.wire.topics import TRACKING
 from trainhouse.gateway.mlflow.artifact_routes import known_files, placed
-from trainhouse.gateway.mlflow.errors import invalid
+from trainhouse.gateway.mlflow.errors import MlflowError, invalid
 from trainhouse.gateway.mlflow.mlmodel import MLMODEL, check_mlmodel_size, parts_of_mlmodel
 from trainhouse.gateway.mlflow.registry_entities import LOGGED_MODEL
 from trainhouse.gateway.mlflow.request_scope import RequestScope, Row
@@ -57,8 +57,24 @@ async def _of_logged_model(desk: RequestScope, model: ModelEntry, model_id: str)
     row = await desk.logged_model(model_id)
     if row["status"] != "READY":
         raise invalid(f"logged model {model_id} is {row['status']}: a version is made of one that is READY; log it whole first")
-    made = await _prepared(desk, model, row, row["source_run_id"] or model_id, "")
+    made = await _prepared(desk, model, row, await _trained_in(desk, row), "")
     return {"content": made.sha256, "tags": {LOGGED_MODEL: model_id}}
+
+
+async def _trained_in(desk: RequestScope, logged: Row) -> str:
+    """The run that made a logged model, which its client names: taken for it only where the same user began it, since whoever trained a
+    version does not approve it. Else the logged model itself, which its user made."""
+    model_id, run_id = str(logged["job_id"]), str(logged["source_run_id"])
+    if not run_id:
+        return model_id
+    try:
+        run = await desk.run(run_id)
+    except MlflowError as error:
+        if error.code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return model_id
+    is_theirs = (run["user"], run["project"]) == (logged["user"], logged["project"]) and not run.get("is_mixed")
+    return run_id if is_theirs else model_id
 
 
 async def _of_run(desk: RequestScope, model: ModelEntry, run: Row, path: str) -> Fields:
