@@ -21,10 +21,12 @@ from trainhouse.gateway.mlflow.errors import MlflowError, invalid
 from trainhouse.gateway.mlflow.mlmodel import MLMODEL, check_mlmodel_size, parts_of_mlmodel
 from trainhouse.gateway.mlflow.registry_entities import LOGGED_MODEL
 from trainhouse.gateway.mlflow.request_scope import RequestScope, Row
+from trainhouse.gateway.mlflow.version_files import cleaned
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry
 
 Fields = dict[str, Any]
-_RUN: Final = re.compile(r"runs:/([A-Za-z0-9][A-Za-z0-9._:-]{0,127})(?:/checkpoints/([0-9]{1,10}))?(?:/(.*))?")
+_RUN: Final = re.compile(r"runs:/([A-Za-z0-9][A-Za-z0-9._:-]{0,127})(?:/(.*))?")
+_CHECKPOINT: Final = re.compile(r"checkpoints/([0-9]{1,10})")
 _LOGGED: Final = re.compile(r"models:/(m-[0-9a-f]{32})")
 PROXY: Final = "mlflow-artifacts:/"
 
@@ -39,18 +41,19 @@ async def fields_of_source(desk: RequestScope, model: ModelEntry, source: str, r
         if is_model_id(keeper):
             return await _of_logged_model(desk, model, keeper)
         return await _of_run(desk, model, await desk.run(keeper), path)
+    if source.startswith("models:/"):
+        raise invalid(f"{source[:300]!r} is no version: name one by its number, `models:/NAME/3`, or a logged model, `models:/m-ID`")
     named = _RUN.fullmatch(source)
-    job_id = named[1] if named is not None else run_id
+    job_id = named[1] if named is not None else run_id if not source.startswith("runs:") else None
     if not job_id:
         raise invalid(
             "a version is a logged model (source `models:/m-ID`), files of a run (`runs:/RUN/PATH`), or the checkpoint of a job: "
             "`runs:/JOB` or `runs:/JOB/checkpoints/N`"
         )
-    if named is not None and named[2] is None and named[3]:
-        run = await desk.run(job_id)
-        if any(file["path"] == f"{named[3]}/{MLMODEL}" for file in await known_files(desk, job_id)):
-            return await _of_run(desk, model, run, named[3])
-    return {"job_id": job_id, "commit": int(named[2]) if named is not None and named[2] else None}
+    path = cleaned(named[2] or "") if named is not None else ""
+    if checkpoint := _CHECKPOINT.fullmatch(path):
+        return {"job_id": job_id, "commit": int(checkpoint[1])}
+    return await _of_run(desk, model, await desk.run(job_id), path) if path else {"job_id": job_id, "commit": None}
 
 
 async def _of_logged_model(desk: RequestScope, model: ModelEntry, model_id: str) -> Fields:
