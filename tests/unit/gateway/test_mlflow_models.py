@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
 import pytest
 from pydantic import ValidationError
 
+from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.registry_requests import Registry, content_of, facts_of, observed
-from trainhouse.events import ModelRegistered
+from trainhouse.events import Event, ModelRegistered
 from trainhouse.events.model.model_content import ModelContentError
 from trainhouse.gateway.mlflow.bodies import SearchLoggedModels
 from trainhouse.gateway.mlflow.errors import MlflowError
 from trainhouse.gateway.mlflow.filter_language import Entity, Ordering, parse_filter, parse_orders
-from trainhouse.gateway.mlflow.logged_model_routes import whole_models
+from trainhouse.gateway.mlflow.logged_model_routes import delete, whole_models
+from trainhouse.gateway.mlflow.mlflow_ports import Ports
 from trainhouse.gateway.mlflow.mlmodel import MOST_MLMODEL_BYTES, parts_of_mlmodel
-from trainhouse.gateway.mlflow.registry_entities import LOGGED_MODEL, OF_MODELS, OF_VERSIONS, keeps, version_json
+from trainhouse.gateway.mlflow.registry_entities import LOGGED_MODEL, OF_MODELS, OF_VERSIONS, keeps, tags_of_client, version_json
+from trainhouse.gateway.mlflow.request_scope import RequestScope
 from trainhouse.gateway.mlflow.version_files import place_of, version_placed
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
 
@@ -170,6 +176,35 @@ def test_parameters_and_tags_are_looked_at_once_however_many_models_there_are() 
     assert max(part.looks for part in parts) < 10
     bare = whole_models([row | {"model_id": ids[0]}], [])[0]
     assert bare["data"]["params"] == bare["info"]["tags"] == []
+
+
+def test_tags_of_the_platform_are_not_a_clients() -> None:
+    shown = {"team": "blue", "trainhouse.semver": "1.0.0", LOGGED_MODEL: MODEL}
+    assert tags_of_client({"team": "blue", "trainhouse": "x"}) == {"team": "blue", "trainhouse": "x"}
+    for key in (LOGGED_MODEL, "trainhouse.semver", "trainhouse."):
+        with pytest.raises(MlflowError, match=f"tag {key} is set by the platform alone"):
+            tags_of_client({"team": "blue", key: "x"})
+    assert tags_of_client(shown, is_copy=True) == {"team": "blue"}
+
+
+def test_a_request_beside_its_deletion_does_not_keep_a_logged_model() -> None:
+    row = dict.fromkeys(("experiment_id", "experiment", "name", "user", "model_type", "source_run_id"), "1")
+    row |= {"project": "vision", "model_id": MODEL, "job_id": MODEL}
+
+    class Desk(RequestScope):
+        """Another request reads the model before the tables have its deletion."""
+
+        def __init__(self) -> None:
+            self.ports = Ports(cast(Any, None), cast(Any, MemoryObjectStore()))
+
+        async def logged_model(self, model_id: str, allows_deleted: bool = False) -> dict[str, Any]:
+            return row
+
+        async def send(self, *events: Event) -> None:
+            self.remember(row)
+
+    desk = Desk()
+    assert asyncio.run(delete(MODEL, desk)) == {} and not desk.ports.runs
 
 
 def test_an_address_leads_back_to_its_version() -> None:

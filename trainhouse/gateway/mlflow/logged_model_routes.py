@@ -87,6 +87,7 @@ async def delete(model_id: _ID, desk: Writing) -> Json:
     row = await desk.logged_model(model_id)
     desk.forget(model_id)
     await desk.send(_changed(row, deleted=True, at_ms=now_ms()))
+    desk.forget(model_id)  # again: a request beside this one may have read it before it was deleted
     await asyncio.to_thread(ArtifactStore(desk.ports.objects, row["project"]).mark_run, model_id, True)
     return {}
 

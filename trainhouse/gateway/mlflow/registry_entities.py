@@ -5,7 +5,7 @@ Holds: MLflow's version is the ordinal, the semver is a tag; `champion` is among
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trainhouse.events import ModelStage
@@ -17,6 +17,8 @@ from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Versio
 CHAMPION: Final = ModelStage.CHAMPION.value
 LOGGED_MODEL: Final = "trainhouse.logged_model"
 """Tag of a version with the id of the logged model that it was made of."""
+OF_PLATFORM: Final = "trainhouse."
+"""With what the platform's own tags begin."""
 OF_MODELS: Final = Language(
     {
         "name": ("name", False),
@@ -104,6 +106,15 @@ def logged_model_of(version: Version) -> str:
     """Id of the logged model that a version was made of; empty: of none."""
     logged = dict(version.tags).get(LOGGED_MODEL, "")
     return logged if is_model_id(logged) else ""
+
+
+def tags_of_client(tags: Mapping[str, str], is_copy: bool = False) -> dict[str, str]:
+    """Tags of a version that a client may set. Raises MlflowError for one that is the platform's; a client that copies a version sends
+    those of the version too, and they are left out, as the copy has its own."""
+    own = {key for key in tags if key.startswith(OF_PLATFORM)}
+    if own and not is_copy:
+        raise invalid(f"tag {min(own)[:200]} is set by the platform alone, as is each that begins with {OF_PLATFORM}; take another name")
+    return {key: value for key, value in tags.items() if key not in own}
 
 
 def keeps(conditions: Iterable[Condition], attributes: dict[str, Any], tags: dict[str, str]) -> bool:
