@@ -156,12 +156,12 @@ def test_a_page_of_logged_models_has_at_most_a_hundred() -> None:
         SearchLoggedModels(max_results=1001)
 
 
-class Counted(dict[str, str]):
+class Counted(dict[str, Any]):
     """A row that counts how often it is looked at."""
 
     looks = 0
 
-    def __getitem__(self, key: str) -> str:
+    def __getitem__(self, key: str) -> Any:
         self.looks += 1
         return super().__getitem__(key)
 

@@ -9,6 +9,7 @@ Never: keeps metrics of a logged model by themselves: those are of its run.
 import asyncio
 import secrets
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
@@ -158,7 +159,7 @@ async def _whole(desk: RequestScope, rows: list[Row]) -> list[Json]:
     return whole_models(rows, parts)
 
 
-def whole_models(rows: list[Row], parts: list[Row]) -> list[Json]:
+def whole_models(rows: Sequence[Row], parts: Sequence[Row]) -> list[Json]:
     """Logged models with those of the parameters and tags that are theirs. Pure."""
     found: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for part in sorted(parts, key=lambda part: str(part["key"])):
