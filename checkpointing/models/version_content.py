@@ -2,17 +2,15 @@
 
 Holds: a content is stored last, once its checkpoint is pinned and its files are there, so that what was cut off shows nowhere and goes on
 when it is begun again; the same parts give the same hash. Nothing is stored of a commit that is damaged, of another project's job, or
-with a file that runs code when it is loaded.
+with a file that is seen to run code when it is loaded.
 """
 
 import hashlib
 import json
-import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -22,8 +20,9 @@ from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest, decode
 from trainhouse.checkpointing.chain.model_pins import keep_for_model, model_tag_key, pinned_body, pinned_manifest
 from trainhouse.checkpointing.chain.restore_candidates import checkpoint_named
-from trainhouse.checkpointing.errors import DamagedError, InvalidStateError, NoArtifactError, NoCheckpointError, ObjectMissingError
+from trainhouse.checkpointing.errors import DamagedError, NoArtifactError, NoCheckpointError, ObjectMissingError
 from trainhouse.checkpointing.lease.lease_facts import owner_of
+from trainhouse.checkpointing.models.pickled_files import check_no_pickle
 from trainhouse.checkpointing.stores.object_store import ObjectStore, exists, get_or_none
 from trainhouse.checkpointing.stores.stored_file import StoredFile
 from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactError, ArtifactFile, ArtifactManifest, object_key, reference_key
@@ -32,13 +31,11 @@ from trainhouse.events.model.resume_ref import ResumeFrom
 
 KIND: Final = "model-files"
 """Kind of the artifact that holds a version's files."""
-_PICKLES: Final = re.compile(r".*\.(?:pkl|pickle|joblib|dill|pt|pth|ckpt|bin\.index)", re.IGNORECASE)
 _BESIDE: Final = "weights come from the checkpoint: leave it out, and write the rest as JSON, safetensors or text"
 _ALONE: Final = (
     "log the model again in a format without one, such as skops for scikit-learn, ONNX, safetensors, or a `python_model` that is the path "
     "of a program, or register a job's checkpoint"
 )
-_PICKLE_HEAD: Final = re.compile(rb"\x80[\x02-\x05]")
 
 
 @dataclass(frozen=True)
@@ -162,20 +159,6 @@ def read_content(objects: ObjectStore, project: str, sha256: str) -> ModelConten
     return content
 
 
-def check_no_pickle(path: str, opened: IO[bytes], way_out: str = _BESIDE) -> None:
-    """Raises InvalidStateError for a file that is a pickle, or has one in it. `way_out`: what to do."""
-    head = opened.read(2)
-    is_pickle = _PICKLES.fullmatch(path) is not None or _PICKLE_HEAD.match(head) is not None
-    if not is_pickle and head == b"PK" and zipfile.is_zipfile(opened):
-        try:
-            with zipfile.ZipFile(opened) as archive:
-                is_pickle = any(_PICKLES.fullmatch(name) for name in archive.namelist())
-        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise InvalidStateError(f"{path} is an archive whose list of files cannot be read ({error}); write it again") from error
-    if is_pickle:
-        raise InvalidStateError(f"{path} is a pickle, which runs code where it is loaded; {way_out}")
-
-
 def _check_owner(objects: ObjectStore, project: str, job_id: str) -> None:
     """Raises NoCheckpointError, alike for a job of another project and one that is not known."""
     owner = owner_of(objects, job_id)
@@ -219,7 +202,7 @@ def _described(files: Mapping[str, Path]) -> ArtifactManifest | None:
     check_files([(path, file.stat().st_size) for path, file in files.items()])
     for path, file in files.items():
         with file.open("rb") as opened:
-            check_no_pickle(path, opened)
+            check_no_pickle(path, opened, _BESIDE)
     return ArtifactManifest.of(KIND, ArtifactStore.described(files))
 
 

@@ -254,6 +254,15 @@ def test_other_sources_and_what_becomes_no_version(logging: Logging, tmp_path: P
     root = f"mlflow-artifacts:/{run.info.experiment_id}/{run.info.run_id}/artifacts"
     with pytest.raises(mlflow.MlflowException, match="has no file plain/MLmodel"):
         client.create_model_version("copied", f"{root}/plain")
+    for source, why in ((f"runs:/{run.info.run_id}/typo", "has no file typo/MLmodel"), ("models:/of-run@champion", "models:/NAME/3")):
+        with pytest.raises(mlflow.MlflowException, match=why):
+            client.create_model_version("copied", source, run.info.run_id)
+    assert [tag for tag in client.get_model_version("copied", "1").tags if tag.startswith("trainhouse.")] == [
+        "trainhouse.semver",
+        "trainhouse.content",
+    ]
+    with pytest.raises(mlflow.MlflowException, match="set by the platform alone"):
+        client.set_model_version_tag("copied", "1", "trainhouse.semver", "9.0.0")
 
     class Local(mlflow.pyfunc.PythonModel):  # type: ignore[misc, name-defined]  # no types there
         def predict(self, context: Any, model_input: Any, params: Any = None) -> Any:

@@ -5,7 +5,7 @@ Holds: a 64 bit number may come as a number or as text, as protocol buffers have
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 MAX_METRICS = 1000
 MAX_PARAMETERS = 100
@@ -17,6 +17,8 @@ MAX_RUNS = 50_000
 MAX_EXPERIMENTS = 50_000
 MAX_HISTORY = 25_000
 MAX_LOGGED_MODELS = 1000
+MODELS_OF_A_PAGE = 100
+"""A client may ask for more, and is given the token of the next page: each comes with all of its parameters and tags."""
 
 _NAME = r"^[^\x00-\x1f]+$"
 Key = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=_NAME)]
@@ -167,11 +169,15 @@ class OrderOfModels(Body):
     ascending: bool = True
 
 
+def _page_of_models(asked: int) -> int:
+    return min(asked, MODELS_OF_A_PAGE)
+
+
 class SearchLoggedModels(Body):
     experiment_ids: Annotated[list[ExperimentId], Field(max_length=1000)] = []
     filter: Annotated[str, StringConstraints(max_length=20_000)] = ""
     datasets: Annotated[list[object], Field(max_length=1000)] = []
-    max_results: Annotated[int, Field(ge=1, le=MAX_LOGGED_MODELS)] = 100
+    max_results: Annotated[int, Field(ge=1, le=MAX_LOGGED_MODELS), AfterValidator(_page_of_models)] = MODELS_OF_A_PAGE
     order_by: Annotated[list[OrderOfModels], Field(max_length=20)] = []
     page_token: PageToken | None = None
 

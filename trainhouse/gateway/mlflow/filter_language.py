@@ -149,8 +149,10 @@ def parse_orders(orders: Sequence[str], language: Language) -> list[Ordering]:
     found = []
     for text in orders:
         body, descending = text.strip(), False
-        if match := re.search(r"\s+(ASC|DESC)$", body, re.IGNORECASE):
-            body, descending = body[: match.start()], match[1].upper() == "DESC"
+        # By the last white space: a regular expression would look at each run of it to its end, from each place in it.
+        *before, last = body.rsplit(None, 1) or [""]
+        if before and last.upper() in ("ASC", "DESC"):
+            body, descending = before[0], last.upper() == "DESC"
         tokens = _Tokens(body)
         entity, key = _identifier(tokens.take(), language)
         if not tokens.ended or entity is Entity.DATASET:

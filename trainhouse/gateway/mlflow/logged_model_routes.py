@@ -8,6 +8,8 @@ Never: keeps metrics of a logged model by themselves: those are of its run.
 
 import asyncio
 import secrets
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
@@ -86,6 +88,7 @@ async def delete(model_id: _ID, desk: Writing) -> Json:
     row = await desk.logged_model(model_id)
     desk.forget(model_id)
     await desk.send(_changed(row, deleted=True, at_ms=now_ms()))
+    desk.forget(model_id)  # again: a request beside this one may have read it before it was deleted
     await asyncio.to_thread(ArtifactStore(desk.ports.objects, row["project"]).mark_run, model_id, True)
     return {}
 
@@ -153,12 +156,15 @@ async def _whole(desk: RequestScope, rows: list[Row]) -> list[Json]:
     if not rows:
         return []
     parts = await desk.reader.rows(_PARTS, {"ids": [row["model_id"] for row in rows]})
-    parts.sort(key=lambda part: str(part["key"]))
+    return whole_models(rows, parts)
 
-    def of(row: Row, name: str) -> list[Row]:
-        return [part for part in parts if part["job_id"] == row["model_id"] and part["part"] == name]
 
-    return [schemas.logged_model(row, of(row, "param"), of(row, "tag")) for row in rows]
+def whole_models(rows: Sequence[Row], parts: Sequence[Row]) -> list[Json]:
+    """Logged models with those of the parameters and tags that are theirs. Pure."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for part in sorted(parts, key=lambda part: str(part["key"])):
+        found[part["job_id"], part["part"]].append(part)
+    return [schemas.logged_model(row, found[row["model_id"], "param"], found[row["model_id"], "tag"]) for row in rows]
 
 
 def _pairs(texts: dict[str, str]) -> list[Row]:

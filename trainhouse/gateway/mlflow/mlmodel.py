@@ -1,6 +1,7 @@
 """Facts of a version in the `MLmodel` file that MLflow's clients log with a model: its framework and its schemas. Pure.
 
 Holds: what a client left out, or writes in a way that is not known here, is left out; the file decides nothing but the version's schema.
+All of it is read as text: merges and numbers, which a few lines can make as large as they like, are not made of it.
 """
 
 import json
@@ -13,15 +14,17 @@ from trainhouse.checkpointing.models.version_content import VersionParts
 from trainhouse.events.model.model_content import ModelContentError
 
 MLMODEL: Final = "MLmodel"
-MOST_MLMODEL_BYTES: Final = 1 << 20
+MOST_MLMODEL_BYTES: Final = 64 << 10
 _ANY: Final = "python_function"
 """Flavor by which every model is loaded that Python loads."""
 
 
 def parts_of_mlmodel(text: bytes) -> VersionParts:
-    """Parts of a version. Raises ModelContentError where the file is no mapping."""
+    """Parts of a version. Raises ModelContentError where the file is no mapping, or a long one."""
+    check_mlmodel_size(len(text))
     try:
-        found = yaml.safe_load(text)
+        # In Python: the parser in C has no bound of depth, and ends the process by it. This one makes texts, lists and mappings alone.
+        found = yaml.load(text, Loader=yaml.BaseLoader)  # nosec B506
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ModelContentError(f"{MLMODEL} is no YAML: {str(error)[:500]}") from error
     if not isinstance(found, Mapping):
@@ -33,6 +36,12 @@ def parts_of_mlmodel(text: bytes) -> VersionParts:
         input_schema=_schema(schemas.get("inputs")),
         output_schema=_schema(schemas.get("outputs")),
     )
+
+
+def check_mlmodel_size(size_bytes: int) -> None:
+    """Raises ModelContentError for more than is read."""
+    if size_bytes > MOST_MLMODEL_BYTES:
+        raise ModelContentError(f"{MLMODEL} has {size_bytes} bytes, and may have {MOST_MLMODEL_BYTES}")
 
 
 def _framework(flavors: object, mlflow_version: object) -> str:

@@ -5,17 +5,20 @@ Holds: MLflow's version is the ordinal, the semver is a tag; `champion` is among
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trainhouse.events import ModelStage
 from trainhouse.events.model.tracking import is_model_id
+from trainhouse.gateway.mlflow.errors import invalid
 from trainhouse.gateway.mlflow.filter_language import Condition, Entity, Language, Ordering
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
 
 CHAMPION: Final = ModelStage.CHAMPION.value
 LOGGED_MODEL: Final = "trainhouse.logged_model"
 """Tag of a version with the id of the logged model that it was made of."""
+OF_PLATFORM: Final = "trainhouse."
+"""With what the platform's own tags begin."""
 OF_MODELS: Final = Language(
     {
         "name": ("name", False),
@@ -34,6 +37,8 @@ OF_VERSIONS: Final = Language(
     },
     frozenset({Entity.ATTRIBUTE, Entity.TAG}),
 )
+MOST_LIKE_CHARS: Final = 256
+"""What a model's name may have."""
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -103,6 +108,15 @@ def logged_model_of(version: Version) -> str:
     return logged if is_model_id(logged) else ""
 
 
+def tags_of_client(tags: Mapping[str, str], is_copy: bool = False) -> dict[str, str]:
+    """Tags of a version that a client may set. Raises MlflowError for one that is the platform's; a client that copies a version sends
+    those of the version too, and they are left out, as the copy has its own."""
+    own = {key for key in tags if key.startswith(OF_PLATFORM)}
+    if own and not is_copy:
+        raise invalid(f"tag {min(own)[:200]} is set by the platform alone, as is each that begins with {OF_PLATFORM}; take another name")
+    return {key: value for key, value in tags.items() if key not in own}
+
+
 def keeps(conditions: Iterable[Condition], attributes: dict[str, Any], tags: dict[str, str]) -> bool:
     """Whether a model or version meets all conditions."""
     return all(_meets(each, tags.get(each.key) if each.entity is Entity.TAG else attributes.get(each.key)) for each in conditions)
@@ -130,5 +144,15 @@ def _meets(condition: Condition, value: Any) -> bool:
     if isinstance(wanted, tuple):
         return (value in wanted) == (condition.comparator == "IN")
     flags = re.IGNORECASE | re.DOTALL if condition.comparator == "ILIKE" else re.DOTALL
-    pattern = "".join(".*" if char == "%" else "." if char == "_" else re.escape(char) for char in str(wanted))
-    return re.fullmatch(pattern, str(value), flags) is not None
+    return re.fullmatch(_pattern(str(wanted)), str(value), flags) is not None
+
+
+def _pattern(wanted: str) -> str:
+    """The regular expression of a LIKE. Each part between two `%` is taken where it comes first, and never elsewhere: as none is longer
+    in one place than in another this finds what there is, and no pattern is tried in as many ways as it has parts."""
+    if len(wanted) > MOST_LIKE_CHARS:
+        raise invalid(f"a pattern of LIKE has at most {MOST_LIKE_CHARS} characters; this one has {len(wanted)}")
+    first, *parts = ("".join("." if char == "_" else re.escape(char) for char in part) for part in wanted.split("%"))
+    if not parts:
+        return first
+    return f"{first}{''.join(f'(?>.*?{part})' for part in parts[:-1])}.*{parts[-1]}"

@@ -43,6 +43,7 @@ from trainhouse.gateway.mlflow.registry_entities import (
     model_json,
     ordered,
     source_of,
+    tags_of_client,
     version_json,
 )
 from trainhouse.gateway.mlflow.request_scope import Writing
@@ -232,10 +233,10 @@ async def not_deleted(_: Viewer) -> Json:
 async def create_version(body: CreateVersion, here: Here, principal: Submitter, request: Request, desk: Writing) -> Json:
     """A version of a logged model, of files of a run, of another version, or of a checkpoint: the newest unless the source names one."""
     model = await _model(here, principal, body.name)
-    fields = await _of_version(here, principal, model, body.source) or await fields_of_source(
-        desk, model, body.source, body.run_id, body.model_id
-    )
-    tags = _tags(body.tags) | fields.pop("tags", {})
+    copied = await _of_version(here, principal, model, body.source)
+    tags = tags_of_client(_tags(body.tags), is_copy=copied is not None)
+    fields = copied or await fields_of_source(desk, model, body.source, body.run_id, body.model_id)
+    tags |= fields.pop("tags", {})
     about = _about(model) | {"notes": body.description or "", "tags": tags}
     decided = await _ask(here, principal, request, ModelRegistered, about | fields)
     return {"model_version": version_json(*await _version(here, principal, body.name, str(getattr(decided, "version", 0))))}
@@ -284,13 +285,14 @@ async def update_version(body: UpdateVersion, here: Here, principal: Submitter, 
 @router.post("/model-versions/set-tag")
 async def set_version_tag(body: VersionTag, here: Here, principal: Submitter, request: Request) -> Json:
     """One tag of a version."""
-    await _describe(here, principal, request, body.name, {"version": body.version, "tags": {body.key: body.value}})
+    await _describe(here, principal, request, body.name, {"version": body.version, "tags": tags_of_client({body.key: body.value})})
     return {}
 
 
 @router.delete("/model-versions/delete-tag")
 async def delete_version_tag(body: DeleteVersionTag, here: Here, principal: Submitter, request: Request) -> Json:
     """Removes a tag of a version."""
+    tags_of_client({body.key: ""})
     await _describe(here, principal, request, body.name, {"version": body.version, "remove_tags": (body.key,)})
     return {}
 

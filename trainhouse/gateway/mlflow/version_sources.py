@@ -17,14 +17,16 @@ from trainhouse.events.model.model_content import ModelContentError
 from trainhouse.events.model.tracking import is_model_id
 from trainhouse.events.wire.topics import TRACKING
 from trainhouse.gateway.mlflow.artifact_routes import known_files, placed
-from trainhouse.gateway.mlflow.errors import invalid
-from trainhouse.gateway.mlflow.mlmodel import MLMODEL, MOST_MLMODEL_BYTES, parts_of_mlmodel
+from trainhouse.gateway.mlflow.errors import MlflowError, invalid
+from trainhouse.gateway.mlflow.mlmodel import MLMODEL, check_mlmodel_size, parts_of_mlmodel
 from trainhouse.gateway.mlflow.registry_entities import LOGGED_MODEL
 from trainhouse.gateway.mlflow.request_scope import RequestScope, Row
+from trainhouse.gateway.mlflow.version_files import cleaned
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry
 
 Fields = dict[str, Any]
-_RUN: Final = re.compile(r"runs:/([A-Za-z0-9][A-Za-z0-9._:-]{0,127})(?:/checkpoints/([0-9]{1,10}))?(?:/(.*))?")
+_RUN: Final = re.compile(r"runs:/([A-Za-z0-9][A-Za-z0-9._:-]{0,127})(?:/(.*))?")
+_CHECKPOINT: Final = re.compile(r"checkpoints/([0-9]{1,10})")
 _LOGGED: Final = re.compile(r"models:/(m-[0-9a-f]{32})")
 PROXY: Final = "mlflow-artifacts:/"
 
@@ -39,26 +41,43 @@ async def fields_of_source(desk: RequestScope, model: ModelEntry, source: str, r
         if is_model_id(keeper):
             return await _of_logged_model(desk, model, keeper)
         return await _of_run(desk, model, await desk.run(keeper), path)
+    if source.startswith("models:/"):
+        raise invalid(f"{source[:300]!r} is no version: name one by its number, `models:/NAME/3`, or a logged model, `models:/m-ID`")
     named = _RUN.fullmatch(source)
-    job_id = named[1] if named is not None else run_id
+    job_id = named[1] if named is not None else run_id if not source.startswith("runs:") else None
     if not job_id:
         raise invalid(
             "a version is a logged model (source `models:/m-ID`), files of a run (`runs:/RUN/PATH`), or the checkpoint of a job: "
             "`runs:/JOB` or `runs:/JOB/checkpoints/N`"
         )
-    if named is not None and named[2] is None and named[3]:
-        run = await desk.run(job_id)
-        if any(file["path"] == f"{named[3]}/{MLMODEL}" for file in await known_files(desk, job_id)):
-            return await _of_run(desk, model, run, named[3])
-    return {"job_id": job_id, "commit": int(named[2]) if named is not None and named[2] else None}
+    path = cleaned(named[2] or "") if named is not None else ""
+    if checkpoint := _CHECKPOINT.fullmatch(path):
+        return {"job_id": job_id, "commit": int(checkpoint[1])}
+    return await _of_run(desk, model, await desk.run(job_id), path) if path else {"job_id": job_id, "commit": None}
 
 
 async def _of_logged_model(desk: RequestScope, model: ModelEntry, model_id: str) -> Fields:
     row = await desk.logged_model(model_id)
     if row["status"] != "READY":
         raise invalid(f"logged model {model_id} is {row['status']}: a version is made of one that is READY; log it whole first")
-    made = await _prepared(desk, model, row, row["source_run_id"] or model_id, "")
+    made = await _prepared(desk, model, row, await _trained_in(desk, row), "")
     return {"content": made.sha256, "tags": {LOGGED_MODEL: model_id}}
+
+
+async def _trained_in(desk: RequestScope, logged: Row) -> str:
+    """The run that made a logged model, which its client names: taken for it only where the same user began it, since whoever trained a
+    version does not approve it. Else the logged model itself, which its user made."""
+    model_id, run_id = str(logged["job_id"]), str(logged["source_run_id"])
+    if not run_id:
+        return model_id
+    try:
+        run = await desk.run(run_id)
+    except MlflowError as error:
+        if error.code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return model_id
+    is_theirs = (run["user"], run["project"]) == (logged["user"], logged["project"]) and not run.get("is_mixed")
+    return run_id if is_theirs else model_id
 
 
 async def _of_run(desk: RequestScope, model: ModelEntry, run: Row, path: str) -> Fields:
@@ -88,8 +107,7 @@ async def _prepared(desk: RequestScope, model: ModelEntry, keeper: Row, job_id: 
 
 def _stored(desk: RequestScope, project: str, job_id: str, files: Sequence[ArtifactFile]) -> PreparedVersion:
     described = next(file for file in files if file.path == MLMODEL)
-    if described.bytes > MOST_MLMODEL_BYTES:
-        raise ModelContentError(f"{MLMODEL} has {described.bytes} bytes, and may have {MOST_MLMODEL_BYTES}")
+    check_mlmodel_size(described.bytes)
     objects = desk.ports.objects
     key = object_key(project, described.sha256)
     text = b"".join(hashed_content(objects, key, described.sha256, described.bytes, MLMODEL))

@@ -22,6 +22,7 @@ from trainhouse.checkpointing.models.named_version import NamedVersion, find_ver
 from trainhouse.checkpointing.models.stage_chain import StagedVersion, StageRecord, append
 from trainhouse.checkpointing.models.verify import identify
 from trainhouse.checkpointing.models.version_content import PreparedVersion, VersionParts, check_version, prepare_files, read_content
+from trainhouse.checkpointing.stores.stored_file import StoredFile
 from trainhouse.events.model.artifact import ArtifactError, ArtifactFile, object_key
 from trainhouse.events.model.model_content import MOST_FILES_BYTES, ModelContent, ModelContentError
 
@@ -47,11 +48,25 @@ def logged(objects: MemoryObjectStore, path: str, content: bytes, project: str =
     return ArtifactFile(path=path, bytes=len(content), sha256=sha256)
 
 
+def array(descr: str) -> bytes:
+    """An array as NumPy writes one."""
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (3,), }}".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(24)
+
+
+def packed(content: bytes, name: str = "a/x.npy", how: int = zipfile.ZIP_DEFLATED, before: bytes = b"") -> bytes:
+    """An archive of one file."""
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w", how) as opened:
+        opened.writestr(name, content)
+    return before + body.getvalue()
+
+
 def archive(*names: str) -> bytes:
     body = io.BytesIO()
     with zipfile.ZipFile(body, "w") as opened:
         for name in names:
-            opened.writestr(name, b"x" * 300_000)
+            opened.writestr(name, array("<f8") if name.endswith(".npy") else b"x" * 300_000)
     return body.getvalue()
 
 
@@ -116,6 +131,17 @@ def test_it_is_fetched_verified_and_described(tmp_path: Path) -> None:
         ("weights", pickle.dumps({"a": 1})),
         ("data/model.pt2", archive("data/sample_inputs/model.pt")),
         ("archive.zip", archive("a/b.json", "a/model.joblib")),
+        ("a/model.CloudPickle", b"(dp0\n."),
+        ("model.joblib.gz", b"\x1f\x8b"),
+        ("a/objects.npy", array("|O")),
+        ("a/objects.npy", array("object")),
+        ("a/objects.NPY", array("\\x4f")),
+        ("a/text.npy", b"(dp0\n."),
+        ("a/cut.npy", array("<f8")[:30]),
+        ("a/text.npz", b"(dp0\n."),
+        ("a/objects.npz", packed(array("|O"))),
+        ("a/named", packed(b"(dp0\n.", "a\nb.pkl")),
+        ("a/hidden", packed(b"(dp0\n.", "b.pkl", before=b"GIF89a")),
     ],
 )
 def test_a_pickle_is_refused_with_what_to_do(path: str, content: bytes) -> None:
@@ -124,6 +150,58 @@ def test_a_pickle_is_refused_with_what_to_do(path: str, content: bytes) -> None:
     with pytest.raises(InvalidStateError, match=f"{path} is a pickle, which runs code.*skops for scikit-learn"):
         prepare_files(objects, "vision", RUN, files)
     assert not list(objects.list("models/")) and not list(objects.list("project-artifacts/vision/references/"))
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("a/numbers.npy", array("<f8")),
+        ("a/numbers.NPZ", packed(array("<f4"))),
+        ("a/short.txt", b""),
+        ("a/notes.txt", b"no archive, and PK\x05\x06 in it"),
+    ],
+)
+def test_arrays_of_numbers_and_texts_are_no_pickles(path: str, content: bytes) -> None:
+    objects = Aging()
+    files = [logged(objects, "MLmodel", MLMODEL), logged(objects, path, content)]
+    assert len(prepare_files(objects, "vision", RUN, files).content.files) == 2
+
+
+def test_what_may_unpack_to_any_size_is_not_unpacked() -> None:
+    objects = Aging()
+    files = [logged(objects, "MLmodel", MLMODEL), logged(objects, "a.npz", packed(array("<f8"), how=zipfile.ZIP_BZIP2))]
+    with pytest.raises(InvalidStateError, match="packed neither by deflate nor not at all"):
+        prepare_files(objects, "vision", RUN, files)
+
+
+def with_directory_of(size_bytes: int) -> bytes:
+    """An archive whose list of files says that it has so many bytes, and has."""
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w") as opened:
+        opened.writestr("a" * 100, b"")
+    whole = body.getvalue()
+    end = whole.rindex(b"PK\x05\x06")
+    ended = bytearray(whole[end:])
+    ended[12:16] = size_bytes.to_bytes(4, "little")
+    begin = int.from_bytes(whole[end + 16 : end + 20], "little")
+    return whole[:begin] + bytes(size_bytes) + bytes(ended)
+
+
+def test_a_list_of_files_that_fills_the_memory_is_not_read() -> None:
+    objects = Aging()
+    content = with_directory_of((16 << 20) + 1)
+    files = [logged(objects, "MLmodel", MLMODEL), logged(objects, "data/model.zip", content)]
+    with pytest.raises(
+        InvalidStateError, match=r"data/model\.zip is an archive whose list of files cannot be read .*16777217 bytes at once"
+    ):
+        prepare_files(objects, "vision", RUN, files)
+    with StoredFile(objects, object_key("vision", files[1].sha256), len(content)) as opened:
+        with pytest.raises(ValueError, match="at once"):
+            opened.read()
+        assert opened.read(4) == content[:4]
+        assert len(opened.read(16 << 20)) == 16 << 20
+        with pytest.raises(OSError, match="before the beginning"):
+            opened.seek(-len(content) - 1, io.SEEK_END)
 
 
 def test_what_the_project_does_not_have_is_refused() -> None:
