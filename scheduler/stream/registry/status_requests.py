@@ -144,7 +144,7 @@ class StatusRequests(ABC):
 
 
 def in_turns(due: Sequence[Waiting]) -> list[Waiting]:
-    """Those that were not sent yet first, and by turns of projects: many jobs of one keep no other waiting."""
+    """Orders requests: what was not sent yet comes first, and projects take turns, so that many jobs of one keep no other waiting."""
     return [each for is_out in (False, True) for each in in_turn((w for w in due if w.is_out is is_out), lambda w: w.status.project)]
 
 
