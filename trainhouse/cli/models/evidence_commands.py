@@ -178,7 +178,7 @@ def _submit(
 
 
 def job_words(job: "EvaluationJob", is_new: bool) -> str:
-    """Says how a job that evaluates a version stands, after its jobs were asked for. `is_new`: this request began it."""
+    """Describes how a job that evaluates a version stands, after its jobs were asked for. `is_new`: this request began it."""
     if job.is_running:
         return f"job {job.job_id} evaluates it by suite {job.suite}{'' if is_new else ' already; none was submitted'}"
     when = "was submitted, and has ended already" if is_new else "ended before; none was submitted"
