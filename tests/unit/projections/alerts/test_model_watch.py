@@ -84,7 +84,7 @@ def alert(rule: str = "model-drift", version: str = "2") -> AlertFired:
 
 def test_a_clickhouse_or_a_broker_that_is_away_is_asked_again() -> None:
     tables, brokers = Tables(), Brokers()
-    watch = ModelWatch(tables, brokers, measured, shipped().enabled)
+    watch = ModelWatch(tables, brokers, measured, shipped().enabled, lambda: 0.0)
     tables.away = EndpointUnavailableError("away")
     watch.turn(NOW, [])
     assert brokers.sent == []
@@ -100,7 +100,7 @@ def test_a_clickhouse_or_a_broker_that_is_away_is_asked_again() -> None:
 def test_a_window_that_cannot_be_measured_and_a_query_that_fails_are_logged_once() -> None:
     tables, brokers = Tables(), Brokers()
     tables.profile = '{"samples":-1}'
-    watch = ModelWatch(tables, brokers, measured, shipped().enabled)
+    watch = ModelWatch(tables, brokers, measured, shipped().enabled, lambda: 0.0)
     with capture_logs() as logs:
         for n in range(3):
             watch.turn(NOW + n * EVERY_MS, [])
@@ -123,7 +123,7 @@ def test_a_window_whose_measuring_fails_in_whatever_way_keeps_up_no_other_until_
 
     tables, brokers, tried = Tables(), Brokers(), list[int]()
     tables.windows = 2
-    watch = ModelWatch(tables, brokers, fails_once, shipped().enabled)
+    watch = ModelWatch(tables, brokers, fails_once, shipped().enabled, lambda: 0.0)
     with capture_logs() as logs:
         for n in range(3):
             watch.turn(NOW + n * EVERY_MS, [])
@@ -139,7 +139,7 @@ def test_a_window_whose_measuring_fails_in_whatever_way_keeps_up_no_other_until_
 def test_a_window_that_cannot_be_asked_for_keeps_up_no_other() -> None:
     tables, brokers = Tables(), Brokers()
     tables.windows, tables.too_large = 2, str(NOW - 10)
-    watch = ModelWatch(tables, brokers, measured, shipped().enabled)
+    watch = ModelWatch(tables, brokers, measured, shipped().enabled, lambda: 0.0)
     with capture_logs() as logs:
         for n in range(2):
             watch.turn(NOW + n * EVERY_MS, [])
@@ -186,7 +186,7 @@ def test_an_alert_of_a_rule_of_before_stops_nothing() -> None:
 
 def test_a_clock_that_is_set_back_stops_nothing() -> None:
     tables = Tables()
-    watch = ModelWatch(tables, Brokers(), measured, shipped().enabled)
+    watch = ModelWatch(tables, Brokers(), measured, shipped().enabled, lambda: 0.0)
     for now_ms in (NOW, NOW - 3_600_000, NOW - 3_600_000 + 1, NOW - 3_600_000 + EVERY_MS):
         watch.turn(now_ms, [])
     assert tables.asked == 3
@@ -197,7 +197,7 @@ def test_without_the_libraries_of_statistics_champions_are_asked_back_all_the_sa
         raise ImportError("scipy")
 
     tables, brokers = Tables(), Brokers()
-    watch = ModelWatch(tables, brokers, not_installed, shipped().enabled)
+    watch = ModelWatch(tables, brokers, not_installed, shipped().enabled, lambda: 0.0)
     with capture_logs() as logs:
         for n in range(3):
             watch.turn(NOW + n * EVERY_MS, [alert(), alert("model-quality"), alert("model-stale")])
