@@ -206,9 +206,8 @@ class Published:
 
 
 def watch(tables: Tables, published: Published) -> ModelWatch:
-    return ModelWatch(
-        tables.ask, published, observed_drift, shipped().enabled, steady_s=lambda: 0.0
-    )  # no turn is cut short on a busy machine
+    """Measures all that there is in one turn, however busy the machine is."""
+    return ModelWatch(tables.ask, published, observed_drift, shipped().enabled, steady_s=lambda: 0.0)
 
 
 def reference(version: int, mean: float = 40) -> ReferenceRecorded:
