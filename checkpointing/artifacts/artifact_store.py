@@ -23,8 +23,7 @@ from typing import IO, Final, Protocol
 import orjson
 from pydantic import ValidationError
 
-from trainhouse.checkpointing.artifacts.artifact_versions import ArtifactVersion as ArtifactVersion
-from trainhouse.checkpointing.artifacts.artifact_versions import versions_of
+from trainhouse.checkpointing.artifacts.artifact_versions import ArtifactVersion, versions_of
 from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, HeldError, NoArtifactError, ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
@@ -35,14 +34,16 @@ from trainhouse.events.model.artifact import (
     ArtifactError,
     ArtifactFile,
     ArtifactManifest,
-    artifacts_prefix,
     check_paths,
+    parse_reference,
+)
+from trainhouse.events.model.artifact_keys import (
+    artifacts_prefix,
     deleted_run_key,
     manifest_key,
     name_key,
     names_prefix,
     object_key,
-    parse_reference,
     reference_key,
     run_file_key,
     run_file_prefix,
@@ -50,7 +51,7 @@ from trainhouse.events.model.artifact import (
     unnamed_key,
     unnamed_prefix,
 )
-from trainhouse.events.model.dataset_names import manifest_key as dataset_manifest_key
+from trainhouse.events.model.dataset_keys import manifest_key as dataset_manifest_key
 from trainhouse.events.model.model_content import content_key
 
 RENEW_S: Final = 600.0

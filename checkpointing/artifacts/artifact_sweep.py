@@ -17,7 +17,8 @@ from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
 from trainhouse.checkpointing.chain.sweeping import Swept, held_up, removed
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError, RetryableError
 from trainhouse.checkpointing.stores.object_store import ListsUploads, ObjectStat, ObjectStore
-from trainhouse.events.model.artifact import BY_JOB, PREFIX, ROOTS, is_kept
+from trainhouse.events.model.artifact import BY_JOB, ROOTS, is_kept
+from trainhouse.events.model.artifact_keys import PREFIX
 from trainhouse.events.model.model_content import PREFIX as MODELS
 
 _HASH = re.compile(r"[0-9a-f]{64}")

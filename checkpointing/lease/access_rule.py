@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from trainhouse.events.model.artifact import PREFIX as ARTIFACTS
-from trainhouse.events.model.artifact import artifacts_prefix
-from trainhouse.events.model.dataset_names import NAME_PATTERN, index_key, manifest_key, shard_key
+from trainhouse.events.model.artifact_keys import PREFIX as ARTIFACTS
+from trainhouse.events.model.artifact_keys import artifacts_prefix
+from trainhouse.events.model.dataset_keys import index_key, manifest_key, shard_key
 from trainhouse.events.model.model_content import models_prefix, pins_prefix
+from trainhouse.events.model.version_names import NAME_PATTERN
 
 _JOB = r"(?P<job>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"

@@ -32,7 +32,8 @@ from trainhouse.checkpointing.exchange.new_folder import disk_errors, free_place
 from trainhouse.checkpointing.models.named_version import NamedVersion
 from trainhouse.checkpointing.models.version_content import read_content
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model.artifact import ArtifactFile, object_key
+from trainhouse.events.model.artifact import ArtifactFile
+from trainhouse.events.model.artifact_keys import object_key
 from trainhouse.events.model.model_content import ModelContent
 
 FACT: Final = "trainhouse."

@@ -7,10 +7,10 @@ from typing import Final
 from trainhouse.checkpointing.errors import InvalidStateError, NoModelError
 from trainhouse.checkpointing.models.stage_chain import StagedVersion, StageRecord, history, newest
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model.dataset_names import SEMVER_PATTERN
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.model_key import ModelNameError, parse_model
 from trainhouse.events.model.model_names import ModelStage, model_lineage_id
+from trainhouse.events.model.version_names import SEMVER_PATTERN
 
 STAGES: Final = (ModelStage.CHAMPION, ModelStage.STAGING)
 _SELECTOR: Final = re.compile(rf"champion|staging|v?[1-9][0-9]{{0,9}}|{SEMVER_PATTERN}")

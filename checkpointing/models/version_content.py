@@ -25,7 +25,8 @@ from trainhouse.checkpointing.lease.lease_facts import owner_of
 from trainhouse.checkpointing.models.pickled_files import check_no_pickle
 from trainhouse.checkpointing.stores.object_store import ObjectStore, exists, get_or_none
 from trainhouse.checkpointing.stores.stored_file import StoredFile
-from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactError, ArtifactFile, ArtifactManifest, object_key, reference_key
+from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactError, ArtifactFile, ArtifactManifest
+from trainhouse.events.model.artifact_keys import object_key, reference_key
 from trainhouse.events.model.model_content import ModelContent, ModelContentError, check_files, content_key, parse_content, pin_key
 from trainhouse.events.model.resume_ref import ResumeFrom
 

@@ -17,25 +17,12 @@ from typing import Annotated, Final, Literal
 import orjson
 from pydantic import Field, StringConstraints, field_validator
 
-from trainhouse.events.model.artifact_keys import PREFIX as PREFIX
-from trainhouse.events.model.artifact_keys import artifacts_prefix as artifacts_prefix
-from trainhouse.events.model.artifact_keys import deleted_run_key as deleted_run_key
-from trainhouse.events.model.artifact_keys import manifest_key as manifest_key
-from trainhouse.events.model.artifact_keys import name_key as name_key
-from trainhouse.events.model.artifact_keys import names_prefix as names_prefix
-from trainhouse.events.model.artifact_keys import object_key as object_key
-from trainhouse.events.model.artifact_keys import reference_key as reference_key
-from trainhouse.events.model.artifact_keys import run_file_key as run_file_key
-from trainhouse.events.model.artifact_keys import run_file_prefix as run_file_prefix
-from trainhouse.events.model.artifact_keys import storing_key as storing_key
-from trainhouse.events.model.artifact_keys import unnamed_key as unnamed_key
-from trainhouse.events.model.artifact_keys import unnamed_prefix as unnamed_prefix
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import ByteCount, SmallCount, TimestampMs
-from trainhouse.events.model.dataset_names import NAME_PATTERN
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
 from trainhouse.events.model.labels import Label, Sha256
+from trainhouse.events.model.version_names import NAME_PATTERN
 
 FORMAT: Final = 1
 MOST_FILES: Final = 10_000

@@ -17,10 +17,11 @@ from pydantic import Field, model_validator
 from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, ByteCount, Count, CutText, InputText, ShortText, SmallCount, TimestampMs
-from trainhouse.events.model.dataset_names import DatasetName, FieldName, Semver, SplitName, VersionName
+from trainhouse.events.model.dataset_names import DatasetName, FieldName, Semver, SplitName
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import JobId, PoolName
 from trainhouse.events.model.labels import MOST_QUARANTINED, Label, Sha256
+from trainhouse.events.model.version_names import VersionName
 
 FORMAT: Final = 1
 MOST_SPLITS: Final = 16

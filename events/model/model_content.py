@@ -18,7 +18,8 @@ from pydantic import Field, JsonValue, ValidationError, ValidationInfo, field_va
 from trainhouse.events.model.artifact import ArtifactFile, check_paths
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import ByteCount, Count
-from trainhouse.events.model.dataset_names import VersionReference, project_word
+from trainhouse.events.model.dataset_keys import project_word
+from trainhouse.events.model.dataset_names import VersionReference
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.labels import Label, Sha256
 

@@ -10,9 +10,9 @@ from typing import Annotated, Final
 from pydantic import Field, StringConstraints
 
 from trainhouse.events.model.bounds import MOST_SMALL
-from trainhouse.events.model.dataset_names import NAME_PATTERN, SEMVER_PATTERN
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.model_key import model_key
+from trainhouse.events.model.version_names import NAME_PATTERN, SEMVER_PATTERN
 
 MOST_MODEL_REFERENCE_CHARS: Final = 320
 ModelName = Annotated[str, StringConstraints(max_length=128, pattern=rf"^{NAME_PATTERN}$")]

@@ -16,7 +16,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
-from trainhouse.events.model.dataset_names import NAME_PATTERN, DatasetName, FieldName, SplitName, VersionReference
+from trainhouse.events.model.dataset_names import DatasetName, FieldName, SplitName, VersionReference
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import PoolName
 from trainhouse.events.model.labels import MOST_QUARANTINED, Label, Sha256
@@ -26,6 +26,7 @@ from trainhouse.events.model.secret_names import PATTERN as SECRET_PATTERN
 from trainhouse.events.model.secret_names import variable_of
 from trainhouse.events.model.skipped_data import MOST_SKIPS
 from trainhouse.events.model.training import Training
+from trainhouse.events.model.version_names import NAME_PATTERN
 
 Variable = Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 SecretReference = Annotated[str, StringConstraints(max_length=257, pattern=SECRET_PATTERN)]

@@ -25,7 +25,7 @@ from tests.support.fakes.folder_store import FolderObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.servers.seaweedfs import StoreServer
-from trainhouse.events.model.dataset_names import index_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, shard_key
 from trainhouse.workers.data.batches import Share
 from trainhouse.workers.data.data_loader import MapStyle, Reading, make_loader
 from trainhouse.workers.data.shard_sources import FolderSource, StoreSource

@@ -26,7 +26,7 @@ from tests.support.dataset_versions import manifest
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore, new_client
 from trainhouse.deploy.local.servers.seaweedfs import StoreServer
-from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, manifest_key, shard_key
 from trainhouse.workers.data.batches import Share
 from trainhouse.workers.data.data_loader import MapStyle, Reading, make_loader
 from trainhouse.workers.data.published_data import open_split

@@ -14,7 +14,8 @@ from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
 from trainhouse.cli.artifacts.storage_room import check_room
 from trainhouse.cli.shared.exit_codes import CliError
 from trainhouse.client.sql import Table
-from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored, name_key, object_key, reference_key
+from trainhouse.events.model.artifact import ArtifactRecorded, ArtifactStored
+from trainhouse.events.model.artifact_keys import name_key, object_key, reference_key
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.model.tracking import TrackedRunBegun, TrackedRunChanged
 from trainhouse.events.wire import topics

@@ -13,7 +13,8 @@ import pytest
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.gateway_world import World
 from trainhouse.events.model.dataset import DatasetVersionDeprecated, DatasetVersionPublished, version_of
-from trainhouse.events.model.dataset_names import VersionName, manifest_key
+from trainhouse.events.model.dataset_keys import manifest_key
+from trainhouse.events.model.version_names import VersionName
 from trainhouse.events.wire import topics
 from trainhouse.gateway.datasets import drift_routes
 from trainhouse.workers.data.drift.version_drift import VersionDrift, drift_of

@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.gateway_world import NOW_MS, World
-from trainhouse.events.model.artifact import object_key
+from trainhouse.events.model.artifact_keys import object_key
 from trainhouse.events.model.media import MediaRecorded, media_path
 from trainhouse.events.model.tracking import ArtifactLogged, artifact_key
 from trainhouse.events.wire import topics

@@ -30,7 +30,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore, ReadsInto,
 from trainhouse.checkpointing.stores.s3 import PIECE_BYTES, S3ObjectStore
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.events import GangAllocated
-from trainhouse.events.model.artifact import object_key, storing_key
+from trainhouse.events.model.artifact_keys import object_key, storing_key
 from trainhouse.workers.agent.launch import lease_grants
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.launcher import AttemptPaths

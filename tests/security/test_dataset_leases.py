@@ -16,7 +16,7 @@ from trainhouse.checkpointing.lease.lease_client import LeaseClient, LeaseUnavai
 from trainhouse.events import DatasetGranted, DatasetGrantRevoked
 from trainhouse.events.model.dataset import Manifest
 from trainhouse.events.model.dataset_grant import GrantKey, GrantTable
-from trainhouse.events.model.dataset_names import datasets_prefix, index_key, manifest_key, shard_key
+from trainhouse.events.model.dataset_keys import datasets_prefix, index_key, manifest_key, shard_key
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot
 from trainhouse.workers.data.publishing.publication import Publication, Terms

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.security.store_lease_support import plain
-from trainhouse.events.model.dataset_names import index_key
+from trainhouse.events.model.dataset_keys import index_key
 from trainhouse.events.model.output_names import staged_index_key, staged_shard_key
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.sealing import seal

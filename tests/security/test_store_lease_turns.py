@@ -24,7 +24,7 @@ from trainhouse.checkpointing.lease.wire import connected
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model import artifact
-from trainhouse.events.model.dataset_names import manifest_key, shard_key
+from trainhouse.events.model.dataset_keys import manifest_key, shard_key
 from trainhouse.workers.agent.launch.lease_grants import LeaseDesk, Tenant
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.data.outputs.sealing import seal

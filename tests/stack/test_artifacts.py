@@ -19,7 +19,7 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import JobState
-from trainhouse.events.model.artifact import manifest_key, object_key, reference_key
+from trainhouse.events.model.artifact_keys import manifest_key, object_key, reference_key
 
 pytestmark = pytest.mark.stack
 

@@ -18,7 +18,7 @@ from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import JobState
-from trainhouse.events.model.dataset_names import shard_key
+from trainhouse.events.model.dataset_keys import shard_key
 
 pytestmark = pytest.mark.stack
 

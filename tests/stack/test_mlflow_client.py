@@ -31,7 +31,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStat
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.server_process import die_with_parent
-from trainhouse.events.model.artifact import PREFIX, artifacts_prefix
+from trainhouse.events.model.artifact_keys import PREFIX, artifacts_prefix
 from trainhouse.gateway.auth import tokens
 
 if TYPE_CHECKING:

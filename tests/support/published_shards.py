@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.support.dataset_versions import manifest
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, manifest_key, shard_key
 from trainhouse.workers.data import open_folder
 from trainhouse.workers.data.sharded_dataset import ShardedDataset
 from trainhouse.workers.data.shards import ShardWriter

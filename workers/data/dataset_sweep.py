@@ -14,7 +14,7 @@ from trainhouse.checkpointing.chain.chunks import GRACE_S, THREADS, in_threads
 from trainhouse.checkpointing.chain.sweeping import Swept, held_up, removed
 from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
 from trainhouse.events.model.dataset import Manifest
-from trainhouse.events.model.dataset_names import datasets_prefix
+from trainhouse.events.model.dataset_keys import datasets_prefix
 from trainhouse.events.model.output_names import OUTPUTS
 from trainhouse.workers.data.errors import DamagedShardError
 from trainhouse.workers.data.stored_versions import read_manifest_at, shards_of

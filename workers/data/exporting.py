@@ -16,7 +16,7 @@ import orjson
 
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import DataShard, Manifest
-from trainhouse.events.model.dataset_names import shard_key
+from trainhouse.events.model.dataset_keys import shard_key
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.mds_columns import encoded_sample, mds_columns
 from trainhouse.workers.data.mds_format import INDEX, index_json, write_shard

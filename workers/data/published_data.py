@@ -12,7 +12,8 @@ import psutil
 
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import DataSplit
-from trainhouse.events.model.dataset_names import VersionName, datasets_prefix
+from trainhouse.events.model.dataset_keys import datasets_prefix
+from trainhouse.events.model.version_names import VersionName
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.settings import DataSettings
 from trainhouse.workers.data.shard_sources import FolderSource, StoreSource

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 from trainhouse.checkpointing.errors import ObjectMissingError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.stores.object_store import ObjectStore, exists
 from trainhouse.events.model.bad_shard import ShardFault
-from trainhouse.events.model.dataset_names import index_key, manifest_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, manifest_key, shard_key
 from trainhouse.workers.data.errors import DamagedShardError
 from trainhouse.workers.data.shards.index import Located, ShardIndex
 from trainhouse.workers.data.shards.node_cache import NodeCache

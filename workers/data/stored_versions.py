@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from trainhouse.checkpointing.errors import ObjectMissingError
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import DataShard, Manifest
-from trainhouse.events.model.dataset_names import index_key, manifest_key, profiles_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.dataset_profile import MOST_PROFILES_BYTES, ProfiledVersion, VersionProfiles
 from trainhouse.workers.data.errors import DamagedShardError
 

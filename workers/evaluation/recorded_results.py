@@ -12,7 +12,8 @@ from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, Has
 from trainhouse.checkpointing.errors import DamagedError
 from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
 from trainhouse.events import ModelCompared
-from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactManifest, object_key
+from trainhouse.events.model.artifact import OF_MODEL_CONTENT, ArtifactManifest
+from trainhouse.events.model.artifact_keys import object_key
 from trainhouse.events.model.model_registry import MOST_GROUPS
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError
 from trainhouse.workers.evaluation.paired_results import ComparedEntry, Comparison, ResultWithSamples

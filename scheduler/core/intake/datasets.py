@@ -29,10 +29,10 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.dataset import DataField, LostShard, ShardsInQuarantine, schema_bytes
 from trainhouse.events.model.dataset_grant import GrantKey
-from trainhouse.events.model.dataset_names import DatasetNameError, VersionName
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.labels import MOST_QUARANTINED
 from trainhouse.events.model.spec import DEFAULT_MAX_BAD
+from trainhouse.events.model.version_names import DatasetNameError, VersionName
 from trainhouse.scheduler.core.intake.dataset_grants import Grants
 
 # The level from which sizes, schemas and lost shards of versions are known, and specs may ask for a schema.

@@ -50,7 +50,6 @@ from trainhouse.events import (
     ShardReleased,
 )
 from trainhouse.events.model.absence import is_absent
-from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.resume_ref import parse_resume_from
 from trainhouse.events.model.routing import (
@@ -67,6 +66,7 @@ from trainhouse.events.model.routing import (
     RequestUnheld,
 )
 from trainhouse.events.model.secret_names import SecretName, SecretRefusedError, usable
+from trainhouse.events.model.version_names import VersionName
 from trainhouse.events.wire.envelope import Envelope, rfc3339
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.events.wire.topics import DIRECTORY

@@ -20,8 +20,8 @@ from trainhouse.events import (
     RevokeDatasetGrant,
 )
 from trainhouse.events.model.dataset_grant import GrantKey
-from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
+from trainhouse.events.model.version_names import VersionName
 from trainhouse.scheduler.core.intake.dataset_grants import size_of
 from trainhouse.scheduler.core.intake.datasets import MAX_LISTED, Datasets, VersionFacts, unknown_version
 

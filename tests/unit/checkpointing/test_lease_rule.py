@@ -12,7 +12,7 @@ from trainhouse.checkpointing.chain.references import used_by_key
 from trainhouse.checkpointing.lease.access_rule import Ask, DatasetLease, Lease, Operation, hash_in, is_artifact_of_another, refusal
 from trainhouse.checkpointing.lease.policy import policy_of
 from trainhouse.events.model import artifact
-from trainhouse.events.model.dataset_names import datasets_prefix, index_key, manifest_key, profiles_key, shard_key
+from trainhouse.events.model.dataset_keys import datasets_prefix, index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.model_content import content_key, models_prefix, pin_key
 from trainhouse.workers.own_states import job_prefix, node_key, nodes_prefix, saver_key
 

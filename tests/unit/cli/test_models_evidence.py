@@ -34,7 +34,7 @@ from trainhouse.events import (
     ModelRegistered,
     ModelRequestRefused,
 )
-from trainhouse.events.model.artifact import object_key
+from trainhouse.events.model.artifact_keys import object_key
 from trainhouse.events.model.model_gate import GateSuite, MetricLimits
 from trainhouse.events.model.resume_ref import parse_resume_from
 from trainhouse.events.runtime.clock import wall_ms

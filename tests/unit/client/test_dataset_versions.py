@@ -12,7 +12,7 @@ from trainhouse.events import (
     GrantDataset,
 )
 from trainhouse.events.model.dataset_grant import GrantKey
-from trainhouse.events.model.dataset_names import DatasetNameError
+from trainhouse.events.model.version_names import DatasetNameError
 
 ONE, TWO = version(), version(licence="MIT")
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from tests.support.core_world import spec
 from tests.support.dataset_versions import manifest
 from trainhouse.events.model.dataset import Manifest, version_of
-from trainhouse.events.model.dataset_names import DatasetNameError, VersionName
 from trainhouse.events.model.dataset_profile import FieldProfile, NumberSketch, VersionProfiles
+from trainhouse.events.model.version_names import DatasetNameError, VersionName
 
 SHA = "a" * 64
 

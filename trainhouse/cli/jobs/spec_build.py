@@ -12,7 +12,7 @@ from trainhouse.cli.jobs import sweep
 from trainhouse.cli.jobs.spec_file import SpecFile
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client.names import default_name
-from trainhouse.events.model.dataset_names import REFERENCE_PATTERN, SPLIT_PATTERN
+from trainhouse.events.model.version_names import REFERENCE_PATTERN, SPLIT_PATTERN
 from trainhouse.run_names import name_of
 
 if TYPE_CHECKING:

@@ -68,7 +68,8 @@ class ObjectModelStore:
     def evaluated(self, job: EvaluatedJob) -> ModelEvaluated:
         """The result that a job stored as an artifact, and which is kept from now on for as long as the version's content is there."""
         from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, hashed_content
-        from trainhouse.events.model.artifact import BY_JOB, OF_MODEL_CONTENT, object_key, reference_key
+        from trainhouse.events.model.artifact import BY_JOB, OF_MODEL_CONTENT
+        from trainhouse.events.model.artifact_keys import object_key, reference_key
         from trainhouse.workers.evaluation.errors import InvalidEvaluationError
         from trainhouse.workers.evaluation.result import MOST_RESULT_BYTES, RESULT_NAME, artifact_name, read_result
         from trainhouse.workers.evaluation.result_event import evaluation_event

@@ -16,7 +16,8 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
-from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore, ArtifactVersion
+from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
+from trainhouse.checkpointing.artifacts.artifact_versions import ArtifactVersion
 from trainhouse.checkpointing.errors import DamagedError, HeldError, NoArtifactError
 from trainhouse.events import JobId
 from trainhouse.events.model.artifact import (
@@ -30,8 +31,8 @@ from trainhouse.events.model.artifact import (
     ArtifactName,
     ArtifactStored,
     facts_of,
-    object_key,
 )
+from trainhouse.events.model.artifact_keys import object_key
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label
 from trainhouse.events.wire.topics import TRACKING

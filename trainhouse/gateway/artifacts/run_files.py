@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from trainhouse.checkpointing.artifacts.artifact_store import hashed_content
-from trainhouse.events.model.artifact import object_key
+from trainhouse.events.model.artifact_keys import object_key
 from trainhouse.events.model.tracking import artifact_key
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model.dataset_names import SEMVER_PATTERN, SHA256_PATTERN
 from trainhouse.events.model.dataset_profile import ProfiledVersion
+from trainhouse.events.model.version_names import SEMVER_PATTERN, SHA256_PATTERN
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here

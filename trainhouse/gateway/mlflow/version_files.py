@@ -15,7 +15,7 @@ from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
 from trainhouse.checkpointing.errors import DamagedError
 from trainhouse.checkpointing.models.version_content import read_content
 from trainhouse.events.model.artifact import ArtifactFile
-from trainhouse.events.model.dataset_names import project_word
+from trainhouse.events.model.dataset_keys import project_word
 from trainhouse.events.model.model_content import ModelContent
 from trainhouse.gateway.mlflow import schemas
 from trainhouse.gateway.mlflow.errors import MlflowError, invalid, missing

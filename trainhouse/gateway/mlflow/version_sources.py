@@ -12,7 +12,8 @@ from typing import Any, Final
 from trainhouse.checkpointing.artifacts.artifact_store import hashed_content
 from trainhouse.checkpointing.errors import DamagedError, InvalidStateError
 from trainhouse.checkpointing.models.version_content import PreparedVersion, prepare_files
-from trainhouse.events.model.artifact import ArtifactError, ArtifactFile, object_key
+from trainhouse.events.model.artifact import ArtifactError, ArtifactFile
+from trainhouse.events.model.artifact_keys import object_key
 from trainhouse.events.model.model_content import ModelContentError
 from trainhouse.events.model.tracking import is_model_id
 from trainhouse.events.wire.topics import TRACKING

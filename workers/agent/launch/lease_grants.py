@@ -52,10 +52,10 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.checkpointing.stores.s3_errors import why
 from trainhouse.events import GangAllocated, JobSpec
-from trainhouse.events.model.artifact import manifest_key, object_key
+from trainhouse.events.model.artifact_keys import manifest_key, object_key
 from trainhouse.events.model.dataset import NamedArtifact
 from trainhouse.events.model.dataset_grant import GrantKey
-from trainhouse.events.model.dataset_names import VersionName
+from trainhouse.events.model.version_names import VersionName
 from trainhouse.workers.data.errors import DamagedShardError
 from trainhouse.workers.data.stored_versions import read_manifest, shards_of
 

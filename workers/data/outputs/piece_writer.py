@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, Self
 import orjson
 
 from trainhouse.events.model.dataset import DataShard, NamedArtifact
-from trainhouse.events.model.dataset_names import SPLIT_PATTERN
+from trainhouse.events.model.version_names import SPLIT_PATTERN
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.piece_profiles import PieceProfiles
 from trainhouse.workers.data.outputs.pieces import Piece, PieceField, PieceSplit

@@ -16,10 +16,11 @@ from pydantic import ValidationError
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model.artifact import OF_DATASET, reference_key
-from trainhouse.events.model.artifact import manifest_key as artifact_manifest_key
+from trainhouse.events.model.artifact import OF_DATASET
+from trainhouse.events.model.artifact_keys import manifest_key as artifact_manifest_key
+from trainhouse.events.model.artifact_keys import reference_key
 from trainhouse.events.model.dataset import DatasetVersion, DataShard, Manifest, NamedArtifact, schema_bytes, version_of
-from trainhouse.events.model.dataset_names import index_key, manifest_key, profiles_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.output_names import (
     ENDED,
     OUTPUTS,

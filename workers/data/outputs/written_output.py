@@ -16,7 +16,6 @@ from typing import Any, Protocol, Self
 
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import NamedArtifact
-from trainhouse.events.model.dataset_names import NAME_PATTERN
 from trainhouse.events.model.output_names import (
     piece_key,
     piece_profiles_key,
@@ -26,6 +25,7 @@ from trainhouse.events.model.output_names import (
     staged_shard_key,
     work_prefix,
 )
+from trainhouse.events.model.version_names import NAME_PATTERN
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.piece_writer import TRAIN, PieceStore, PieceWriter
 from trainhouse.workers.data.outputs.pieces import Piece

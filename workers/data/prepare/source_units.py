@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import DataShard, Manifest
-from trainhouse.events.model.dataset_names import VersionName
 from trainhouse.events.model.spec import DataReference
+from trainhouse.events.model.version_names import VersionName
 from trainhouse.workers.data.errors import DamagedShardError
 from trainhouse.workers.data.shard_sources import StoreSource
 from trainhouse.workers.data.sharded_dataset import KEY, ShardedDataset

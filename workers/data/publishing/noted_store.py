@@ -13,7 +13,7 @@ from typing import Final, Self
 from trainhouse.checkpointing.chain.chunks import GRACE_S
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat, ObjectStore
-from trainhouse.events.model.dataset_names import publishing_key
+from trainhouse.events.model.dataset_keys import publishing_key
 from trainhouse.workers.data.errors import InvalidDataError
 
 RENEW_S: Final = 600.0

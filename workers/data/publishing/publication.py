@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 from trainhouse.events.model.dataset import DataShard, DataSource, DataSplit, Manifest
-from trainhouse.events.model.dataset_names import index_key, manifest_key, profiles_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.dataset_profile import VersionProfiles
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.publishing.bounded_files import SourceChangedError

@@ -17,7 +17,7 @@ from typing import Final
 import orjson
 
 from trainhouse.events.model.dataset import MOST_SPLITS
-from trainhouse.events.model.dataset_names import SPLIT_PATTERN
+from trainhouse.events.model.version_names import SPLIT_PATTERN
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.publishing.bounded_files import is_utf_8
 

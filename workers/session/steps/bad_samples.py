@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from trainhouse.events.model.dataset_names import VersionName
+from trainhouse.events.model.version_names import VersionName
 from trainhouse.workers.data.data_loader import Excess, Loader
 from trainhouse.workers.data.sharded_dataset import BadSample
 from trainhouse.workers.session.context import Context

@@ -27,10 +27,12 @@ from trainhouse.events.model.artifact import (
     ArtifactError,
     ArtifactFile,
     ArtifactManifest,
-    artifacts_prefix,
     check_paths,
-    deleted_run_key,
     is_kept,
+)
+from trainhouse.events.model.artifact_keys import (
+    artifacts_prefix,
+    deleted_run_key,
     manifest_key,
     name_key,
     object_key,

@@ -23,7 +23,8 @@ from trainhouse.checkpointing.models.stage_chain import StagedVersion, StageReco
 from trainhouse.checkpointing.models.verify import identify
 from trainhouse.checkpointing.models.version_content import PreparedVersion, VersionParts, check_version, prepare_files, read_content
 from trainhouse.checkpointing.stores.stored_file import StoredFile
-from trainhouse.events.model.artifact import ArtifactError, ArtifactFile, object_key
+from trainhouse.events.model.artifact import ArtifactError, ArtifactFile
+from trainhouse.events.model.artifact_keys import object_key
 from trainhouse.events.model.model_content import MOST_FILES_BYTES, ModelContent, ModelContentError
 
 DAY_S = 86_400.0

@@ -12,7 +12,7 @@ from tests.unit.workers.agent.test_agent_core import SPEC, Node, gang, release
 from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
 from trainhouse.events import AttemptStopped, GangAllocated, NodePlacement, OutputsSealed
-from trainhouse.events.model.dataset_names import manifest_key
+from trainhouse.events.model.dataset_keys import manifest_key
 from trainhouse.events.model.output_names import rank_piece_key
 from trainhouse.events.model.spec import DataReference
 from trainhouse.workers.agent.core import AttemptKey, Drained, Seal, Sealed, Swept, Tick

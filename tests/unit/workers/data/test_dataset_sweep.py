@@ -9,7 +9,7 @@ import pytest
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.object_store import Body
 from trainhouse.events.model.dataset import DatasetVersion
-from trainhouse.events.model.dataset_names import index_key, manifest_key, profiles_key, publishing_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, manifest_key, profiles_key, publishing_key, shard_key
 from trainhouse.workers.data.dataset_sweep import NamedVersions, sweep_datasets
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.sealing import seal, sweep_staged

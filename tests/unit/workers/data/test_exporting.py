@@ -15,7 +15,7 @@ import webdataset
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.dataset import Manifest
-from trainhouse.events.model.dataset_names import shard_key
+from trainhouse.events.model.dataset_keys import shard_key
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.exporting import Progress, export_mds, export_parquet, export_wds
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from tests.support.published_shards import published, written
-from trainhouse.events.model.dataset_names import index_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, shard_key
 from trainhouse.workers import Session
 from trainhouse.workers.data import Blocks, DamagedShardError, InvalidDataError, Loader, Mixture
 from trainhouse.workers.data.batches import Share

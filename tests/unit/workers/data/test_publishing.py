@@ -22,7 +22,7 @@ from trainhouse.checkpointing.chain.retention import sweep
 from trainhouse.cli.data.dataset_access import explained
 from trainhouse.cli.shared.exit_codes import CliError
 from trainhouse.events.model.dataset import Manifest
-from trainhouse.events.model.dataset_names import index_key, manifest_key, profiles_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.dataset_profile import MOST_PROFILES_BYTES
 from trainhouse.workers.data import stored_versions
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from trainhouse.checkpointing.errors import ObjectStoreUnavailableError
-from trainhouse.events.model.dataset_names import index_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, shard_key
 from trainhouse.workers.data import InvalidDataError
 from trainhouse.workers.data.errors import DamagedShardError
 from trainhouse.workers.data.shard_sources import FolderSource, StoreSource

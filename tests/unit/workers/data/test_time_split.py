@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.events.model.dataset import Manifest
-from trainhouse.events.model.dataset_names import shard_key
+from trainhouse.events.model.dataset_keys import shard_key
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.published_data import stored_sample
 from trainhouse.workers.data.publishing.bounded_files import LocalRoot

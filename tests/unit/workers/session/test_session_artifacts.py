@@ -13,7 +13,8 @@ from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.unit.workers.session.test_session_boundary import lines
 from trainhouse.checkpointing.artifacts.artifact_store import ArtifactStore
 from trainhouse.checkpointing.errors import ObjectStoreUnavailableError, StaleEpochError
-from trainhouse.events.model.artifact import ArtifactRecorded, artifacts_prefix
+from trainhouse.events.model.artifact import ArtifactRecorded
+from trainhouse.events.model.artifact_keys import artifacts_prefix
 from trainhouse.events.wire.topics import ENVIRONMENTS
 from trainhouse.workers.agent.core.spool import SpoolEvent
 from trainhouse.workers.agent.core.telemetry import RankIdentity

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
 from trainhouse.checkpointing.stores.object_store import ObjectStat
-from trainhouse.events.model.artifact import OF_DATASET, manifest_key, reference_key
+from trainhouse.events.model.artifact import OF_DATASET
+from trainhouse.events.model.artifact_keys import manifest_key, reference_key
 from trainhouse.events.model.dataset import DatasetVersion, DataShard
-from trainhouse.events.model.dataset_names import index_key, shard_key
+from trainhouse.events.model.dataset_keys import index_key, shard_key
 from trainhouse.events.model.output_names import piece_profiles_key, rank_piece_key, rank_pieces_prefix, staged_index_key, staged_shard_key
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.outputs import sealing
