@@ -7,7 +7,6 @@ version's checkpoint, where it is one, in `resume_from`, by which alone its rank
 
 import hashlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -103,7 +102,7 @@ def _described(model: ModelEntry, version: Version, evaluation: GateEvaluation) 
 def next_try(model: ModelEntry, version: Version, evaluation: GateEvaluation) -> tuple[EvaluationJob, JobSpec] | str:
     """The job that is to be submitted, with its spec; or why there is none."""
     suite = evaluation.suite
-    last = next((job for job in reversed(version.jobs) if job.suite == suite), None)
+    last = version.last_job(suite)
     if last is not None and last.is_running:
         return f"job {last.job_id} evaluates it by suite {suite} already"
     seen = ""
@@ -142,9 +141,8 @@ def why_no_result(running: RunningEvaluation, status: JobStatus) -> str:
     return "" if status.state is JobState.SUCCEEDED else f"it is {status.state}: {status.reason}"
 
 
-def job_detail(jobs: Iterable[EvaluationJob], suite: str) -> str:
+def job_detail(last: EvaluationJob | None) -> str:
     """Sentence about the last job that evaluates a version by a suite; empty where there is none, or it gave a result."""
-    last = next((job for job in reversed(tuple(jobs)) if job.suite == suite), None)
     if last is None or last.evaluation_id:
         return ""
     if last.is_running:

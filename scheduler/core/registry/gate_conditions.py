@@ -58,9 +58,9 @@ def _failed_jobs(gate: ModelGate, version: Version) -> Iterator[GateCondition]:
     """Jobs that gave no result where none is lacking: met, since they keep up nothing."""
     lacking = {suite.suite for suite in gate.suites if _newest(gate, version, suite) is None}
     for suite in dict.fromkeys(job.suite for job in version.jobs):
-        last = next(job for job in reversed(version.jobs) if job.suite == suite)
-        if last.reason and suite not in lacking:
-            yield GateCondition(name=f"{suite} evaluation", met=True, detail=job_detail(version.jobs, suite))
+        last = version.last_job(suite)
+        if last is not None and last.reason and suite not in lacking:
+            yield GateCondition(name=f"{suite} evaluation", met=True, detail=job_detail(last))
 
 
 def _of_suite(gate: ModelGate, suite: GateSuite, version: Version, champion: Version | None, now_ms: int) -> Iterator[GateCondition]:
@@ -69,7 +69,7 @@ def _of_suite(gate: ModelGate, suite: GateSuite, version: Version, champion: Ver
     if result is None:
         by_job = _is_by_job(gate, suite)
         todo = "`trainhouse models evaluate --submit` starts a job" if by_job else "evaluate the version"
-        todo, of = job_detail(version.jobs, suite.suite) or todo, " of a job" if by_job else ""
+        todo, of = job_detail(version.last_job(suite.suite)) or todo, " of a job" if by_job else ""
         yield GateCondition(name=f"{suite.suite} result", met=False, detail=f"no result{of} of suite {suite.suite}{on}; {todo}")
         return
     yield GateCondition(name=f"{suite.suite} result", met=True, detail=f"evaluation {result.evaluation_id}, {result.samples} samples")

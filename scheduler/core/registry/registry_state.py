@@ -142,6 +142,10 @@ class Version:
         jobs_bytes = sum(len(job.suite) + len(job.job_id) + len(job.evaluation_id) + len(job.reason.encode()) + 64 for job in self.jobs)
         return sum(len(part.model_dump_json()) for part in parts) + _texts_bytes(self.notes, self.tags) + jobs_bytes
 
+    def last_job(self, suite: str) -> EvaluationJob | None:
+        """The newest job that evaluates it by a suite; None if none ever did."""
+        return next((job for job in reversed(self.jobs) if job.suite == suite), None)
+
     @property
     def approvers(self) -> tuple[str, ...]:
         """People whose approval counts."""
