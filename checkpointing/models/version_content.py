@@ -84,9 +84,7 @@ def prepare_version(
     if artifact is not None:
         ArtifactStore(objects, project).refer(parts.files, artifact, f"{OF_MODEL_CONTENT}{sha256}")
     keep_for_model(objects, project, sha256, manifest, body)
-    key = content_key(project, sha256)
-    if not objects.put_if_absent(key, content.canonical_json()):
-        raise DamagedError(f"{objects.uri(key)} has other bytes than its name says; remove it, and register the version again", sha256)
+    _store(objects, project, content)
     if not exists(objects, pin_key(project, job_id, manifest.commit, sha256)):
         keep_for_model(objects, project, sha256, manifest, body)
     return PreparedVersion(sha256, content)
@@ -113,10 +111,16 @@ def prepare_files(
     content = _content(project, _NoCheckpoint(job_id), None, artifact, parts)
     sha256 = content.sha256()
     ArtifactStore(objects, project).refer_stored(artifact, f"{OF_MODEL_CONTENT}{sha256}")
+    _store(objects, project, content)
+    return PreparedVersion(sha256, content)
+
+
+def _store(objects: ObjectStore, project: str, content: ModelContent) -> None:
+    """Stores a content under its hash, once all that it names is kept. Raises DamagedError."""
+    sha256 = content.sha256()
     key = content_key(project, sha256)
     if not objects.put_if_absent(key, content.canonical_json()):
         raise DamagedError(f"{objects.uri(key)} has other bytes than its name says; remove it, and register the version again", sha256)
-    return PreparedVersion(sha256, content)
 
 
 def check_version(objects: HashedStore, project: str, sha256: str) -> ModelContent:

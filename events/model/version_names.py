@@ -42,6 +42,11 @@ class VersionName:
         return f"{self.dataset}@sha256:{self.sha256}" if self.sha256 else f"{self.dataset}@{self.semver}"
 
 
+def is_by_content(text: str) -> bool:
+    """Whether a reference names a version by its content, and no tag that is still to be looked up."""
+    return "@sha256:" in text
+
+
 def is_dataset_name(text: str) -> bool:
     """Whether a dataset may be called so."""
     return re.fullmatch(NAME_PATTERN, text) is not None

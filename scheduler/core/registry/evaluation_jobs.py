@@ -15,6 +15,7 @@ import orjson
 from trainhouse.events import JobId, JobSpec, JobState, JobStatus, ModelEvaluated
 from trainhouse.events.model.gate_evaluation import EvaluationKind, GateEvaluation
 from trainhouse.events.model.job_ids import slug
+from trainhouse.events.model.version_names import is_by_content
 from trainhouse.scheduler.core.registry.registry_state import EvaluationJob, ModelEntry, RunningEvaluation, Version
 from trainhouse.scheduler.core.registry.trained_on import is_same, trained_on
 
@@ -22,7 +23,6 @@ PREFIX: Final = "evaluate-"
 """Beginning of the ids of these jobs; others may have it, too."""
 PROGRAM: Final = ("python", "-m", "trainhouse.workers.evaluation", "version")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
-_HASHED: Final = "@sha256:"
 _OF_JOB: Final = frozenset({"dataset", "purpose", "device_type", "pool", "team", "priority", "run_time_s", "code", "format", "model"})
 """Fields that the job's spec has; the others describe the evaluation."""
 
@@ -106,7 +106,7 @@ def next_try(model: ModelEntry, version: Version, evaluation: GateEvaluation) ->
     if last is not None and last.is_running:
         return f"job {last.job_id} evaluates it by suite {suite} already"
     seen = ""
-    if evaluation.dataset is not None and _HASHED in evaluation.dataset:
+    if evaluation.dataset is not None and is_by_content(evaluation.dataset):
         seen = trained_on(version.facts, evaluation.dataset, evaluation.split)
     if seen:
         return (

@@ -54,9 +54,6 @@ class JobRegistrations(StatusRequests):
             return None
         return Waiting(status, digest_of(status))
 
-    async def look(self, state: RegistryState) -> None:
-        """Nothing: the state alone says what was answered."""
-
     def is_answered(self, state: RegistryState, each: Waiting) -> bool:
         return is_answered(state, each.status, each.digest, each.is_out)
 

@@ -12,13 +12,13 @@ from typing import Final, TypeVar
 from trainhouse.events import DatasetVersionPublished, Event, JobAdmitted, JobSpec, JobStatus, JobSubmitted, decode
 from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.model.tracking import LoggedModelChanged, TrackedRunBegun
+from trainhouse.events.model.version_names import is_by_content
 from trainhouse.events.wire.topics import ADMISSION, CONTROL, DATASETS, JOBS, STATUS, TRACKING
 from trainhouse.scheduler.core.registry.job_registrations import data_of
 from trainhouse.scheduler.stream.interfaces import Log
 from trainhouse.scheduler.stream.model_interfaces import KnownJob
 
 TAKE_S: Final = 5.0
-_HASHED: Final = "@sha256:"
 T = TypeVar("T")
 
 
@@ -45,7 +45,7 @@ async def read_spec(log: Log, job_id: str, sha256: str) -> JobSpec | None:
         spec = await _last(log, ADMISSION, job_id, lambda event: _submitted(event, job_id, sha256))
         if spec is None:
             return None
-    if spec.data is None or spec.data.dataset is None or _HASHED in spec.data.dataset:
+    if spec.data is None or spec.data.dataset is None or is_by_content(spec.data.dataset):
         return spec
     name, _, tag = spec.data.dataset.partition("@")
     found = await _last(log, DATASETS, name, lambda event: _tagged(event, name, tag))

@@ -76,9 +76,8 @@ class StatusRequests(ABC):
     def room(self, state: RegistryState) -> Room:
         """Room for requests of one round."""
 
-    @abstractmethod
-    async def look(self, state: RegistryState) -> None:
-        """Looks up what answers are told by, before each round."""
+    async def look(self, state: RegistryState) -> None:  # noqa: B027  # most kinds look nothing up
+        """Looks up, before each round, what `is_answered` takes beside the state."""
 
     @abstractmethod
     async def send(self, state: RegistryState, each: Waiting) -> None:

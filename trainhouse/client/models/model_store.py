@@ -83,17 +83,18 @@ class ObjectModelStore:
                 raise ContentRefusedError(
                     f"{len(found)} versions of {name} are named by job {job.job_id}, which stores one: whose they are is not known"
                 )
-            manifest = artifacts.manifest(found[-1].sha256)
+            (stored,) = found
+            manifest = artifacts.manifest(stored.sha256)
             file = next((each for each in manifest.files if each.path == RESULT_NAME), None)
             if file is None or file.bytes > MOST_RESULT_BYTES:
-                raise ContentRefusedError(f"{found[-1]} has no {RESULT_NAME} of at most {MOST_RESULT_BYTES} bytes")
+                raise ContentRefusedError(f"{stored} has no {RESULT_NAME} of at most {MOST_RESULT_BYTES} bytes")
             body = b"".join(hashed_content(self.objects, object_key(job.project, file.sha256), file.sha256, file.bytes, file.path))
             try:
-                result = read_result(body, str(found[-1]))
+                result = read_result(body, str(stored))
             except InvalidEvaluationError as error:
                 raise ContentRefusedError(str(error)) from error
             if result.sha256 != file.sha256:
-                raise ContentRefusedError(f"{found[-1]}: {RESULT_NAME} is not written as a result is: sorted JSON, each field once")
+                raise ContentRefusedError(f"{stored}: {RESULT_NAME} is not written as a result is: sorted JSON, each field once")
             self.objects.put(reference_key(job.project, manifest.sha256(), f"{OF_MODEL_CONTENT}{job.content}"), b"")
             return evaluation_event(result, job.project, job.name, job.ended_at_ms, job.user[:128] or "unknown", job.job_id)
 
