@@ -23,7 +23,7 @@ from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation
 from trainhouse.checkpointing.lease.wire import connected
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.model import artifact
+from trainhouse.events.model import artifact_keys
 from trainhouse.events.model.dataset_keys import manifest_key, shard_key
 from trainhouse.workers.agent.launch.lease_grants import LeaseDesk, Tenant
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
@@ -159,13 +159,13 @@ def test_an_artifact_that_is_missing_or_damaged_keeps_no_rank_from_the_dataset_t
     sound = ArtifactStore(store, "lm").put("sound", "tokenizer", tmp_path / "tokenizer.json", "ann").sha256()
     artifacts = {"sound": sound, "missing": "1" * 64, "damaged": "2" * 64}
     for name in ("missing", "damaged"):
-        store.put(artifact.manifest_key("lm", artifacts[name]), b"{}")
+        store.put(artifact_keys.manifest_key("lm", artifacts[name]), b"{}")
     with Output(JobOutputStore(store, "s", "raw", 0, 0), 0, 2048) as out:
         for name, sha256 in artifacts.items():
             out.made_with(name, sha256)
         out.add({"json": {"n": 1}})
     version = seal(store, "s", "lm", "raw", 0).sha256
-    store.delete(artifact.manifest_key("lm", artifacts["missing"]))
+    store.delete(artifact_keys.manifest_key("lm", artifacts["missing"]))
     [(_, shard)] = shards_of(read_manifest(store, "lm", version))
     told = allocation(fresh("made"), dataset=f"raw@sha256:{version}")
     desk, tenant = desk_of(cast(Any, store)), Tenant.of(told)
@@ -180,4 +180,4 @@ def test_an_artifact_that_is_missing_or_damaged_keeps_no_rank_from_the_dataset_t
     assert sorted(named) == ["damaged", "missing"]
     lease = desk.lease_of(tenant)
     assert isinstance(lease, Lease) and lease.dataset is not None and len(lease.dataset.artifacts) == 2
-    assert artifact.manifest_key("lm", sound) in lease.dataset.artifacts
+    assert artifact_keys.manifest_key("lm", sound) in lease.dataset.artifacts

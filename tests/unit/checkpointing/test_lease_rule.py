@@ -11,7 +11,7 @@ from trainhouse.checkpointing.chain.commits import chain_prefix, commit_key
 from trainhouse.checkpointing.chain.references import used_by_key
 from trainhouse.checkpointing.lease.access_rule import Ask, DatasetLease, Lease, Operation, hash_in, is_artifact_of_another, refusal
 from trainhouse.checkpointing.lease.policy import policy_of
-from trainhouse.events.model import artifact
+from trainhouse.events.model import artifact_keys
 from trainhouse.events.model.dataset_keys import datasets_prefix, index_key, manifest_key, profiles_key, shard_key
 from trainhouse.events.model.model_content import content_key, models_prefix, pin_key
 from trainhouse.workers.own_states import job_prefix, node_key, nodes_prefix, saver_key
@@ -237,40 +237,40 @@ def test_of_the_projects_artifacts_an_attempt_writes_contents_under_their_hash_a
     def may(operation: Operation, key: str, **more: object) -> bool:
         return refusal(lease, Ask(operation, key, **more)) is None  # type: ignore[arg-type]
 
-    hashed = (artifact.object_key("p", SHA), artifact.manifest_key("p", SHA))
+    hashed = (artifact_keys.object_key("p", SHA), artifact_keys.manifest_key("p", SHA))
     for key in hashed:
         assert may(Operation.PUT, key) and may(Operation.GET, key, span=(0, 9)) and may(Operation.HEAD, key)
         assert hash_in(key) == SHA and not may(Operation.DELETE, key) and not may(Operation.CREATE_UPLOAD, key)
-    mine = artifact.name_key("p", "tok", SHA, "job.mine")
-    assert may(Operation.PUT, mine) and may(Operation.LIST, artifact.names_prefix("p", "tok")) and not may(Operation.DELETE, mine)
-    note = artifact.storing_key("p", f"mine.{4:010d}.{'0' * 32}")
+    mine = artifact_keys.name_key("p", "tok", SHA, "job.mine")
+    assert may(Operation.PUT, mine) and may(Operation.LIST, artifact_keys.names_prefix("p", "tok")) and not may(Operation.DELETE, mine)
+    note = artifact_keys.storing_key("p", f"mine.{4:010d}.{'0' * 32}")
     assert may(Operation.PUT, note) and may(Operation.DELETE, note)
     others = [
-        *(artifact.name_key("p", "tok", SHA, by) for by in ("user", "job.old", "job.min", "job.mine2", "dataset.x")),
-        artifact.reference_key("p", SHA, f"dataset.{SHA}"),
-        artifact.run_file_key("p", "mine", "x", SHA),
-        artifact.deleted_run_key("p", "mine"),
-        artifact.storing_key("p", f"mine.{3:010d}.{'0' * 32}"),
-        artifact.storing_key("p", f"old.{4:010d}.{'0' * 32}"),
+        *(artifact_keys.name_key("p", "tok", SHA, by) for by in ("user", "job.old", "job.min", "job.mine2", "dataset.x")),
+        artifact_keys.reference_key("p", SHA, f"dataset.{SHA}"),
+        artifact_keys.run_file_key("p", "mine", "x", SHA),
+        artifact_keys.deleted_run_key("p", "mine"),
+        artifact_keys.storing_key("p", f"mine.{3:010d}.{'0' * 32}"),
+        artifact_keys.storing_key("p", f"old.{4:010d}.{'0' * 32}"),
         "project-artifacts/p/objects/ab/../../x",
         f"project-artifacts/p/objects/cd/{SHA}",
         f"project-artifacts/p/objects/ab/{SHA}/x",
     ]
     assert not any(may(operation, key) for operation in WRITES for key in others)
     for project in ("q", "p2", "P", "", "p/objects", "sha256-x"):
-        keys = [key(project, SHA) for key in (artifact.object_key, artifact.manifest_key)]
-        keys += [artifact.name_key(project, "tok", SHA, "job.mine"), artifact.names_prefix(project, "tok")]
+        keys = [key(project, SHA) for key in (artifact_keys.object_key, artifact_keys.manifest_key)]
+        keys += [artifact_keys.name_key(project, "tok", SHA, "job.mine"), artifact_keys.names_prefix(project, "tok")]
         assert not any(may(operation, key) for operation in Operation for key in keys)
     assert not any(refusal(Lease("mine", 4), Ask(operation, hashed[0])) is None for operation in Operation)
 
 
 def test_artifacts_that_the_dataset_names_are_read_also_of_another_project() -> None:
-    keys = frozenset({artifact.object_key("theirs", SHA), artifact.manifest_key("theirs", SHA)})
+    keys = frozenset({artifact_keys.object_key("theirs", SHA), artifact_keys.manifest_key("theirs", SHA)})
     lease = Lease("mine", 4, project="p", dataset=DatasetLease("theirs", SHA, artifacts=keys))
     for key in keys:
         assert refusal(lease, Ask(Operation.GET, key)) is None and refusal(lease, Ask(Operation.PUT, key)) is not None
         assert is_artifact_of_another(lease, key)
-    assert refusal(lease, Ask(Operation.GET, artifact.object_key("theirs", "cd" * 32))) is not None
+    assert refusal(lease, Ask(Operation.GET, artifact_keys.object_key("theirs", "cd" * 32))) is not None
 
 
 def test_of_its_projects_models_an_attempt_reads_contents_and_pins_and_writes_nothing() -> None:
