@@ -64,6 +64,7 @@ audit: $(STAMP)       ## asks the published advisories about every pinned packag
 TWO := -n 2 --dist loadfile
 # How many examples a random test makes: `full` or `quick` (tests/support/profiles.py).
 PROFILE ?= full
+EXAMPLES := --hypothesis-profile=$(PROFILE)
 # Tests that harm a whole stack; in one process, since a second one would have a second stack. Those that share one come after each other:
 # it ends with the last of them.
 FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tests/integration/test_journey.py \
@@ -74,24 +75,24 @@ FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tes
 BESIDE := tests/stack/test_documentation_howto.py
 
 unit: $(STAMP)        ## tests without servers; PROFILE=quick makes a fifth of the random examples
-	@$(BIN)/pytest $(TWO) --hypothesis-profile=$(PROFILE) tests/unit tests/simulation
+	@$(BIN)/pytest $(TWO) $(EXAMPLES) tests/unit tests/simulation
 
 integration: $(STAMP) ## tests on real servers, short seeded faults included
 	@$(MAKE) --no-print-directory -j3 stack faults parts pages
 
 # Beside each other, with servers of their own: the first two wait much, the others compute.
 stack: $(STAMP)       ## tests on one whole stack that all of them leave as it is
-	@$(BIN)/pytest $(BESIDE:%=--ignore=%) tests/stack
+	@$(BIN)/pytest $(EXAMPLES) $(BESIDE:%=--ignore=%) tests/stack
 
 faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack; and those of how-to pages, on one of their own
-	@$(BIN)/pytest $(BESIDE) $(FAULTY)
+	@$(BIN)/pytest $(EXAMPLES) $(BESIDE) $(FAULTY)
 
 parts: $(STAMP)       ## tests of parts on real servers
-	@$(BIN)/pytest $(TWO) $(FAULTY:%=--ignore=%) tests/contract tests/integration tests/security
+	@$(BIN)/pytest $(TWO) $(EXAMPLES) $(FAULTY:%=--ignore=%) tests/contract tests/integration tests/security
 
 # How long a page holds its thread is that thread's own processor time, so others may run beside.
 pages: $(STAMP)       ## the pages in Chromium
-	@$(BIN)/pytest tests/browser
+	@$(BIN)/pytest $(EXAMPLES) tests/browser
 
 quick-servers: $(STAMP)
 	@$(BIN)/python -m tests.quick servers

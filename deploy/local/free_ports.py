@@ -12,7 +12,7 @@ import secrets
 import socket
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import psutil
@@ -47,14 +47,14 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def free_ports(count: int) -> list[int]:
-    """`count` different free loopback ports, chosen at random; OSError after a bounded number of picks."""
+def free_ports(count: int, besides: Collection[int] = ()) -> list[int]:
+    """`count` different free loopback ports, none of `besides`, chosen at random; OSError after a bounded number of picks."""
     found: list[int] = []
     for _ in range(MAX_PICKS):
         if len(found) == count:
             return found
         port = FIRST_FREE_PORT + secrets.randbelow(LAST_FREE_PORT - FIRST_FREE_PORT)
-        if port not in found and is_free(port) and _kept(port):
+        if port not in found and port not in besides and is_free(port) and _kept(port):
             found.append(port)
     raise OSError(f"no {count} free ports between {FIRST_FREE_PORT} and {LAST_FREE_PORT}: stop some servers")
 

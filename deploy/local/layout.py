@@ -74,7 +74,7 @@ class StackPorts:
     def complete(self) -> Self:
         """With free ports for what a folder that an older `up` made has none."""
         missing = COUNT - len(self.numbers)
-        return self if missing <= 0 else type(self)((*self.numbers, *free_ports(missing)))
+        return self if missing <= 0 else type(self)((*self.numbers, *free_ports(missing, self.numbers)))
 
 
 @dataclass(frozen=True)

@@ -224,6 +224,7 @@ def test_mlflows_own_client_logs_a_model_and_loads_it_by_version_and_alias(
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", token(settings, "ada", "submitter"))
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     mlflow.set_tracking_uri(settings["gateway"]["url"])
+    mlflow.set_experiment(experiment_id="0")  # other tests of this process may have left that of a project of theirs
     client, model = mlflow.MlflowClient(), f"scaled-{OURS}"
     (tmp_path / "scaled.py").write_text(PROGRAM_OF_MODEL)
 

@@ -59,7 +59,12 @@ def _spans(told: list[Envelope], pool: str) -> tuple[dict[Part, tuple[int, tuple
         if isinstance(e.event, GangAllocated) and e.event.pool == pool:
             orders |= {_part(e.event, p.node_id): (e.time_ms or 0, p.devices) for p in e.event.placements}
             boots |= {_part(e.event, p.node_id): str(p.boot_id) for p in e.event.placements}
-    ends = {_part(e.event, e.event.node_id): e.event.stopped_at_ms for e in told if isinstance(e.event, AttemptStopped)}
+    ends: dict[Part, int] = {}
+    for e in told:
+        if isinstance(e.event, AttemptStopped):
+            # An agent that is asked again answers again, with the time of that answer: nothing was left since the first.
+            part = _part(e.event, e.event.node_id)
+            ends[part] = min(e.event.stopped_at_ms, ends.get(part, e.event.stopped_at_ms))
     registered = [(str(e.event.node_id), str(e.event.boot_id), e.time_ms or 0) for e in told if isinstance(e.event, NodeRegistered)]
     for part in orders.keys() - ends.keys():
         later = [at for node, boot, at in registered if node == part[0] and boot != boots[part] and at >= orders[part][0]]

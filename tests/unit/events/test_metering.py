@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import urllib.request
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.free_ports import FIRST_FREE_PORT, free_port
 from trainhouse.deploy.local.layout import COUNT, METERED, METRICS, StackPorts
 from trainhouse.events.runtime.metrics_server import MetricsSettings, exposition, new_registry, serve
 from trainhouse.events.wire.journal import ClockTicked, InputRefused, JournaledInput, JournalRecord
@@ -123,3 +124,10 @@ def test_every_part_has_a_port_of_its_own_also_in_a_folder_of_before() -> None:
     assert old.metrics("agent") == 0 and ports.metrics("kafka") == 0
     whole = old.complete()
     assert whole.numbers[:11] == old.numbers and len(set(whole.numbers)) == COUNT
+
+
+def test_a_folder_of_before_gets_no_port_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    picks = itertools.count(30_000 - FIRST_FREE_PORT)
+    monkeypatch.setattr("trainhouse.deploy.local.free_ports.secrets.randbelow", lambda _below: next(picks))
+    numbers = StackPorts(tuple(range(30_000, 30_011))).complete().numbers
+    assert len(set(numbers)) == len(numbers) == COUNT

@@ -70,6 +70,15 @@ def test_an_attempt_that_never_ended_is_told(told: list[Envelope]) -> None:
         no_device_was_shared([e for e in told if e is not _first(told, AttemptStopped, "b")], "p")
 
 
+def test_a_part_that_an_agent_answers_for_again_ended_with_the_first_answer(told: list[Envelope]) -> None:
+    part, second = _first(told, AttemptStopped, "a"), _first(told, GangAllocated, "b")
+    assert isinstance(part.event, AttemptStopped) and second.time_ms is not None
+    again = replace(part, event=part.event.model_copy(update={"stopped_at_ms": second.time_ms + 5_000}))
+    no_device_was_shared([*told, again], "p")
+    with pytest.raises(AssertionError, match="p-00000"):
+        no_device_was_shared([again if e is part else e for e in told], "p")
+
+
 def test_an_order_that_came_to_a_machine_that_was_down_ends_with_its_next_boot(told: list[Envelope]) -> None:
     registered = next(e for e in told if isinstance(e.event, NodeRegistered) and e.event.node_id == "p-00000")
     order, second = _first(told, GangAllocated, "a"), _first(told, GangAllocated, "b")
