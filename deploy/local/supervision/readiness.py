@@ -23,6 +23,8 @@ from trainhouse.events.wire.topics import ALLOCATIONS, POOLS
 
 TIMEOUT_S = 2.0
 LEADERS_TIMEOUT_S = 60.0
+# Of a request that is not waited for so long. librdkafka may abort the process when one of these times out (confluentinc/librdkafka#4605).
+DESCRIBE_TIMEOUT_S = 60.0
 POLL_S = 0.1
 # A part that is away is an answer here, not news: librdkafka need not print it.
 QUIET: dict[str, Any] = {"log_level": 0}
@@ -68,7 +70,7 @@ def group(settings: KafkaSettings, name: str) -> Check:
 def _members(admin: AdminClient, name: str) -> tuple[bool, set[str]]:
     """Whether a group is stable, and the ids of its members; none while the broker is away."""
     try:
-        found = admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+        found = admin.describe_consumer_groups([name], request_timeout=DESCRIBE_TIMEOUT_S)[name].result(TIMEOUT_S)
     except (KafkaException, TimeoutError):
         return False, set()
     return found.state == ConsumerGroupState.STABLE, {member.member_id for member in found.members}
