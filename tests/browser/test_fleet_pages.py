@@ -7,9 +7,7 @@ import re
 from playwright.sync_api import Page, expect
 
 from tests.browser.story import JOB
-from tests.browser.tracing import traced
-
-LONGEST_MS = 400  # as in test_fluid
+from tests.browser.tracing import LONGEST_MS, traced
 
 
 def test_nodes_have_headers_and_what_is_not_reported_says_so(page: Page) -> None:

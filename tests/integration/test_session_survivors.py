@@ -11,10 +11,12 @@ pytestmark = pytest.mark.stack
 # Every rank draws numbers of its own, so that an own state that is not exactly the one of its step shows in the weights.
 SCRIPT = """
 import hashlib, os, random, signal, sys, time
+from pathlib import Path
 import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from trainhouse.workers import Session
+from trainhouse.workers.own_states import read_left
 
 session = Session.start()
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
@@ -28,7 +30,8 @@ for step in session.steps(16):
     noise = random.random() + float(np.random.rand())
     loss = (wrapped(torch.randn(8, 4) + session.rank) - noise).square().mean()
     if step == die and session.rank == 1 and when == "before":
-        time.sleep(5)  # what it has of its own is kept beside training: a rank that dies has had the time for that
+        while read_left(1, Path(os.environ["TRAINHOUSE_RANK_DIR"])).at(step) is None:
+            time.sleep(0.01)  # what it has of its own is kept beside training
         os.kill(os.getpid(), signal.SIGKILL)
     optimizer.zero_grad(); loss.backward(); optimizer.step(); schedule.step()
     if step == die and session.rank == 1 and when == "after":
