@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import cpu_time, time_left
+from tests.support import cpu_time, time_left, totals
 from tests.support.last_use import after
 from tests.support.profiles import register
 
@@ -31,9 +31,10 @@ register()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measures, and ends in time, where the environment asks for it."""
+    """Measures, ends in time, and counts, where the environment asks for it."""
     cpu_time.register(config)
     time_left.register(config)
+    totals.register(config)
 
 
 def pytest_collection_finish() -> None:

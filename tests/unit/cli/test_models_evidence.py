@@ -246,10 +246,27 @@ def test_submit_starts_the_jobs_of_the_gate_once_and_prints_them(run: Run, acces
     assert json.loads(done.output)["job_id"] == job.job_id and job.suite == "signs"
     both = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit")
     assert both.output.count("evaluates it by suite") == 2 and len(access.registry.model.versions[0].jobs) == 2
-    assert f"job {job.job_id} evaluates it by suite signs already; none was submitted" in both.output
+    assert f"no job was submitted by suite signs: job {job.job_id} evaluates it by suite signs already" in both.output
     assert both.output.count("already") == 1, "that of the other suite began now"
     again = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit")
-    assert again.exit_code == 1 and job.job_id in str(again.exception)
+    assert again.exit_code == 1 and job.job_id in str(again.exception) and str(again.exception).count("already") == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_submit_says_of_a_suite_that_the_version_was_trained_on_why_it_has_no_job(
+    run: Run, access: Access, options: tuple[str, ...]
+) -> None:
+    data = "points@sha256:" + "a" * 64
+    model = access.registry.model
+    facts = model.versions[0].facts.model_copy(update={"splits": (f"{data}/train",)})
+    access.registry.state.put(model.put(replace(model.versions[0], facts=facts)))
+    evaluations = [EVALUATED | {"dataset": data}, EVALUATED | {"suite": "seen", "dataset": data, "split": "train"}]
+    access.registry.ask(ModelGateApplied(**OF_MODEL, gate=ModelGate.model_validate({"evaluate": evaluations})))
+    done = run("evaluate", f"{PROJECT}/{NAME}@1", "--submit", *options)
+    [job] = access.registry.model.versions[0].jobs
+    assert done.exit_code == 0 and job.suite == "signs" and job.job_id in done.output
+    first, second = done.output.splitlines()
+    assert "signs" in first and "seen" in second and f"was trained on {data}/train" in second and "another split" in second
 
 
 @pytest.mark.parametrize(
@@ -289,18 +306,15 @@ def test_the_program_of_a_gates_job_gives_the_same_result_as_a_run_here(
 
 
 @pytest.mark.parametrize(
-    ("ended", "is_new", "words"),
+    ("ended", "words"),
     [
-        ({}, True, "job m-1 evaluates it by suite signs"),
-        ({}, False, "job m-1 evaluates it by suite signs already; none was submitted"),
-        ({"evaluation_id": "e-1"}, True, "job m-1 by suite signs was submitted, and has ended already: result e-1"),
-        ({"evaluation_id": "e-1"}, False, "job m-1 by suite signs ended before; none was submitted: result e-1"),
-        ({"reason": "it is FAILED: x"}, True, "job m-1 by suite signs was submitted, and has ended already: no result: it is FAILED: x"),
+        ({}, "job m-1 evaluates it by suite signs"),
+        ({"evaluation_id": "e-1"}, "job m-1 by suite signs was submitted, and has ended already: result e-1"),
+        ({"reason": "it is FAILED: x"}, "job m-1 by suite signs was submitted, and has ended already: no result: it is FAILED: x"),
     ],
 )
-def test_what_is_so_of_a_job_that_was_asked_for(ended: dict[str, str], is_new: bool, words: str) -> None:
-    job = EvaluationJob("signs", 1, "m-1", "", **ended)
-    assert evidence_commands.job_words(job, is_new) == words
+def test_what_is_so_of_a_job_that_was_asked_for(ended: dict[str, str], words: str) -> None:
+    assert evidence_commands.job_words(EvaluationJob("signs", 1, "m-1", "", **ended)) == words
 
 
 def test_a_job_that_ended_meanwhile_is_said_with_its_outcome(run: Run, access: Access, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,31 +159,44 @@ _Pair = tuple["ModelEvaluated", "ModelEvaluated"]
 def _submit(
     access: "RegistryAccess", model: "KnownModel", version: "KnownVersion", suite: str | None, timeout_s: float, json: bool
 ) -> None:
-    """Has the registry submit the jobs that evaluate a version; prints the last one of each suite, and whether it was there before."""
+    """Has the registry submit the jobs that evaluate a version; prints each of them, and of each other suite why there is none. Raises
+    ChangeRefusedError where there is none at all."""
     import getpass
 
     from trainhouse.cli.shared import output
+    from trainhouse.client import ChangeRefusedError
     from trainhouse.events import ModelEvaluationRequested
 
-    about = {"project": model.project, "name": model.name, "version": version.version, "suite": suite, "user": getpass.getuser()}
-    access.record(ModelEvaluationRequested.model_validate(about), timeout_s)
-    after = access.model(model.project, model.name).find(str(version.version)).jobs
-    last = {each.suite: each for each in after if suite in (None, each.suite)}.values()
-    before = {each.job_id for each in version.jobs}
+    about = {"project": model.project, "name": model.name, "version": version.version, "user": getpass.getuser()}
+    named = list(dict.fromkeys(each.suite for each in model.gate.evaluate))
+    # One request a suite: the registry's answer to one of several would not say why a suite has no job.
+    suites: list[str | None] = [suite] if suite is not None or not named else [*named]
+    refused = dict[str | None, ChangeRefusedError]()
+    for each in suites:
+        try:
+            access.record(ModelEvaluationRequested.model_validate(about | {"suite": each}), timeout_s)
+        except ChangeRefusedError as error:
+            refused[each] = error
+    if len(refused) == len(suites):
+        raise next(iter(refused.values())) if len(suites) == 1 else ChangeRefusedError("; ".join(str(each) for each in refused.values()))
+    last = {each.suite: each for each in access.model(model.project, model.name).find(str(version.version)).jobs}
+    begun = [last[each] for each in suites if each is not None and each not in refused and each in last]
     if json:
-        output.json_lines(_row(model, version) | each.as_row() | {"new": each.job_id not in before} for each in last)
+        output.json_lines(_row(model, version) | each.as_row() | {"new": True} for each in begun)
+        output.json_lines(_row(model, version) | {"suite": each, "new": False, "reason": str(why)} for each, why in refused.items())
         return
-    for each in last:
-        print(output.printable(f"{model.key}@{version.version}: {job_words(each, each.job_id not in before)}"))
+    for job in begun:
+        print(output.printable(f"{model.key}@{version.version}: {job_words(job)}"))
+    for each, why in refused.items():
+        print(output.printable(f"{model.key}@{version.version}: no job was submitted by suite {each}: {why}"))
 
 
-def job_words(job: "EvaluationJob", is_new: bool) -> str:
-    """Describes how a job that evaluates a version stands, after its jobs were asked for. `is_new`: this request began it."""
+def job_words(job: "EvaluationJob") -> str:
+    """Describes how a job that evaluates a version stands, right after it was asked for."""
     if job.is_running:
-        return f"job {job.job_id} evaluates it by suite {job.suite}{'' if is_new else ' already; none was submitted'}"
-    when = "was submitted, and has ended already" if is_new else "ended before; none was submitted"
+        return f"job {job.job_id} evaluates it by suite {job.suite}"
     outcome = f"result {job.evaluation_id}" if job.evaluation_id else f"no result: {job.reason}"
-    return f"job {job.job_id} by suite {job.suite} {when}: {outcome}"
+    return f"job {job.job_id} by suite {job.suite} was submitted, and has ended already: {outcome}"
 
 
 def _check_of_gate(given: dict[str, Any]) -> None:
