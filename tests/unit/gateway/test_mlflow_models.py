@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -18,7 +19,17 @@ from trainhouse.gateway.mlflow.filter_language import Entity, Ordering, parse_fi
 from trainhouse.gateway.mlflow.logged_model_routes import delete, whole_models
 from trainhouse.gateway.mlflow.mlflow_ports import Ports
 from trainhouse.gateway.mlflow.mlmodel import MOST_MLMODEL_BYTES, parts_of_mlmodel
-from trainhouse.gateway.mlflow.registry_entities import LOGGED_MODEL, OF_MODELS, OF_VERSIONS, keeps, tags_of_client, version_json
+from trainhouse.gateway.mlflow.registry_entities import (
+    LOGGED_MODEL,
+    OF_MODELS,
+    OF_VERSIONS,
+    keeps,
+    model_json,
+    model_tags,
+    tags_of_client,
+    version_json,
+    version_tags,
+)
 from trainhouse.gateway.mlflow.request_scope import RequestScope
 from trainhouse.gateway.mlflow.version_files import place_of, version_placed
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
@@ -89,6 +100,17 @@ def registered(commit: int, job_id: str, **tags: str) -> tuple[ModelEntry, Versi
     model = registry.state.model("a b", "resnet")
     assert model is not None
     return model, model.versions[0]
+
+
+def test_no_tag_replaces_what_the_registry_knows() -> None:
+    said = {"trainhouse.semver": "9.9.9", "trainhouse.content": "another", "note": "mine"}
+    model, version = registered(4, "gpt", **said)
+    known = {"trainhouse.semver": version.semver, "trainhouse.content": version.facts.content}
+    assert version_tags(version) == known | {"note": "mine"}
+    assert {each["key"]: each["value"] for each in version_json(model, version)["tags"]} == known | {"note": "mine"}
+    other = replace(model, tags=(("trainhouse.project", "another"),))
+    assert model_tags(other) == {"trainhouse.project": model.project}
+    assert model_json(other)["tags"] == [{"key": "trainhouse.project", "value": model.project}]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def model_json(model: ModelEntry) -> dict[str, Any]:
         **attributes_of(model),
         "description": model.notes,
         "latest_versions": [version_json(model, version) for version in newest.values()],
-        "tags": [{"key": key, "value": value} for key, value in (("trainhouse.project", model.project), *model.tags)],
+        "tags": _tags_json(model_tags(model)),
         "aliases": [{"alias": alias, "version": str(version)} for alias, version in aliases_of(model)],
     }
 
@@ -68,9 +68,24 @@ def attributes_of(model: ModelEntry) -> dict[str, Any]:
     return {"name": model.name, "creation_timestamp": min(times, default=0), "last_updated_timestamp": max(times, default=0)}
 
 
+def model_tags(model: ModelEntry) -> dict[str, str]:
+    """Tags of a model: those that people set, and what the registry knows of it, which none of them replaces."""
+    known = {"trainhouse.project": model.project}
+    return known | dict(model.tags) | known
+
+
+def version_tags(version: Version) -> dict[str, str]:
+    """Tags of a version, as `model_tags`."""
+    known = {"trainhouse.semver": version.semver, "trainhouse.content": version.facts.content}
+    return known | dict(version.tags) | known
+
+
+def _tags_json(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"key": key, "value": value} for key, value in tags.items()]
+
+
 def version_json(model: ModelEntry, version: Version) -> dict[str, Any]:
     """One version."""
-    tags = (("trainhouse.semver", version.semver), ("trainhouse.content", version.facts.content), *version.tags)
     logged = logged_model_of(version)
     more = {"model_id": logged} if logged else {}
     return more | {
@@ -84,7 +99,7 @@ def version_json(model: ModelEntry, version: Version) -> dict[str, Any]:
         "source": source_of(version),
         "run_id": "" if is_model_id(str(version.facts.job_id)) else str(version.facts.job_id),
         "status": "READY",
-        "tags": [{"key": key, "value": value} for key, value in tags],
+        "tags": _tags_json(version_tags(version)),
         "aliases": [alias for alias, ordinal in aliases_of(model) if ordinal == version.version],
     }
 

@@ -41,10 +41,12 @@ from trainhouse.gateway.mlflow.registry_entities import (
     keeps,
     logged_model_of,
     model_json,
+    model_tags,
     ordered,
     source_of,
     tags_of_client,
     version_json,
+    version_tags,
 )
 from trainhouse.gateway.mlflow.request_scope import Writing
 from trainhouse.gateway.mlflow.search import read_token, token_of
@@ -179,7 +181,7 @@ async def search_models(
 ) -> Json:
     """Models, each with its aliases."""
     found = [(attributes_of(each), each) for each in await _visible(here, principal)]
-    chosen, token = _page(found, OF_MODELS, filter, order_by, max_results, page_token, lambda model: dict(model.tags))
+    chosen, token = _page(found, OF_MODELS, filter, order_by, max_results, page_token, model_tags)
     return {"registered_models": [model_json(each) for each in chosen]} | token
 
 
@@ -268,10 +270,7 @@ async def search_versions(
         (_version_attributes(model, version), (model, version)) for model in await _visible(here, principal) for version in model.versions
     ]
 
-    def tags(pair: tuple[ModelEntry, Version]) -> dict[str, str]:
-        return {"trainhouse.semver": pair[1].semver, **dict(pair[1].tags)}
-
-    chosen, token = _page(found, OF_VERSIONS, filter, order_by, max_results, page_token, tags)
+    chosen, token = _page(found, OF_VERSIONS, filter, order_by, max_results, page_token, lambda pair: version_tags(pair[1]))
     return {"model_versions": [version_json(*each) for each in chosen]} | token
 
 
