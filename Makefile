@@ -51,7 +51,7 @@ lint-rest: $(STAMP)
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tests.style
 	@$(BIN)/bandit -q -c pyproject.toml --confidence-level medium -r $(PACKAGES) 2> >(grep -v -e 'nosec encountered' -e 'Test in comment' >&2)
-	@git ls-files -z -- $(SCANNED) | xargs -0 -P 2 -n 450 $(BIN)/detect-secrets-hook --no-verify
+	@git ls-files -z -- $(SCANNED) | xargs -0 -P 2 -n 450 $(BIN)/python -m tests.style.secret_scan --no-verify
 
 # The packages, and all that is searched for secrets: no golden samples and no libraries of others, which are full of hashes.
 PACKAGES := events scheduler workers projections checkpointing deploy trainhouse/cli trainhouse/client trainhouse/gateway trainhouse/reference $(wildcard trainhouse/*.py)
