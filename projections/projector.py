@@ -109,7 +109,7 @@ def run(
             source = KafkaSource(kafka, spec.topics, projector.batch_max_records, projector.batch_max_bytes, archive)
             linger_ms = projector.beats_linger_ms if spec.periodic else projector.batch_linger_ms
             pace = Pace(linger_ms / 1000, max(linger_ms, projector.batch_max_linger_ms) / 1000)
-            lane = Lane(spec.name, source, connect(), spec.builder(schemas, keys, senders), pace, meters, spec.quiet_s)
+            lane = Lane(spec.name, source, connect(), spec.builder(schemas, keys, senders), pace, meters, spec.quiet_s, spec.done_s)
             for missing in plan(writer, spec.name, spec.tables):
                 history = KafkaHistory(kafka, missing.ends, projector.batch_max_records, projector.batch_max_bytes, archive)
                 lanes.add(CatchUpLane(missing, history, connect(), spec.builder(schemas, keys, senders)))

@@ -98,7 +98,7 @@ class ProjectorSettings(TomlSection):
 
     batch_linger_ms: int = Field(60, ge=0, le=60_000, description="milliseconds that a batch of rows waits for more")
     batch_max_linger_ms: int = Field(250, ge=0, le=60_000, description="most milliseconds that it waits under load")
-    beats_linger_ms: int = Field(2000, ge=0, le=60_000, description="milliseconds that a batch of heartbeats waits for more")
+    beats_linger_ms: int = Field(3000, ge=0, le=60_000, description="milliseconds that a batch of heartbeats waits for more")
     batch_max_bytes: int = Field(16 * 1024**2, ge=1024, description="most bytes of records in one batch")
     batch_max_records: int = Field(50_000, ge=1, description="most records in one batch")
 

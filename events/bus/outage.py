@@ -63,10 +63,12 @@ class Outage:
 
 
 class Watch:
-    """Outage detection of one client; give `on_error` to the client as its `error_cb`. Blocks in `lost` alone, for 4 s at most."""
+    """Outage detection of one client; give `on_error` to the client as its `error_cb`. Blocks in `lost` alone, 4 s and a fetch at most."""
 
-    def __init__(self, settings: KafkaSettings, after_silence_s: float = AFTER_SILENCE_S) -> None:
+    def __init__(self, settings: KafkaSettings, after_silence_s: float = AFTER_SILENCE_S, fetch_wait_s: float = 0.0) -> None:
+        """`fetch_wait_s`: how long brokers may keep a fetch open, behind which an answer on the same connection waits."""
         self._settings = settings
+        self._own_answer_s = OWN_ANSWER_S + fetch_wait_s
         self._outage = Outage(steady_s(), after_silence_s)
 
     def on_error(self, error: KafkaError) -> None:
@@ -84,7 +86,7 @@ class Watch:
 
     def lost(self, client: Asked, topic: str) -> bool:
         """Whether the client no longer reaches brokers that a new one reaches. Blocks."""
-        reaches = answers(client, topic, OWN_ANSWER_S)
+        reaches = answers(client, topic, self._own_answer_s)
         others_reach = not reaches and answers(AdminClient(self._settings.client_config(log_level=0)), topic, OTHER_ANSWER_S)
         return self._outage.asked(reaches, others_reach, steady_s())
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
 
 log = structlog.get_logger(__name__)
+DEFAULT_FETCH_WAIT_MS = 500  # librdkafka's
 Ask = Callable[[str, int, int], Batch | None]
 
 
@@ -38,7 +39,7 @@ class PassingConsumer(Consumer):
     """
 
     def __init__(self, config: dict[str, Any], settings: KafkaSettings) -> None:
-        self._watch = Watch(settings)
+        self._watch = Watch(settings, fetch_wait_s=config.get("fetch.wait.max.ms", DEFAULT_FETCH_WAIT_MS) / 1000)
         self._config = config | {"error_cb": self._watch.on_error}
         super().__init__(self._config)
         self._ask: Ask = lambda topic, partition, offset: batch_at(settings, topic, partition, offset)

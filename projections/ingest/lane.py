@@ -5,7 +5,8 @@ the same bounds, the same marks and the same tokens; then appended tables are co
 
 A journal that decides nothing says so several times a second, and three inserts for each would cost more than all else of an idle stack. So
 records that make no row may be kept back, in memory alone, and go in with the next that make one, or after `quiet_s`: a crash meanwhile has
-them read again.
+them read again. For the same reason the done of a batch may wait `done_s` for the next intent, which it is one insert with: a crash
+meanwhile has the batch replayed.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Lane:
         pace: Pace,
         meters: LaneMeters | None = None,
         quiet_s: float = 0.0,
+        done_s: float = 0.0,
     ) -> None:
         self.name = name
         self.records = 0
@@ -70,6 +72,8 @@ class Lane:
         self._next: dict[tuple[str, int], int] = {}
         self._number = 1
         self._quiet_s = quiet_s
+        self._done_s = done_s
+        self._written_s = 0.0
         self._kept: list[Record] = []
         self._kept_marks: dict[str, int] = {}
         self._kept_since_s = 0.0
@@ -81,13 +85,15 @@ class Lane:
             records = self._source.poll(linger_s)
             began = time.monotonic()
             if self._keep_back(records, began):
-                self._positions.settle()
+                if began - self._written_s >= self._done_s:
+                    self._positions.settle()
                 continue
             records = self._with_kept(records)
             if not self.ready(records, stop):
                 break
             self.ingest(records)
-            took_s = time.monotonic() - began
+            self._written_s = time.monotonic()
+            took_s = self._written_s - began
             self._meters.ingested(self.name, records, took_s)
             linger_s = self._pace.after(took_s)
         if self._kept:

@@ -110,8 +110,8 @@ class LaneSpec:
     the nodes' keys, and who may tell what of a rank.
 
     `periodic`: every node tells the same things each second or so. Written one by one they would cost as many parts as all else, and be
-    no fresher, so they gather longer. `quiet_s`: how long records that make no row may be kept back (lane.py); for topics alone whose
-    positions nobody waits for.
+    no fresher, so they gather longer. `quiet_s` and `done_s`: how long records that make no row may be kept back, and the done of a batch
+    (lane.py); for lanes alone whose positions nobody waits for.
     """
 
     name: str
@@ -120,6 +120,7 @@ class LaneSpec:
     builder: Callable[[Mapping[str, pa.Schema], NodeKeys, Senders], Builder]
     periodic: bool = False
     quiet_s: float = 0.0
+    done_s: float = 0.0
 
 
 _DECISIONS_ALONE = frozenset({"decisions_rows", placements.TABLE, "closed_devices_rows", "pool_creations_rows"})
@@ -139,7 +140,12 @@ TABLES_OF_RANKS = _RANKS_ALONE | frozenset(
 LANES: tuple[LaneSpec, ...] = (
     LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas, *_: FactsBuilder(FACTS, schemas)),
     LaneSpec(
-        "beats", tuple(BEATS), OF_BEATS, lambda schemas, keys, senders: HeartbeatsBuilder(BEATS, schemas, keys, senders), periodic=True
+        "beats",
+        tuple(BEATS),
+        OF_BEATS,
+        lambda schemas, keys, senders: HeartbeatsBuilder(BEATS, schemas, keys, senders),
+        periodic=True,
+        done_s=10.0,
     ),
     LaneSpec(
         "decisions",
@@ -147,8 +153,16 @@ LANES: tuple[LaneSpec, ...] = (
         OF_DECISIONS,
         lambda schemas, _, senders: JournalBuilder(DECISIONS, schemas, senders.emptied),
         quiet_s=5.0,
+        done_s=5.0,
     ),
-    LaneSpec("reports", tuple(DECISIONS), OF_REPORTS, lambda schemas, _, senders: ReportsBuilder(REPORTS, schemas, senders), quiet_s=5.0),
+    LaneSpec(
+        "reports",
+        tuple(DECISIONS),
+        OF_REPORTS,
+        lambda schemas, _, senders: ReportsBuilder(REPORTS, schemas, senders),
+        quiet_s=5.0,
+        done_s=5.0,
+    ),
     LaneSpec("ranks", tuple(OF_RANKS), TABLES_OF_RANKS, lambda schemas, _, senders: OfRanksBuilder(OF_RANKS, schemas, senders)),
     LaneSpec("metrics", topics.POINT_TOPICS, OF_METRICS, lambda schemas, _, senders: MetricsBuilder(schemas[DEAD_LETTERS_TABLE], senders)),
     LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas, _, senders: LogsBuilder(schemas[DEAD_LETTERS_TABLE], senders)),

@@ -30,11 +30,14 @@ PROJECTOR_GROUP = "trainhouse-projector"
 PREFETCH_KIB = 16 * 1024
 CHUNK = 1000
 REFRESH_ENDS_S = 2.0
-IDLE_S = 0.2
+# Until a lane is asked whether it is to end, or to write what is due; after a poll in vain nothing is due.
+IDLE_S, QUIET_S = 0.2, 1.0
 RANGE_TIMEOUT_S = 120.0
 ANSWER_S = 30.0
 # While the brokers are away: ask once or twice a second, not twenty times.
 PATIENCE = {"reconnect.backoff.ms": 200, "reconnect.backoff.max.ms": 2000}
+# A fetch ends with the first record; where none comes the brokers keep it open this long, since each costs them and us about 1 ms of CPU.
+FETCH_WAIT_MS = 2000
 
 
 class Source(Protocol):
@@ -69,6 +72,7 @@ class KafkaSource:
         self._assigned: list[TopicPartition] = []
         self._ends: dict[tuple[str, int], tuple[int, int]] = {}
         self._refreshed_s = 0.0
+        self._idle_s = IDLE_S
 
     def start(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
         assigned = []
@@ -90,7 +94,8 @@ class KafkaSource:
         if old := self._old.take(self._max_records, self._max_bytes):
             return old
         chunk = min(CHUNK, self._max_records)
-        messages = good_messages(next_records(self._consumer, chunk, IDLE_S))
+        messages = good_messages(next_records(self._consumer, chunk, self._idle_s))
+        self._idle_s = IDLE_S if messages else QUIET_S
         if not messages:
             return []
         deadline = time.monotonic() + linger_s
@@ -169,7 +174,9 @@ class KafkaSource:
     def _new_consumer(self, **more: object) -> Consumer:
         # A journal has no gap that may be read over; what expires goes on with what is left.
         strict = NO_GAPS if set(self.topics) <= set(ARCHIVED) else {}
-        return projector_consumer(self._settings, **({"queued.max.messages.kbytes": PREFETCH_KIB} | PATIENCE | strict | more))
+        return projector_consumer(
+            self._settings, **({"queued.max.messages.kbytes": PREFETCH_KIB, "fetch.wait.max.ms": FETCH_WAIT_MS} | PATIENCE | strict | more)
+        )
 
 
 def projector_consumer(settings: KafkaSettings, **more: object) -> Consumer:

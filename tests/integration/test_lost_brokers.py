@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.stack.fenced import Fenced
@@ -102,6 +102,14 @@ def test_readers_are_opened_anew_and_get_each_record_once(way: Fenced) -> None:
         numbers(reader, into)
         assert sorted(into) == expected
         reader.close()
+
+
+def test_a_reader_whose_fetch_is_open_has_not_lost_the_brokers(way: Fenced) -> None:
+    reader = consumer(at(way), **{"fetch.wait.max.ms": 2500, "log_level": 0})
+    reader.assign([TopicPartition("few", 0, OFFSET_END)])
+    reader.poll(1.0)  # what is asked now is answered behind the fetch
+    assert not reader._watch.lost(reader, "few")  # type: ignore[attr-defined]
+    reader.close()
 
 
 def test_an_outbox_and_a_producer_of_events_go_on_with_new_ones(way: Fenced) -> None:

@@ -43,6 +43,11 @@ class Inserts:
         found = [row for table, data in self.made if table == "positions" for row in data.to_pylist()]
         return [(row["from_offset"], row["to_offset"]) for row in found if not row["done"]]
 
+    def done(self) -> list[int]:
+        """Ends of the batches that are done."""
+        found = [row for table, data in self.made if table == "positions" for row in data.to_pylist()]
+        return [row["to_offset"] for row in found if row["done"]]
+
 
 class Counting:
     """Makes a row of `row` alone; its mark counts all records, and what is built says from which mark on."""
@@ -74,11 +79,11 @@ class Ending(MemorySource):
         return found
 
 
-def ran(values: list[bytes], quiet_s: float, idle: int = 0) -> tuple[Inserts, Lane]:
+def ran(values: list[bytes], quiet_s: float, idle: int = 0, done_s: float = 0.0) -> tuple[Inserts, Lane]:
     log, stop, inserts = MemoryLog(), Event(), Inserts()
     for value in values:
         log.append(TOPIC, value)
-    lane = Lane("journal", Ending(log, stop, idle), inserts, Counting(), Pace(0, 0), quiet_s=quiet_s)
+    lane = Lane("journal", Ending(log, stop, idle), inserts, Counting(), Pace(0, 0), quiet_s=quiet_s, done_s=done_s)
     lane.recover()
     lane.run(stop)
     return inserts, lane
@@ -109,6 +114,19 @@ def test_what_is_kept_has_a_bound() -> None:
 
 def test_a_rows_position_is_done_though_the_rest_is_kept() -> None:
     inserts, _ = ran([b"row", b""], quiet_s=60)
+    assert inserts.tables() == ["positions", "numbers", "high_water", "positions", "positions", "high_water", "positions"]
+
+
+def test_the_done_of_a_batch_is_one_insert_with_the_next_intent() -> None:
+    at_once, _ = ran([b"row", b"", b"row"], quiet_s=60)
+    inserts, _ = ran([b"row", b"", b"row"], quiet_s=60, done_s=60)
+    assert at_once.tables() == ["positions", "numbers", "high_water", "positions"] * 2
+    assert inserts.tables() == ["positions", "numbers", "high_water"] * 2 + ["positions"]
+    assert at_once.done() == inserts.done() == [1, 3]
+
+
+def test_a_done_waits_so_long_alone() -> None:
+    inserts, _ = ran([b"row", b""], quiet_s=60, done_s=1e-9)
     assert inserts.tables() == ["positions", "numbers", "high_water", "positions", "positions", "high_water", "positions"]
 
 
