@@ -27,7 +27,7 @@ _JOB = r"(?P<job>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 _EPOCH = r"(?P<epoch>[0-9]{10})"
 _COMMIT = re.compile(rf"jobs/{_JOB}/commits/[0-9]{{10}}")
-_CHUNK = re.compile(rf"jobs/{_JOB}/chunks/(?P<two>[0-9a-f]{{2}})/(?P=two)[0-9a-f]{{62}}")
+_CHUNK = re.compile(rf"jobs/{_JOB}/chunks/(?P<two>[0-9a-f]{{2}})/(?P<sha256>(?P=two)[0-9a-f]{{62}})")
 _TAG = re.compile(rf"jobs/{_JOB}/tags/(?:used-by:)?{_NAME}")
 _BEST = re.compile(rf"jobs/{_JOB}/tags/best")
 _USED_BY = re.compile(rf"jobs/{_JOB}/tags/used-by:(?P<child>{_NAME})")
@@ -60,6 +60,7 @@ _OWN_PREFIXES = re.compile(rf"jobs/{_JOB}/(?:tags/|own/|own/[0-9]{{10}}/nodes/)"
 # What the store itself gave; some stores make files of it.
 _UPLOAD_ID = re.compile(r"[A-Za-z0-9=+~-][A-Za-z0-9._=+~-]{0,1023}")
 MAX_PARTS = 10_000
+_CRC32 = re.compile(r"[A-Za-z0-9+/]{5}[AQgw]==")
 
 
 class Operation(StrEnum):
@@ -82,7 +83,8 @@ _UPLOADS = frozenset({Operation.CREATE_UPLOAD, Operation.PUT_PART, Operation.COM
 
 @dataclass(frozen=True)
 class Ask:
-    """One request that a rank wants to make. `key` is the prefix of a LIST; `span` the first and last byte of a GET."""
+    """One request that a rank wants to make. `key` is the prefix of a LIST; `span` the first and last byte of a GET;
+    `crc32` that of the body of a PUT whose key says no hash, as base64, or empty: by ranks that began under an older agent."""
 
     operation: Operation
     key: str
@@ -91,11 +93,13 @@ class Ask:
     if_absent: bool = False
     upload_id: str = ""
     part: int = 0
+    crc32: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """As it is sent."""
         found = {"operation": self.operation.value, "key": self.key, "start_after": self.start_after, "span": self.span}
-        return {k: v for k, v in (found | {"if_absent": self.if_absent, "upload_id": self.upload_id, "part": self.part}).items() if v}
+        found |= {"if_absent": self.if_absent, "upload_id": self.upload_id, "part": self.part, "crc32": self.crc32}
+        return {k: v for k, v in found.items() if v}
 
     @classmethod
     def parse(cls, data: Any) -> "Ask":
@@ -111,7 +115,16 @@ class Ask:
         return cls(**(data | {"operation": Operation(data.get("operation", "")), "key": data.get("key", ""), "span": span and tuple(span)}))
 
 
-_TYPES = {"operation": str, "key": str, "start_after": str, "span": list, "if_absent": bool, "upload_id": str, "part": int}
+_TYPES = {
+    "operation": str,
+    "key": str,
+    "start_after": str,
+    "span": list,
+    "if_absent": bool,
+    "upload_id": str,
+    "part": int,
+    "crc32": str,
+}
 
 
 @dataclass(frozen=True)
@@ -177,14 +190,16 @@ def shared_chunk(key: str) -> str | None:
 
 
 def hash_in(key: str) -> str | None:
-    """The hash that the bytes under a key must have, where the store is to check that: of a project's artifacts."""
+    """The hash that the bytes under a key must have, where the store is to check that: of a job's chunks and a project's artifacts."""
+    if chunk := _CHUNK.fullmatch(key):
+        return chunk["sha256"]
     found = _HASHED_ARTIFACT.fullmatch(key)
     return (found["file"] or found["manifest"]) if found else None
 
 
 def is_artifact_of_another(lease: "Lease", key: str) -> bool:
     """Whether a key is one of another project's artifacts, which a dataset's manifest may name."""
-    return hash_in(key) is not None and not _of_project(lease, _HASHED_ARTIFACT, key=key)
+    return _HASHED_ARTIFACT.fullmatch(key) is not None and not _of_project(lease, _HASHED_ARTIFACT, key=key)
 
 
 def is_of_dataset(key: str) -> bool:
@@ -209,6 +224,7 @@ def _fits(ask: Ask) -> bool:
     return (
         (ask.span is None or ask.operation is Operation.GET)
         and (not ask.if_absent or ask.operation is Operation.PUT)
+        and (not ask.crc32 or (ask.operation is Operation.PUT and _CRC32.fullmatch(ask.crc32) is not None))
         and (not ask.start_after or ask.operation is Operation.LIST)
         and (not (ask.upload_id or ask.part) or ask.operation in _UPLOADS)
     )

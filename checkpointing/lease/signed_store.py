@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from botocore import UNSIGNED
 from botocore.credentials import RefreshableCredentials
-from botocore.utils import determine_content_length
+from botocore.httpchecksum import Crc32Checksum
 
 from trainhouse.checkpointing.errors import KeysEndedError, ObjectStoreRefusedError
-from trainhouse.checkpointing.lease.access_rule import Ask, Operation, is_of_dataset, shared_chunk
+from trainhouse.checkpointing.lease.access_rule import Ask, Operation, hash_in, is_of_dataset, shared_chunk
 from trainhouse.checkpointing.lease.lease_client import LeaseClient
 from trainhouse.checkpointing.lease.signing import base_url
 from trainhouse.checkpointing.lease.wire import SessionKeys
@@ -37,8 +37,6 @@ _OPERATIONS = {
 # Keys that end are renewed this long before; a request that began before that is not cut off.
 RENEW_S = 180
 MUST_RENEW_S = 60
-# Bodies up to so many bytes are sent without asking the store first whether it wants them.
-UNASKED_BYTES = 64 * 1024
 
 
 class LeasedObjectStore(S3ObjectStore):
@@ -120,12 +118,6 @@ def _signed_by(leave: LeaseClient, settings: StoreSettings) -> "S3Client":
     client = new_client(settings, signature_version=UNSIGNED)
 
     def sign(request: Any, operation_name: str, **_: Any) -> None:
-        # A process that is killed while it waits for the store's leave to send leaves an empty object: SeaweedFS takes the end of a
-        # connection for the end of a body, where no hash of it is signed. A small body goes out with its head. A large one waits, since a
-        # store that refuses it closes the connection in its midst.
-        size = determine_content_length(request.data or b"")
-        if size is not None and size <= UNASKED_BYTES:
-            del request.headers["Expect"]
         url, headers = leave.sign(_ask(request, operation_name, base))
         request.url = url
         for name, value in headers.items():
@@ -165,4 +157,5 @@ def _ask(request: Any, operation_name: str, base: str) -> Ask:
         if_absent="If-None-Match" in request.headers,
         upload_id=query.get("uploadId", ""),
         part=int(query.get("partNumber", "0")),
+        crc32=Crc32Checksum().handle(request.data or b"") if operation is Operation.PUT and hash_in(key) is None else "",
     )

@@ -1,7 +1,9 @@
 """Requests to an S3 store, signed for who has no key: AWS Signature 4 in the query, good for some minutes.
 
 Holds: what is signed is built here from checked parts, never taken over as text; a header that makes the request what it is (If-None-Match,
-Range) is part of the signature; so is the checksum of what goes under its own hash, so that the store takes no other bytes. Times are the
+Range) is part of the signature; so is a checksum of the body of a put, so that the store takes no other bytes: the SHA-256 of what goes
+under its own hash, else the CRC32 that the rank states. Without one SeaweedFS takes the end of a connection for the end of a body, and a
+process that is killed after the head leaves an empty object; an empty part, too, but that one is in no upload that is completed. Times are the
 store's, whatever this machine's clock says.
 Never: signs what `access_rule` was not asked about; that is the caller's part.
 """
@@ -74,6 +76,8 @@ def _headers(ask: Ask) -> dict[str, str]:
         found["if-none-match"] = "*"
     if ask.operation is Operation.PUT and (sha256 := hash_in(ask.key)) is not None:
         found["x-amz-checksum-sha256"] = base64.b64encode(bytes.fromhex(sha256)).decode()
+    elif ask.crc32:
+        found["x-amz-checksum-crc32"] = ask.crc32
     if ask.span is not None:
         found["range"] = f"bytes={ask.span[0]}-{ask.span[1]}"
     return found

@@ -289,8 +289,9 @@ def new_client(given: StoreSettings, credentials: Credentials | None = None, sig
         session._credentials = credentials  # type: ignore[attr-defined]  # there is no other way to give some that renew themselves
     named = credentials is None and signature_version is None
     secret = given.secret_key.get_secret_value() if given.secret_key is not None and named else None
-    # Who signs for others cannot sign a checksum, which changes with the content.
-    checksums: Literal["when_supported", "when_required"] = "when_supported" if named else "when_required"
+    # By each body's checksum the store knows a torn one: SeaweedFS compares none with the hash in a signature. Where each request is signed
+    # elsewhere, the checksum is signed there, and botocore's own would be a header that nobody has signed.
+    checksums: Literal["when_supported", "when_required"] = "when_supported" if signature_version is None else "when_required"
     return boto3.session.Session(botocore_session=session).client(
         "s3",
         endpoint_url=given.endpoint,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from botocore.awsrequest import AWSPreparedRequest
 
 from tests.security.store_lease_support import Attempt, allocation, fresh, plain, settings_of
 from tests.support.stack.sts_store import STS_ROLE
@@ -26,7 +24,6 @@ from trainhouse.checkpointing.chain.manifest import Manifest, encode
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import ObjectStoreRefusedError, ObjectStoreUnavailableError, StaleEpochError
 from trainhouse.checkpointing.lease.lease_facts import owner_key, say_owner
-from trainhouse.checkpointing.lease.signed_store import UNASKED_BYTES
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.workers.agent.launch import lease_grants
 from trainhouse.workers.agent.launch.attempt_dirs import key_of
@@ -85,23 +82,6 @@ def test_a_save_goes_on_when_the_agent_comes_back(object_store_endpoint: StoreSe
     done.join(60)
     assert not done.is_alive() and restored(plain(object_store_endpoint), str(told.job_id), 2) == 7.0
     again.close()
-
-
-def test_a_small_body_goes_out_with_its_head(object_store_endpoint: StoreServer, leases: StoreLeases, tmp_path: Path) -> None:
-    # Whoever is killed while the store is asked for leave to send leaves an empty object there.
-    attempt = Attempt.begun(object_store_endpoint, leases, tmp_path, allocation(job := fresh("small")))
-    objects, asks_first = attempt.store(), dict[int, bool]()
-
-    def look(request: AWSPreparedRequest, **_: object) -> None:
-        asks_first[int(request.headers["Content-Length"])] = "Expect" in request.headers
-
-    objects._client().meta.events.register("before-send.s3.PutObject", look)
-    for size in (37, UNASKED_BYTES, UNASKED_BYTES + 1):
-        content = bytes(size)
-        key = chunk_key(hashlib.sha256(content).hexdigest(), chunks_prefix(job))
-        objects.put(key, content)
-        assert objects.get(key) == content
-    assert asks_first == {37: False, UNASKED_BYTES: False, UNASKED_BYTES + 1: True}
 
 
 def test_an_agent_that_stays_away_is_named(object_store_endpoint: StoreServer, leases: StoreLeases, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import random
 from collections import Counter
@@ -149,7 +150,7 @@ def changed(leave: LeaseClient, server: StoreServer, job: str, foe: str) -> Iter
         return url, dict(headers)
 
     get, _ = signed(Operation.GET, own)
-    put, _ = signed(Operation.PUT, put_key)
+    put, summed = signed(Operation.PUT, put_key)
     listed, _ = signed(Operation.LIST, f"jobs/{job}/commits/")
     quoted = quote(own, safe="/-_.~")
     for spelled in {
@@ -167,7 +168,7 @@ def changed(leave: LeaseClient, server: StoreServer, job: str, foe: str) -> Iter
         yield "more in the query of a get", lambda m=more: asked("GET", f"{get}&{m}")  # type: ignore[misc]
     yield "another prefix", lambda: asked("GET", listed.replace(quote(f"jobs/{job}/", safe=""), quote(f"jobs/{foe}/", safe="")))
     for source in (f"/{server.bucket}/{target}", f"{server.bucket}/{target}", quote(f"{server.bucket}/{target}", safe="")):
-        yield "a copy by a header", lambda s=source: asked("PUT", put, {"x-amz-copy-source": s})  # type: ignore[misc]
+        yield "a copy by a header", lambda s=source: asked("PUT", put, {**summed, "x-amz-copy-source": s})  # type: ignore[misc]
     for name, value in [
         ("x-amz-acl", "public-read"),
         ("x-amz-copy-source-range", "bytes=0-9"),
@@ -175,8 +176,14 @@ def changed(leave: LeaseClient, server: StoreServer, job: str, foe: str) -> Iter
         ("x-amz-website-redirect-location", f"/{target}"),
         ("x-amz-meta-a", "b"),
     ]:
-        yield "another header of Amazon's", lambda n=name, v=value: _kept_out(asked("PUT", put, {n: v}, b"new"), server, put_key, n)  # type: ignore[misc]
+        yield (
+            "another header of Amazon's",
+            lambda n=name, v=value: _kept_out(asked("PUT", put, {**summed, n: v}, b"new"), server, put_key, n),
+        )  # type: ignore[misc]
     conditional, headers = signed(Operation.PUT, commit_key(job, 0), if_absent=True)
+    for left_out in ({}, {"x-amz-checksum-crc32": "AAAAAA=="}, {"x-amz-checksum-sha256": base64.b64encode(bytes(32)).decode()}):
+        yield "a checksum left out or made another", lambda h=left_out: asked("PUT", put, h, b"new")  # type: ignore[misc]
+    yield "other bytes", lambda: asked("PUT", put, summed, b"old")
     yield "a condition left out", lambda: asked("PUT", conditional, {}, b"mine again")
     yield "a condition made another", lambda: asked("PUT", conditional, {"if-none-match": '"x"'}, b"mine again")
     assert headers == {"if-none-match": "*"}

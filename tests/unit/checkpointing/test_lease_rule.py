@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,6 +129,18 @@ def test_an_operation_takes_what_is_its_own_only() -> None:
     assert not allowed(Operation.LIST, chain_prefix("mine"), start_after="jobs/mine/commits/&prefix=jobs/other")
     for upload_id in ("", "../../other", "a/b", "a&uploads", "a b", ".x"):
         assert not allowed(Operation.PUT_PART, chunk_key(SHA, chunks_prefix("mine")), upload_id=upload_id, part=1)
+
+
+def test_a_put_states_the_crc32_of_its_body_and_nothing_else_does() -> None:
+    assert all(
+        allowed(Operation.PUT, commit_key("mine", 1), crc32=base64.b64encode(crc).decode()) for crc in (bytes(4), b"\xff" * 4, b"abcd")
+    )
+    for crc32 in ("AAAAAA=", "AAAAAB==", "AAAAAA==\n", "AAAA\n===", "AAAAAA==, x", "AAAAAAAA", "x"):
+        assert not allowed(Operation.PUT, commit_key("mine", 1), crc32=crc32)
+    assert not any(allowed(operation, commit_key("mine", 1), crc32="AAAAAA==") for operation in Operation if operation is not Operation.PUT)
+    ask = Ask(Operation.PUT, commit_key("mine", 1), if_absent=True, crc32="AAAAAA==")
+    assert Ask.parse(json.loads(json.dumps(ask.as_dict()))) == ask
+    assert hash_in(chunk_key(SHA, chunks_prefix("mine"))) == SHA and hash_in(commit_key("mine", 1)) is None
 
 
 def test_of_datasets_the_shards_of_the_version_are_read_that_the_spec_names() -> None:
