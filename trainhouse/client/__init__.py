@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from trainhouse.client.async_client import AsyncClient, AsyncJob
+    from trainhouse.client.backend_choice import optuna_storage
     from trainhouse.client.backend_protocol import Happening, Line, Submitted, WayIn
     from trainhouse.client.client import TrainhouseClient, connect, spec_of
     from trainhouse.client.errors import (
@@ -52,11 +53,13 @@ __all__ = [
     "UnknownJobError",
     "WayIn",
     "connect",
+    "optuna_storage",
     "spec_of",
 ]
 
 
 _HOLDERS: Final = {
+    "backend_choice": ("optuna_storage",),
     "backend_protocol": (
         "Happening",
         "Line",

@@ -3,9 +3,16 @@
 Holds: an explicit argument > the gateway, if it is known and no Kafka address is > Kafka. Nothing here connects.
 """
 
+from typing import TYPE_CHECKING
+
 from trainhouse.client.backend_protocol import WayIn
+from trainhouse.client.errors import InvalidSettingsError
 from trainhouse.client.settings import GatewaySettings
+from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from optuna.storages import JournalStorage
 
 
 def way_of(gateway: str | None = None, token: str | None = None, kafka: str | None = None) -> WayIn:
@@ -29,3 +36,25 @@ def known() -> tuple[str, bool]:
 def by_gateway(explicit: str | None, url: str, kafka_known: bool) -> bool:
     """Returns whether the way leads by the gateway. Pure."""
     return explicit is not None or (bool(url) and not kafka_known)
+
+
+def optuna_storage(
+    name: str = "optuna", *, project: str = DEFAULT_PROJECT, gateway: str | None = None, token: str | None = None, patience_s: float = 120.0
+) -> "JournalStorage":
+    """A storage of Optuna's that all processes of a project share by its name; trials that end become tracked runs.
+
+    Goes by the gateway that is given, or that environment and settings file name. Reads the storage. Every call of Optuna's goes on
+    trying for `patience_s` while the gateway is away, and counts once. Raises InvalidSettingsError, AccessDeniedError, NotReachableError.
+    """
+    try:
+        from optuna.storages import JournalStorage
+    except ImportError as error:
+        raise InvalidSettingsError("storages of Optuna need its library: pip install 'trainhouse[studies]'") from error
+    from trainhouse.client.gateway.optuna_journal import GatewayJournal
+
+    address = GatewaySettings()
+    if not (url := gateway or address.url):
+        raise InvalidSettingsError(
+            "storages of Optuna go by the gateway: set TRAINHOUSE_GATEWAY_URL and TRAINHOUSE_GATEWAY_TOKEN (`trainhouse env` prints both)"
+        )
+    return JournalStorage(GatewayJournal(url, address.token if token is None else token, project, name, patience_s))

@@ -29,6 +29,7 @@ from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
 from trainhouse.gateway.limits.request_limits import Bounds
 from trainhouse.gateway.mlflow import router as mlflow
 from trainhouse.gateway.models import model_routes, service_routes, version_parts
+from trainhouse.gateway.optuna import log_routes
 from trainhouse.gateway.pages import router as pages
 from trainhouse.gateway.request_metrics import Figures, Measured
 from trainhouse.gateway.routes import (
@@ -92,6 +93,7 @@ ROUTES = (
     service_routes,
     artifact_version_routes,
     media_routes,
+    log_routes,
     document_routes,
     run_link_routes,
     slo,

@@ -46,6 +46,7 @@ NAMED = {
     ("POST", f"{_MLFLOW}/runs/search"): Access.READ,
     ("POST", f"{_MLFLOW}/experiments/search"): Access.READ,
     ("POST", "/api/2.0/mlflow/logged-models/search"): Access.READ,
+    ("POST", "/v1/optuna/{project}/{name}/logs"): Access.TRACK,
 } | {
     ("POST", f"{_MLFLOW}/runs/{name}"): Access.TRACK
     for name in ("log-metric", "log-batch", "log-parameter", "log-inputs", "outputs", "set-tag", "delete-tag")

@@ -1,0 +1,406 @@
+"""Logs of Optuna's storages, over stores in memory: order and count of appends by several gateways, whatever is lost between; trials."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections import Counter
+from typing import Any
+
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optuna.storages.journal import BaseJournalBackend
+from optuna.storages.journal._storage import JournalStorageReplayResult
+
+from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.profiles import examples
+from trainhouse.checkpointing.errors import DamagedError, ObjectStoreUnavailableError
+from trainhouse.checkpointing.stores.object_store import Body
+from trainhouse.events import JobState, StepMetrics
+from trainhouse.events.model.errors import BusUnavailableError
+from trainhouse.events.model.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged
+from trainhouse.gateway.optuna.journal_log import BUNDLED, Append, bundle_key, segment_key
+from trainhouse.gateway.optuna.open_log import OpenLog
+from trainhouse.gateway.optuna.operations import external, parsed
+from trainhouse.gateway.optuna.stored_segments import StoredSegments
+from trainhouse.gateway.optuna.trial_fold import EndedTrial, TrialFold
+from trainhouse.gateway.optuna.trial_runs import records
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+LINE = '{"op_code":1,"worker_id":"w","study_id":0}'
+
+
+class Lossy(MemoryObjectStore):
+    """A store whose answers to writes get lost at times, after the write or before it."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+
+    def put_if_absent(self, key: str, body: Body) -> bool:
+        fate = self._random.random()
+        if fate < 0.1:
+            raise ObjectStoreUnavailableError("not written")
+        written = super().put_if_absent(key, body)
+        if fate < 0.2:
+            raise ObjectStoreUnavailableError("written, and not answered")
+        return written
+
+
+def opened(objects: MemoryObjectStore, published: list[EndedTrial] | None = None, name: str = "s") -> OpenLog:
+    async def publish(ended: EndedTrial) -> None:
+        await asyncio.sleep(0)
+        if published is not None:
+            published.append(ended)
+
+    return OpenLog(StoredSegments(objects, "vision", name), publish)
+
+
+def of(number: object, *lines: str) -> Append:
+    return Append(str(number), "ana", 1000, lines or (f'{{"op_code":1,"worker_id":"{number}","study_id":0}}',))
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(25), deadline=None)
+def test_appends_by_several_gateways_are_in_one_order_and_once_whatever_is_lost(seed: int) -> None:
+    """Each is sent again until it is answered, by any gateway, one of which is replaced by a new one at times."""
+    objects, drawn = Lossy(seed), random.Random(seed)
+    gateways = [opened(objects) for _ in range(3)]
+
+    async def send(number: int) -> None:
+        while True:
+            if drawn.random() < 0.05:
+                gateways[drawn.randrange(3)] = opened(objects)
+            gateway = gateways[drawn.randrange(3)]
+            reader = gateways[drawn.randrange(3)]
+            try:
+                place = await gateway.append(of(number))
+                await reader.refresh()
+            except ObjectStoreUnavailableError:
+                continue
+            assert json.loads(reader.state.lines[place.first])["worker_id"] == str(number), "there at once, for every reader"
+            return
+
+    async def all_of() -> None:
+        await asyncio.gather(*map(send, range(40)))
+        found = [opened(objects), *gateways]
+        for each in found:
+            await each.refresh()
+        assert len({tuple(each.state.lines) for each in found}) == 1
+        counts = Counter(json.loads(line)["worker_id"] for line in found[0].state.lines)
+        assert counts == Counter(map(str, range(40)))
+
+    asyncio.run(all_of())
+
+
+def test_what_waits_together_is_one_segment_and_an_append_stays_whole() -> None:
+    objects = MemoryObjectStore()
+
+    async def all_of() -> None:
+        log = opened(objects)
+        places = await asyncio.gather(*(log.append(of(n, LINE, LINE)) for n in range(10)))
+        assert sorted(place.first for place in places) == list(range(0, 20, 2))
+
+    asyncio.run(all_of())
+    assert len(list(objects.list("optuna/"))) == 1
+
+
+def test_a_repeat_is_the_same_append_also_after_a_restart_and_at_once() -> None:
+    objects = MemoryObjectStore()
+
+    async def all_of() -> None:
+        log = opened(objects)
+        first, again = await asyncio.gather(log.append(of("a")), log.append(of("a")))
+        assert first == again == await opened(objects).append(of("a"))
+        assert not log.state.is_same(of("a", LINE, LINE)) and log.state.is_same(of("a"))
+        assert len(log.state.lines) == 1
+
+    asyncio.run(all_of())
+
+
+def test_bundles_are_read_in_place_of_their_segments() -> None:
+    objects = MemoryObjectStore()
+
+    async def all_of() -> list[str]:
+        log = opened(objects)
+        for n in range(BUNDLED * 2 + 3):
+            await log.append(of(n))
+        while not log.idle:
+            await asyncio.sleep(0.01)
+        other = opened(objects)
+        await other.refresh()
+        assert other.state.lines == log.state.lines
+        return other.state.lines
+
+    lines = asyncio.run(all_of())
+    assert [stat.key for stat in objects.list("optuna/vision/s/bundles/")] == [bundle_key("vision", "s", n) for n in (0, 1)]
+    for n in range(BUNDLED * 2):
+        objects.delete(segment_key("vision", "s", n))
+    segments, bundled = StoredSegments(objects, "vision", "s").load()
+    assert bundled == 2 * BUNDLED and [line for segment in segments for each in segment for line in each.lines] == lines
+
+
+def test_a_hole_in_the_chain_is_damage_and_no_end() -> None:
+    objects = MemoryObjectStore()
+
+    async def all_of() -> None:
+        log = opened(objects)
+        for n in range(3):
+            await log.append(of(n))
+        objects.delete(segment_key("vision", "s", 1))
+        with pytest.raises(DamagedError, match=r"0000000001\.json is missing"):
+            await opened(objects).refresh()
+        objects.put(segment_key("vision", "s", 1), b"{}")
+        with pytest.raises(DamagedError, match="no segment"):
+            await opened(objects).append(of(4))
+
+    asyncio.run(all_of())
+
+
+class Direct(BaseJournalBackend):
+    """Optuna's operations in a list, each of which the gateway would take."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        for each in logs:
+            parsed(line := json.dumps(each))
+            self.lines.append(line)
+
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines[log_number_from:]]
+
+
+def ends(lines: list[str]) -> list[EndedTrial]:
+    fold = TrialFold()
+    found = [fold.fold(json.loads(line), Append(str(n), "ana", 1000 + n, (line,))) for n, line in enumerate(lines)]
+    return [each for each in found if each is not None]
+
+
+def objective(trial: optuna.Trial) -> float:
+    x = trial.suggest_float("x", -1, 1)
+    trial.suggest_int("layers", 1, 8, log=True)
+    trial.suggest_categorical("act", ["relu", None, True, 3])
+    trial.set_user_attr("seen", {"at": trial.number})
+    for step in range(3):
+        trial.report(x / (step + 1), step)
+    if trial.number % 3 == 1:
+        raise optuna.TrialPruned
+    if trial.number % 3 == 2:
+        raise ValueError("broken")
+    return x
+
+
+def test_trials_end_as_optuna_says_with_their_params_values_and_states() -> None:
+    journal = Direct()
+    storage = optuna.storages.JournalStorage(journal)
+    study = optuna.create_study(storage=storage, study_name="first")
+    study.enqueue_trial({"x": 0.5})
+    study.optimize(objective, n_trials=12, catch=ValueError)
+    study.add_trial(optuna.create_trial(params={"x": 0.25}, distributions={"x": optuna.distributions.FloatDistribution(-1, 1)}, value=7.0))
+    several = optuna.create_study(storage=storage, study_name="second", directions=["minimize", "maximize"])
+    several.set_metric_names(["loss", "speed"])
+    several.optimize(lambda trial: (trial.suggest_float("y", 0, 1), 2.0), n_trials=2)
+    found = ends(journal.lines)
+    expected = [(study.study_name, trial) for study in (study, several) for trial in study.get_trials(deepcopy=False)]
+    assert len(found) == len(expected) == 15
+    for ended, (name, trial) in zip(found, expected, strict=True):
+        assert (ended.study, ended.trial.number, ended.state.name) == (name, trial.number, trial.state.name)
+        assert ended.trial.params == trial.params and list(ended.values) == (trial.values or [])
+        assert {step: value for step, (value, _) in ended.trial.reports.items()} == trial.intermediate_values
+        assert ended.trial.attributes == trial.user_attrs
+    assert found[-1].metrics == ("loss", "speed")
+
+
+def test_a_trial_that_ended_is_a_run_with_its_params_points_and_state() -> None:
+    journal = Direct()
+    study = optuna.create_study(storage=optuna.storages.JournalStorage(journal), study_name="first\n\ud800")
+    study.optimize(objective, n_trials=3, catch=ValueError)
+    first, pruned, failed = (records("vision", "s", ended) for ended in ends(journal.lines))
+    assert first == records("vision", "s", ends(journal.lines)[0]), "whichever gateway makes them"
+    trial = study.trials[0]
+    events = [event for _, event, _ in first]
+    (begun,) = (each for each in events if isinstance(each, TrackedRunBegun))
+    assert (begun.project, begun.experiment, begun.name, begun.user, begun.client) == (
+        "vision",
+        "vision/first ?",
+        "trial 0",
+        "ana",
+        "optuna",
+    )
+    (logged,) = (each for each in events if isinstance(each, ParametersLogged))
+    assert logged.parameters == {
+        name: str(value) if not isinstance(value, bool | None) else json.dumps(value) for name, value in trial.params.items()
+    }
+    (points,) = (each for each in events if isinstance(each, StepMetrics))
+    assert points.metrics["value"][-1] == trial.value and points.steps == (0, 1, 2, 2)[: len(points.steps)]
+    (tags,) = (each for each in events if isinstance(each, TagsChanged))
+    assert tags.tags["optuna.state"] == "COMPLETE" and json.loads(tags.tags["optuna.attr.seen"]) == {"at": 0}
+    states = [next(event.state for _, event, _ in each if isinstance(event, TrackedRunChanged)) for each in (first, pruned, failed)]
+    assert states == [JobState.SUCCEEDED, JobState.CANCELLED, JobState.FAILED]
+    assert len({event_id for each in (first, pruned, failed) for _, _, event_id in each}) == sum(map(len, (first, pruned, failed)))
+
+
+def test_a_run_is_published_before_its_append_is_answered_and_again_by_whoever_reads_first() -> None:
+    journal, objects, is_away = Direct(), MemoryObjectStore(), True
+    optuna.create_study(storage=optuna.storages.JournalStorage(journal)).optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
+    published: list[EndedTrial] = []
+
+    async def publish(ended: EndedTrial) -> None:
+        if is_away:
+            raise BusUnavailableError("away")
+        published.append(ended)
+
+    async def all_of() -> None:
+        nonlocal is_away
+        log = OpenLog(StoredSegments(objects, "vision", "s"), publish)
+        with pytest.raises(BusUnavailableError):
+            await log.append(of("all", *journal.lines))
+        is_away = False
+        await log.append(of("all", *journal.lines))
+        assert [each.trial.number for each in published] == [0] and len(log.state.lines) == len(journal.lines)
+        other = OpenLog(StoredSegments(objects, "vision", "s"), publish)
+        await other.refresh()
+        while not other.idle:
+            await asyncio.sleep(0.01)
+        assert [each.trial.number for each in published] == [0, 0]
+
+    asyncio.run(all_of())
+
+
+JUNK = [
+    "x",
+    "[]",
+    "{}",
+    "null",
+    '{"op_code":10,"worker_id":"w"}',
+    '{"op_code":true,"worker_id":"w","study_id":0}',
+    '{"op_code":1,"study_id":0}',
+    '{"op_code":1,"worker_id":"w","study_id":"0"}',
+    '{"op_code":0,"worker_id":"w","study_name":"a","directions":[]}',
+    '{"op_code":0,"worker_id":"w","study_name":"a","directions":[3]}',
+    '{"op_code":4,"worker_id":"w","study_id":0}',
+    '{"op_code":4,"worker_id":"w","study_id":0,"datetime_start":"yesterday"}',
+    '{"op_code":6,"worker_id":"w","trial_id":0,"state":1,"values":[1]}',
+    '{"op_code":6,"worker_id":"w","trial_id":0,"state":9,"values":null}',
+    '{"op_code":2,"worker_id":"w","study_id":0,"user_attr":{}}',
+    '{"op_code":5,"worker_id":"w","trial_id":0,"param_name":"x","param_value_internal":0,"distribution":"{}"}',
+    '{"op_code":1,"worker_id":"w","study_id":0,"more":' + "[" * 5000 + "]" * 5000 + "}",
+    LINE + "\n",
+    '{"op_code":1,\n"worker_id":"w","study_id":0}',
+]
+
+
+@pytest.mark.parametrize("line", JUNK)
+def test_a_line_that_is_no_operation_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        parsed(line)
+
+
+FEW = st.sampled_from([0, 1])
+MOSTLY = st.sampled_from(range(20)).flatmap(lambda n: NUMBERS if n == 0 else FEW)
+NUMBERS = st.one_of(FEW, st.integers(-2, 12), st.floats(), st.sampled_from([10**400, True, None]))
+RANGES = st.fixed_dictionaries(
+    {"low": MOSTLY, "high": MOSTLY | st.integers(1, 9)}, optional={"log": st.booleans() | st.none(), "step": MOSTLY}
+)
+KINDS = ("FloatDistribution", "IntDistribution", "UniformDistribution")
+DISTRIBUTIONS = st.one_of(
+    st.tuples(st.sampled_from(KINDS), RANGES).map(lambda found: {"name": found[0], "attributes": found[1]}),
+    st.lists(st.one_of(NUMBERS, st.text(max_size=2)), max_size=3).map(
+        lambda found: {"name": "CategoricalDistribution", "attributes": {"choices": found}}
+    ),
+    st.dictionaries(st.sampled_from(["name", "type", "attributes"]), st.sampled_from(["float", "int", "categorical", None])),
+).map(json.dumps)
+TIMES = st.sampled_from(["2026-01-01T00:00:00"] * 5 + [None, "x", 3])
+FIELDS = {
+    "study_id": MOSTLY,
+    "trial_id": MOSTLY,
+    "study_name": st.text(max_size=2),
+    "directions": st.lists(FEW, min_size=1, max_size=2) | MOSTLY,
+    "user_attr": st.dictionaries(st.text(max_size=1), MOSTLY, min_size=1, max_size=1),
+    "system_attr": st.dictionaries(st.text(max_size=1), MOSTLY, min_size=1, max_size=1),
+    "param_name": st.sampled_from(["x", "y"]),
+    "param_value_internal": MOSTLY,
+    "distribution": DISTRIBUTIONS,
+    "state": st.integers(0, 5),
+    "values": st.none() | st.lists(MOSTLY, max_size=2),
+    "value": MOSTLY,
+    "step": MOSTLY,
+    "intermediate_value": MOSTLY,
+    "datetime_start": TIMES,
+    "datetime_complete": TIMES,
+    "params": st.dictionaries(st.sampled_from(["x", "y"]), MOSTLY, max_size=1),
+    "user_attrs": st.just({}) | MOSTLY,
+    "system_attrs": st.just({}),
+    "distributions": st.dictionaries(st.sampled_from(["x", "y"]), DISTRIBUTIONS, max_size=1),
+    "intermediate_values": st.dictionaries(st.sampled_from(["1", "-1", "a"]), MOSTLY, max_size=1),
+}
+NAMES: dict[int, tuple[str, ...]] = {
+    0: ("study_name", "directions"),
+    1: ("study_id",),
+    2: ("study_id", "user_attr"),
+    3: ("study_id", "system_attr"),
+    4: ("study_id", "datetime_start"),
+    5: ("trial_id", "param_name", "param_value_internal", "distribution"),
+    6: ("trial_id", "state", "values", "datetime_start", "datetime_complete"),
+    7: ("trial_id", "step", "intermediate_value"),
+    8: ("trial_id", "user_attr"),
+    9: ("trial_id", "system_attr"),
+    10: (),
+}
+OF_TEMPLATE = (
+    "state",
+    "value",
+    "values",
+    "datetime_complete",
+    "params",
+    "distributions",
+    "user_attrs",
+    "system_attrs",
+    "intermediate_values",
+)
+OPERATIONS = st.sampled_from(sorted(NAMES)).flatmap(
+    lambda code: st.fixed_dictionaries(
+        {"op_code": st.just(code), "worker_id": st.just("w")} | {name: FIELDS[name] for name in NAMES[code]},
+        optional={name: FIELDS[name] for name in OF_TEMPLATE} if code == 4 else {},
+    )
+)
+
+
+@given(DISTRIBUTIONS, MOSTLY)
+@settings(max_examples=examples(300), deadline=None)
+def test_every_parameter_that_is_taken_is_one_for_optuna(distribution: str, internal: Any) -> None:
+    try:
+        value = external(distribution, internal)
+    except ValueError:
+        return
+    expected = optuna.distributions.json_to_distribution(distribution).to_external_repr(internal)
+    assert value == expected or math.isnan(value)
+
+
+@given(st.lists(OPERATIONS, max_size=12))
+@settings(max_examples=examples(50), deadline=None)
+def test_every_line_that_is_taken_can_be_replayed_by_optuna_and_folded_here(operations: list[dict[str, Any]]) -> None:
+    replay, fold = JournalStorageReplayResult("me-"), TrialFold()
+    begin = [
+        {"op_code": 0, "worker_id": "w", "study_name": "s", "directions": [1]},
+        {"op_code": 4, "worker_id": "w", "study_id": 0, "datetime_start": None},
+    ]
+    for number, operation in enumerate([*begin, *operations]):
+        line = json.dumps(operation)
+        try:
+            parsed(line)
+        except ValueError:
+            assert operation not in begin
+            continue
+        replay.apply_logs([json.loads(line)])
+        ended = fold.fold(json.loads(line), Append(str(number), "ana", 1000, (line,)))
+        if ended is not None:
+            records("vision", "s", ended)
+            found = replay.get_trial(ended.trial.trial_id)
+            assert (found.state.name, found.number) == (ended.state.name, ended.trial.number)

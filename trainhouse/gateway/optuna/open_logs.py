@@ -1,0 +1,52 @@
+"""Logs that this gateway has open: the ones that were used last, within a bound of memory.
+
+Holds: a log that is forgotten is read from the store again; one that something still waits for is not forgotten.
+"""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.gateway.bus import Bus
+from trainhouse.gateway.optuna.open_log import OpenLog
+from trainhouse.gateway.optuna.stored_segments import StoredSegments
+from trainhouse.gateway.optuna.trial_fold import EndedTrial
+from trainhouse.gateway.optuna.trial_runs import records
+
+MOST_LOGS: Final = 1000
+MOST_BYTES: Final = 256 * 1024 * 1024
+"""Of all logs in memory; one that is larger alone is kept while it is used."""
+
+
+@dataclass
+class OpenLogs:
+    """All of one gateway."""
+
+    objects: ObjectStore
+    bus: Bus
+    _logs: OrderedDict[tuple[str, str], OpenLog] = field(default_factory=OrderedDict)
+
+    def open(self, project: str, name: str) -> OpenLog:
+        """The log of a project and name, whether there is something in it or not. Does not block."""
+        key = project, name
+        if key not in self._logs:
+            self._logs[key] = OpenLog(StoredSegments(self.objects, project, name), partial(self._publish, project, name))
+        self._logs.move_to_end(key)
+        self._forget()
+        return self._logs[key]
+
+    def _forget(self) -> None:
+        size_bytes = sum(log.state.size_bytes for log in self._logs.values())
+        for key in list(self._logs)[:-1]:
+            if len(self._logs) <= MOST_LOGS and size_bytes <= MOST_BYTES:
+                return
+            if self._logs[key].idle:
+                size_bytes -= self._logs.pop(key).state.size_bytes
+
+    async def _publish(self, project: str, name: str, ended: EndedTrial) -> None:
+        sends = [self.bus.send(topic, event, event_id) for topic, event, event_id in records(project, name, ended)]
+        # They go out in this order, and together: each is queued before the next one's task begins.
+        await asyncio.gather(*sends)
