@@ -1,0 +1,175 @@
+"""Decisions of the tuner: what is so of a study from now on, written by the tuner alone.
+
+Holds: `number` counts a study's decisions from 1; its status is what its newest one says.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field
+
+from trainhouse.events.model.absence import is_absent, is_no
+from trainhouse.events.model.base import Event, Model
+from trainhouse.events.model.bounds import MOST_SMALL, ComputedS, Count, CutText, Metric, ShortText, SmallCount, TimestampMs
+from trainhouse.events.model.ids import EventId, JobId
+from trainhouse.events.model.labels import Label, Sha256
+from trainhouse.events.model.spec import JobSpec
+from trainhouse.events.model.study import MOST_OBJECTIVES, MOST_SPEC_CHARS, MOST_TRIALS, MetricName, SamplerVersions, StudyEvent, StudySpec
+from trainhouse.events.model.study_space import MOST_PARAMETERS, Value
+
+MOST_BEST: Final = 64
+
+
+class StudyState(StrEnum):
+    """State of a study. DRAINING: no more trials begin, and its last ones run."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    DRAINING = "DRAINING"
+    ENDED = "ENDED"
+
+
+class TrialState(StrEnum):
+    """State of a trial. STOPPED: it ended early by the study's rule, and its last values count."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing of the trial runs any more."""
+        return self not in (TrialState.WAITING, TrialState.RUNNING)
+
+
+class StudyDecision(StudyEvent):
+    """Base of decisions about a study."""
+
+    number: int = Field(ge=1, le=MOST_SMALL, description="number of this decision among those of the study, from 1")
+    at_ms: TimestampMs
+
+
+class StudyBegun(StudyDecision, type="trainhouse.study.begun.v1"):
+    """A study is there from now on."""
+
+    request_id: EventId = Field(description="event id of the request")
+    spec: StudySpec
+    spec_sha256: Sha256
+    text: str = Field("", max_length=MOST_SPEC_CHARS, exclude_if=is_absent, description="file as it was written")
+    user: ShortText = ""
+    asked_as: str | None = Field(
+        None, max_length=32, exclude_if=is_absent, description="role with which a gateway let the user in; absent: nobody vouches for it"
+    )
+
+
+class TrialStarted(StudyDecision, type="trainhouse.study.trial-started.v1"):
+    """A trial begins: its job is submitted, whose id follows from project, study and number."""
+
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
+    values: dict[Label, Value] = Field(default_factory=dict, max_length=MOST_PARAMETERS)
+    told: Count = Field(description="number of the study's decision up to which trials and values were known to the sampler")
+    enqueued: bool = Field(False, description="whether the study's spec names values of it")
+    versions: SamplerVersions = SamplerVersions()
+    job_id: JobId
+    spec: JobSpec
+    spec_sha256: Sha256
+    asked_as: str | None = Field(
+        None, max_length=32, exclude_if=is_absent, description="role with which a gateway let the user in; absent: nobody vouches for it"
+    )
+
+
+class TrialValueRecorded(StudyDecision, type="trainhouse.study.trial-value-recorded.v1"):
+    """Values of a trial at a step count."""
+
+    trial: int = Field(ge=0, le=MOST_TRIALS)
+    step: Count
+    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES)
+    rungs: tuple[SmallCount, ...] = Field(
+        (), max_length=64, exclude_if=is_absent, description="rungs of early stopping, from 0, that it reaches by it"
+    )
+
+
+class TrialBegan(StudyDecision, type="trainhouse.study.trial-began.v1"):
+    """A trial's job has devices. Comes again where the study's budget bounds device-seconds."""
+
+    trial: int = Field(ge=0, le=MOST_TRIALS)
+    device_s: ComputedS = Field(0.0, description="device-seconds that it had so far")
+
+
+class TrialStopping(StudyDecision, type="trainhouse.study.trial-stopping.v1"):
+    """A trial's job is cancelled: by the rule of early stopping, by the end of the study, or on request."""
+
+    trial: int = Field(ge=0, le=MOST_TRIALS)
+    job_id: JobId
+    early: bool = Field(description="whether it is by the rule of early stopping: then its last values count")
+    step: Count | None = Field(None, exclude_if=is_absent, description="step at which the rule looked")
+    reason: CutText = Field("", description="why, with the numbers")
+
+
+class TrialEnded(StudyDecision, type="trainhouse.study.trial-ended.v1"):
+    """A trial has ended."""
+
+    trial: int = Field(ge=0, le=MOST_TRIALS)
+    state: TrialState
+    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values that count; empty: none")
+    device_s: ComputedS = Field(0.0, description="device-seconds that it had")
+    reason: CutText = ""
+    rejected: bool = Field(False, exclude_if=is_no, description="whether its job was not admitted")
+
+
+class StudyChanged(StudyDecision, type="trainhouse.study.changed.v1"):
+    """The state of a study is another one from now on."""
+
+    state: StudyState
+    reason: CutText = ""
+    request_id: EventId | None = Field(None, exclude_if=is_absent, description="event id of the request; absent: none asked for it")
+    user: ShortText = Field("", exclude_if=is_absent)
+
+
+class StudyRequestRefused(StudyEvent, type="trainhouse.study.request-refused.v1"):
+    """A request about a study was refused; nothing changed."""
+
+    request_id: EventId = Field(description="event id of the request")
+    request_type: ShortText = Field(description="event type of the request")
+    reason: CutText = Field(description="why, and what to do")
+    user: ShortText = ""
+    at_ms: TimestampMs
+
+
+class TrialSummary(Model):
+    """One of a study's best trials."""
+
+    trial: int = Field(ge=0, le=MOST_TRIALS)
+    job_id: JobId
+    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES)
+    parameters: dict[Label, Value] = Field(default_factory=dict, max_length=MOST_PARAMETERS)
+
+
+class StudyStatus(StudyEvent, type="trainhouse.study.status.v1"):
+    """Whole current status of a study. `best`: the best trial; with several metrics those that no other one beats in each."""
+
+    number: int = Field(ge=1, le=MOST_SMALL, description="number of the study's newest decision")
+    state: StudyState
+    reason: CutText = ""
+    user: ShortText = ""
+    best: tuple[TrialSummary, ...] = Field((), max_length=MOST_BEST)
+    trials: dict[TrialState, SmallCount] = Field(default_factory=dict, max_length=16, description="trials by state")
+    device_s: ComputedS = Field(0.0, description="device-seconds of trials that ended")
+    created_at_ms: TimestampMs
+    updated_at_ms: TimestampMs
+
+
+STUDY_HISTORY: Final[tuple[type[Event], ...]] = (
+    StudyBegun,
+    TrialStarted,
+    TrialBegan,
+    TrialValueRecorded,
+    TrialStopping,
+    TrialEnded,
+    StudyChanged,
+    StudyRequestRefused,
+)
+STUDY_DECISIONS: Final[tuple[type[Event], ...]] = (*STUDY_HISTORY, StudyStatus)
