@@ -48,6 +48,8 @@ TABLES = (
     "model_outcomes_rows",
     "model_references_rows",
     "model_drift_rows",
+    "study_facts",
+    "study_statuses_rows",
     "audit_rows",
     "node_keys_rows",
     "node_key_history_rows",
