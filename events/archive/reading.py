@@ -17,11 +17,12 @@ from trainhouse.events.bus.admin import topic_id
 from trainhouse.events.bus.kafka import read_to_end
 from trainhouse.events.model.errors import RecordsGoneError
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import AUDIT, DATASETS, MODEL_HISTORY, NODE_AUDIT, TOPICS
+from trainhouse.events.wire.topics import AUDIT, DATASETS, MODEL_HISTORY, NODE_AUDIT, STUDY_HISTORY, TOPICS
 
 # What never expires on the brokers by itself: what `trainhouse archive` takes, and alone may trim.
-# Versions of datasets are few, and clients read all of them: they stay on the brokers whole.
-ARCHIVED = tuple(t.name for t in TOPICS if t.retention_days is None and not t.compacted and t.name not in (DATASETS, MODEL_HISTORY))
+# Versions of datasets are few, and clients read all of them: they stay on the brokers whole. So do decisions that clients wait for.
+_WHOLE = (DATASETS, MODEL_HISTORY, STUDY_HISTORY)
+ARCHIVED = tuple(t.name for t in TOPICS if t.retention_days is None and not t.compacted and t.name not in _WHOLE)
 
 # What expires on the brokers, and is kept as a chain that can be proved: `trainhouse archive` takes it too, and never trims it.
 RECORDED = (AUDIT, NODE_AUDIT)

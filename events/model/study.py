@@ -6,14 +6,14 @@ changes once the study is there.
 
 import re
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event, Model
-from trainhouse.events.model.bounds import MOST_COUNT, MOST_DURATION_S, Count, CutText, Metric, ShortText, TimestampMs
+from trainhouse.events.model.bounds import MOST_COUNT, MOST_DURATION_S, ComputedS, Count, CutText, Metric, ShortText, TimestampMs
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.job import JobState
@@ -26,7 +26,7 @@ MOST_GRID: Final = 100_000
 MOST_PARALLEL: Final = 1024
 MOST_OBJECTIVES: Final = 8
 MOST_SPEC_CHARS: Final = 65_536
-TrialNumber = int
+MetricName = Annotated[str, Field(max_length=256)]
 
 
 class SamplerName(StrEnum):
@@ -91,7 +91,7 @@ class StudyBudget(Model):
 
     trials: int | None = Field(None, ge=1, le=MOST_TRIALS, exclude_if=is_absent, description="most trials")
     device_s: float | None = Field(
-        None, gt=0, le=MOST_DURATION_S * 1e5, exclude_if=is_absent, description="most device-seconds of all trials together"
+        None, gt=0, le=MOST_DURATION_S, exclude_if=is_absent, description="most device-seconds of all trials together"
     )
     wall_s: float | None = Field(
         None, gt=0, le=MOST_DURATION_S, exclude_if=is_absent, description="most seconds from the study's creation, pauses included"
@@ -261,7 +261,7 @@ class TrialValueObserved(StudyEvent, type="trainhouse.study.trial-value-observed
     trial: int = Field(ge=0, le=MOST_TRIALS)
     job_id: JobId
     step: Count = Field(description="step at which it was logged")
-    values: dict[str, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values by metric")
+    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values by metric")
 
 
 class TrialJobObserved(StudyEvent, type="trainhouse.study.trial-job-observed.v1"):
@@ -271,7 +271,7 @@ class TrialJobObserved(StudyEvent, type="trainhouse.study.trial-job-observed.v1"
     job_id: JobId
     state: JobState
     reason: CutText = ""
-    device_s: Metric = Field(0.0, description="device-seconds that it had so far")
+    device_s: ComputedS = Field(0.0, description="device-seconds that it had so far")
     at_ms: TimestampMs
 
 

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event, Model
-from trainhouse.events.model.bounds import MOST_SMALL, Count, CutText, Metric, ShortText, SmallCount, TimestampMs
+from trainhouse.events.model.bounds import MOST_SMALL, ComputedS, Count, CutText, Metric, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import EventId, JobId
 from trainhouse.events.model.labels import Label, Sha256
 from trainhouse.events.model.spec import JobSpec
-from trainhouse.events.model.study import MOST_OBJECTIVES, MOST_SPEC_CHARS, MOST_TRIALS, SamplerVersions, StudyEvent, StudySpec
+from trainhouse.events.model.study import MOST_OBJECTIVES, MOST_SPEC_CHARS, MOST_TRIALS, MetricName, SamplerVersions, StudyEvent, StudySpec
 from trainhouse.events.model.study_space import MOST_PARAMETERS, Value
 
 MOST_BEST: Final = 64
@@ -80,7 +80,7 @@ class TrialValueRecorded(StudyDecision, type="trainhouse.study.trial-value-recor
 
     trial: int = Field(ge=0, le=MOST_TRIALS)
     step: Count
-    values: dict[str, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES)
+    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES)
 
 
 class TrialBegan(StudyDecision, type="trainhouse.study.trial-began.v1"):
@@ -104,8 +104,8 @@ class TrialEnded(StudyDecision, type="trainhouse.study.trial-ended.v1"):
 
     trial: int = Field(ge=0, le=MOST_TRIALS)
     state: TrialState
-    values: dict[str, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values that count; empty: none")
-    device_s: Metric = Field(0.0, description="device-seconds that it had")
+    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values that count; empty: none")
+    device_s: ComputedS = Field(0.0, description="device-seconds that it had")
     reason: CutText = ""
 
 
@@ -133,7 +133,7 @@ class TrialSummary(Model):
 
     trial: int = Field(ge=0, le=MOST_TRIALS)
     job_id: JobId
-    values: dict[str, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES)
+    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES)
     parameters: dict[Label, Value] = Field(default_factory=dict, max_length=MOST_PARAMETERS)
 
 
@@ -145,8 +145,8 @@ class StudyStatus(StudyEvent, type="trainhouse.study.status.v1"):
     reason: CutText = ""
     user: ShortText = ""
     best: tuple[TrialSummary, ...] = Field((), max_length=MOST_BEST)
-    trials: dict[TrialState, SmallCount] = Field(default_factory=dict, description="trials by state")
-    device_s: Metric = Field(0.0, description="device-seconds of trials that ended")
+    trials: dict[TrialState, SmallCount] = Field(default_factory=dict, max_length=16, description="trials by state")
+    device_s: ComputedS = Field(0.0, description="device-seconds of trials that ended")
     created_at_ms: TimestampMs
     updated_at_ms: TimestampMs
 

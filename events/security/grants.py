@@ -51,7 +51,7 @@ _HISTORY = (
     *(t.TRACKED_METRICS, t.ENVIRONMENTS, t.CHECKPOINTS),
     *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.NODE_AUDIT, t.TOKENS, t.SERVICES),
     *(t.DEAD_LETTERS, t.NODE_KEYS, t.JOURNAL_REPAIRS, t.MODEL_HISTORY),
-    *(t.OBSERVATIONS, t.MODEL_DRIFT),
+    *(t.OBSERVATIONS, t.MODEL_DRIFT, t.STUDY_HISTORY),
 )
 # What follows from the scheduler's decisions and from nothing else.
 _DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.NODE_KEYS)
@@ -60,7 +60,6 @@ _UPDATES = (t.UPGRADES, t.UPGRADES_FINISHED)
 # What ended is deleted from these.
 _ENDING = (t.STATUS, f"{STATUS_PREFIX}{ANY}", t.EXPLANATIONS, t.RESERVATIONS, t.TRACES, t.POLICIES)
 TOMBSTONES = "trainhouse-tombstones"
-_FUTURE = (t.STUDIES,)
 
 PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
@@ -100,8 +99,19 @@ PRINCIPALS: dict[str, Needs] = {
         writes=(t.VERDICTS, t.CONTROL, t.DEAD_LETTERS),
         groups=("trainhouse-detector",),
     ),
+    "tuner": Needs(
+        # Jobs of trials: their statuses, and the metrics that they log.
+        reads=(t.STUDY_REQUESTS, t.TUNING, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.STATUS, t.METRICS, t.TRACKED_METRICS, *_UPDATES),
+        writes=(
+            *(t.TUNING, t.SNAPSHOTS, t.UPGRADES, t.STUDIES, t.STUDY_HISTORY, t.DEAD_LETTERS, t.VERDICTS, t.ALERTS),
+            # What its process suggests and observes is a request to itself; trials are jobs.
+            *(t.STUDY_REQUESTS, t.JOBS),
+        ),
+        groups=("trainhouse-tuner", "trainhouse-tuner-trials", f"{t.TUNING}-{ANY}"),
+        transactions=(f"{t.TUNING}-{ANY}",),
+    ),
     # It tells the audit who asked in SQL.
-    "projector": Needs(reads=_HISTORY + _FUTURE, writes=(t.AUDIT,), groups=("trainhouse-projector",)),
+    "projector": Needs(reads=_HISTORY, writes=(t.AUDIT,), groups=("trainhouse-projector",)),
     "alerts": Needs(
         reads=(t.VERDICTS, t.ALERTS),
         # Drift of models, and the rollback of a champion whose gate says so: a request to the registry, which decides.
@@ -111,8 +121,8 @@ PRINCIPALS: dict[str, Needs] = {
     ),
     "gateway": Needs(
         # The journal has a job's spec as it was submitted, to run it again.
-        reads=(t.STATUS, t.TOKENS, t.PROJECTS, t.DECISIONS, t.MODELS, t.MODEL_HISTORY),
-        writes=(t.JOBS, t.MODEL_REQUESTS, t.OBSERVATIONS, t.TRACKING, t.TRACKED_METRICS, t.AUDIT, t.TOKENS, t.OPERATIONS),
+        reads=(t.STATUS, t.TOKENS, t.PROJECTS, t.DECISIONS, t.MODELS, t.MODEL_HISTORY, t.STUDIES, t.STUDY_HISTORY),
+        writes=(t.JOBS, t.MODEL_REQUESTS, t.STUDY_REQUESTS, t.OBSERVATIONS, t.TRACKING, t.TRACKED_METRICS, t.AUDIT, t.TOKENS, t.OPERATIONS),
         describes=_HISTORY,
         groups=("trainhouse-reader",),
     ),

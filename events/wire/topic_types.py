@@ -143,6 +143,8 @@ from trainhouse.events.model.routing import (
 )
 from trainhouse.events.model.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.model.service_level import ServiceMeasured
+from trainhouse.events.model.study import STUDY_OBSERVATIONS, STUDY_REQUESTS
+from trainhouse.events.model.study_decisions import STUDY_DECISIONS, STUDY_HISTORY, StudyStatus
 from trainhouse.events.model.telemetry import LogLines, StepMetrics
 from trainhouse.events.model.topic_record import TopicRecorded
 from trainhouse.events.model.trace_state import JobTraced
@@ -325,6 +327,10 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.REGISTRY: (ClockTicked, InputRefused, EventSeen, *MODEL_DECISIONS, ModelStageStored, LevelRaised),
     topics.MODELS: (ModelStatus,),
     topics.MODEL_HISTORY: MODEL_HISTORY,
+    topics.STUDY_REQUESTS: (*STUDY_REQUESTS, *STUDY_OBSERVATIONS),
+    topics.TUNING: (ClockTicked, InputRefused, EventSeen, *STUDY_DECISIONS, LevelRaised),
+    topics.STUDIES: (StudyStatus,),
+    topics.STUDY_HISTORY: STUDY_HISTORY,
     topics.OBSERVATIONS: (PredictionsObserved, ReferenceRecorded),
     topics.MODEL_DRIFT: (ModelDriftMeasured,),
     topics.HEARTBEATS: (NodeHeartbeat,),

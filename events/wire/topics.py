@@ -50,6 +50,9 @@ OBSERVATIONS = "trainhouse.observations"
 MODEL_DRIFT = "trainhouse.model-drift"
 REGISTRY = "trainhouse.registry"
 STUDIES = "trainhouse.studies"
+STUDY_REQUESTS = "trainhouse.study-requests"
+STUDY_HISTORY = "trainhouse.study-history"
+TUNING = "trainhouse.tuning"
 OPERATIONS = "trainhouse.operations"
 OPERATION_REPLIES = "trainhouse.operation-replies"
 AUDIT = "trainhouse.audit"
@@ -268,7 +271,39 @@ TOPICS: tuple[Topic, ...] = (
         max_message_bytes=2 * 1024 * 1024,
     ),
     Topic(MODEL_DRIFT, "project and model", "ModelDriftMeasured: drift of a window of predictions, measured by alerts"),
-    Topic(STUDIES, "study", "studies"),
+    Topic(
+        STUDIES,
+        "project and study",
+        "StudyStatus: state, best trials and trials by state of a study",
+        compacted=True,
+        public=True,
+        # In words, for stacks that made the topic when it expired: what is in `extra` they are given.
+        extra={"cleanup.policy": "compact"} | LOG_TIME,
+    ),
+    Topic(
+        STUDY_REQUESTS,
+        "project and study",
+        "StudyCreated, StudyStopRequested …: requests to the tuner; what its process observes of trials, and values that it suggests",
+        retention_days=7,
+        public=True,
+        single_partition=True,
+    ),
+    Topic(
+        TUNING,
+        "partition",
+        "the journal of the tuner",
+        retention_days=None,
+        max_message_bytes=MAX_JOURNAL_RECORD_BYTES,
+        single_partition=True,
+    ),
+    Topic(
+        STUDY_HISTORY,
+        "project and study",
+        "StudyBegun, TrialStarted, TrialEnded, StudyRequestRefused …: decisions of the tuner",
+        retention_days=None,
+        public=True,
+        single_partition=True,
+    ),
     Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand, OpenTunnel, ProfileRanks", retention_days=1),
     Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),
     Topic(

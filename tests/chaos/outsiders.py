@@ -40,7 +40,7 @@ TRUSTED: Final = (
     *(topics.PROJECTS, topics.NODE_KEYS, topics.VERDICTS, topics.EXPLANATIONS, topics.RESERVATIONS, topics.ALERTS, topics.TOKENS),
     *(topics.OPERATIONS, topics.AUDIT, topics.SERVICES, topics.TRACES, topics.DEAD_LETTERS, topics.UPGRADES, topics.TOPOLOGY),
     *(topics.UPGRADES_FINISHED, topics.DATASETS, topics.MODELS, topics.MODEL_REQUESTS, topics.MODEL_HISTORY),
-    *(topics.OBSERVATIONS, topics.MODEL_DRIFT),
+    *(topics.OBSERVATIONS, topics.MODEL_DRIFT, topics.STUDIES, topics.STUDY_REQUESTS, topics.STUDY_HISTORY),
 )
 ALL_TRUSTED = "all others"
 WAYS: Final = (*OPEN, ALL_TRUSTED)

@@ -21,7 +21,7 @@ from trainhouse.events.archive.reading import ARCHIVED, joint
 from trainhouse.events.archive.segments import GENESIS, LogRecord, Segment, cut, decode
 from trainhouse.events.archive.trimming import trim
 from trainhouse.events.archive.writing import archive_partition
-from trainhouse.events.wire.topics import ADMISSION, DECISIONS, DIRECTORY, REGISTRY
+from trainhouse.events.wire.topics import ADMISSION, DECISIONS, DIRECTORY, REGISTRY, TUNING
 from trainhouse.projections.ingest.trim_bounds import needed_by_lanes
 
 SOME_BYTES = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(str.encode)
@@ -48,7 +48,7 @@ def numbered(count: int) -> list[LogRecord]:
 
 
 def test_what_never_expires_on_the_brokers_is_what_is_archived() -> None:
-    assert set(ARCHIVED) == {ADMISSION, DIRECTORY, DECISIONS, REGISTRY}
+    assert set(ARCHIVED) == {ADMISSION, DIRECTORY, DECISIONS, REGISTRY, TUNING}
 
 
 @given(logs(), st.integers(0, 3))

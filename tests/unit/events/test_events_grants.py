@@ -21,7 +21,7 @@ from trainhouse.events.wire import topics
 from trainhouse.events.wire.topics import TOPICS
 
 # Written by nobody yet, or by the operator's own commands alone.
-NOBODYS = {*(topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.UPGRADES_FINISHED, topics.STUDIES, topics.OPERATIONS)}
+NOBODYS = {*(topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.UPGRADES_FINISHED, topics.OPERATIONS)}
 # Read by the operator's commands alone.
 OPERATORS = {topics.OPERATION_REPLIES}
 
@@ -47,7 +47,7 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
         (topics.DIRECTORY, {"intake"}),
         (topics.ADMISSION, {"intake"}),
         (topics.HEARTBEATS, {"agent"}),
-        (topics.JOBS, {"gateway", "scheduler", "intake"}),
+        (topics.JOBS, {"gateway", "scheduler", "intake", "tuner"}),
         (topics.TOKENS, {"gateway"}),
         (topics.PROJECTS, {"intake"}),
         (topics.DATASETS, {"intake"}),
@@ -57,7 +57,11 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
         (topics.MODEL_REQUESTS, {"intake", "gateway", "alerts"}),
         (topics.OBSERVATIONS, {"gateway"}),
         (topics.MODEL_DRIFT, {"alerts"}),
-        (topics.UPGRADES, {"scheduler", "intake"}),
+        (topics.TUNING, {"tuner"}),
+        (topics.STUDIES, {"tuner"}),
+        (topics.STUDY_HISTORY, {"tuner"}),
+        (topics.STUDY_REQUESTS, {"tuner", "gateway"}),
+        (topics.UPGRADES, {"scheduler", "intake", "tuner"}),
         (topics.UPGRADES_FINISHED, set()),
         (f"{topics.STATUS}.vision", {"scheduler", "intake", "expire"}),
         (f"{topics.JOBS}.vision", set()),

@@ -98,8 +98,7 @@ def test_a_plan_has_every_way_of_a_kind_before_any_again() -> None:
 def test_every_topic_is_one_of_the_platforms_or_open_to_others_and_journals_are_neither() -> None:
     sent = {*outsiders.OPEN, *outsiders.TRUSTED}
     assert len(sent) == len(outsiders.OPEN) + len(outsiders.TRUSTED)
-    unused = {topics.STUDIES}
-    assert {topic.name for topic in topics.TOPICS} - sent == {topics.DECISIONS, topics.DIRECTORY, topics.REGISTRY} | unused
+    assert {topic.name for topic in topics.TOPICS} - sent == {topics.DECISIONS, topics.DIRECTORY, topics.REGISTRY, topics.TUNING}
 
 
 def test_extremes_come_from_the_seed_and_ask_nothing_of_the_campaigns_own_pool() -> None:
