@@ -21,7 +21,9 @@ def test_views_say_what_the_tuner_decided(tmp_path: Path) -> None:
         trials = tables.ask("SELECT * FROM trials WHERE project = 'default' AND study = 'digits' ORDER BY trial", {})
         values = tables.ask("SELECT trial, step, metric, value FROM trial_values ORDER BY trial, step", {})
         cost = {row["state"]: row for row in tables.ask("SELECT * FROM study_cost WHERE study = 'digits'", {})}
-        rates = tables.ask("SELECT trial FROM trials WHERE toFloat64(parameters['lr']) > 0.015 AND parameters['opt'] = 'adam' ORDER BY trial", {})
+        rates = tables.ask(
+            "SELECT trial FROM trials WHERE toFloat64(parameters['lr']) > 0.015 AND parameters['opt'] = 'adam' ORDER BY trial", {}
+        )
         shown = tables.ask("SELECT * FROM study_facts", {})
     [study, begun] = studies
     assert (study["state"], study["user"], study["metrics"], study["modes"]) == ("RUNNING", "ana", ["val_loss"], ["min"])

@@ -75,7 +75,12 @@ def _values(event: StudyDecision | StudyRequestRefused) -> dict[str, Any]:
             about = {"request_id": str(event.request_id), "user": event.user, "spec_sha256": event.spec_sha256}
             return {"fact": "begun", "spec": spec.model_dump_json()} | about | metrics
         case TrialStarted():
-            of_sampler = {"told": event.told, "enqueued": int(event.enqueued), "optuna": event.versions.optuna, "numpy": event.versions.numpy}
+            of_sampler = {
+                "told": event.told,
+                "enqueued": int(event.enqueued),
+                "optuna": event.versions.optuna,
+                "numpy": event.versions.numpy,
+            }
             values = {"parameters": _texts(event.values), "parameters_json": orjson.dumps(dict(event.values)).decode()}
             of_job = {"job_id": str(event.job_id), "spec_sha256": event.spec_sha256}
             return {"fact": "trial-started", "trial": event.trial} | of_job | values | of_sampler
