@@ -15,8 +15,8 @@ def _columns(plain: str, *times: str) -> str:
 
 
 STUDY_COLUMNS: Final = _columns(
-    "project, study, state, reason, user, metrics, modes, sampler, early_stopping, parallel, budget_trials, budget_device_s, budget_wall_s, "
-    "trials, best_json, device_s",
+    "project, study, state, reason, user, metrics, modes, sampler, early_stopping, parallel, budget_trials, budget_device_s, "
+    "budget_wall_s, trials, best_json, device_s",
     "created_at",
     "updated_at",
 )

@@ -1,4 +1,4 @@
-"""Studies over the gateway, whose tables are real: who may begin, pause and stop them, what lists hold, and a request that is sent twice."""
+"""Studies over the gateway, whose tables are real: who may begin, pause and stop them, what lists hold, a request that is sent twice."""
 
 from __future__ import annotations
 

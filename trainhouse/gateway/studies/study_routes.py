@@ -1,7 +1,8 @@
 """Studies: searches over hyperparameters whose trials are jobs. Lists come from the projections; requests go to the tuner.
 
 Holds: a study of a project that its asker may not see does not exist for it; the asker's name and role go with each request, and nobody
-names another. A trial's job is what its study's creator might submit. An answer to a request is the tuner's decision, or 409 with its words.
+names another. A trial's job is what its study's creator might submit. An answer to a request is the tuner's decision, or 409 with its
+words.
 """
 
 from __future__ import annotations
