@@ -272,6 +272,9 @@ class TrialJobObserved(StudyEvent, type="trainhouse.study.trial-job-observed.v1"
     state: JobState
     reason: CutText = ""
     device_s: ComputedS = Field(0.0, description="device-seconds that it had so far")
+    logged: tuple[MetricName, ...] = Field(
+        (), max_length=16, exclude_if=is_absent, description="names that it logged, where one of the study's metrics was not among them"
+    )
     at_ms: TimestampMs
 
 

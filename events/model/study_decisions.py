@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import Field
 
-from trainhouse.events.model.absence import is_absent
+from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_SMALL, ComputedS, Count, CutText, Metric, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import EventId, JobId
@@ -60,6 +60,9 @@ class StudyBegun(StudyDecision, type="trainhouse.study.begun.v1"):
     spec_sha256: Sha256
     text: str = Field("", max_length=MOST_SPEC_CHARS, exclude_if=is_absent, description="file as it was written")
     user: ShortText = ""
+    asked_as: str | None = Field(
+        None, max_length=32, exclude_if=is_absent, description="role with which a gateway let the user in; absent: nobody vouches for it"
+    )
 
 
 class TrialStarted(StudyDecision, type="trainhouse.study.trial-started.v1"):
@@ -73,6 +76,9 @@ class TrialStarted(StudyDecision, type="trainhouse.study.trial-started.v1"):
     job_id: JobId
     spec: JobSpec
     spec_sha256: Sha256
+    asked_as: str | None = Field(
+        None, max_length=32, exclude_if=is_absent, description="role with which a gateway let the user in; absent: nobody vouches for it"
+    )
 
 
 class TrialValueRecorded(StudyDecision, type="trainhouse.study.trial-value-recorded.v1"):
@@ -81,12 +87,16 @@ class TrialValueRecorded(StudyDecision, type="trainhouse.study.trial-value-recor
     trial: int = Field(ge=0, le=MOST_TRIALS)
     step: Count
     values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES)
+    rungs: tuple[SmallCount, ...] = Field(
+        (), max_length=64, exclude_if=is_absent, description="rungs of early stopping, from 0, that it reaches by it"
+    )
 
 
 class TrialBegan(StudyDecision, type="trainhouse.study.trial-began.v1"):
-    """A trial's job has devices."""
+    """A trial's job has devices. Comes again where the study's budget bounds device-seconds."""
 
     trial: int = Field(ge=0, le=MOST_TRIALS)
+    device_s: ComputedS = Field(0.0, description="device-seconds that it had so far")
 
 
 class TrialStopping(StudyDecision, type="trainhouse.study.trial-stopping.v1"):
@@ -107,6 +117,7 @@ class TrialEnded(StudyDecision, type="trainhouse.study.trial-ended.v1"):
     values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values that count; empty: none")
     device_s: ComputedS = Field(0.0, description="device-seconds that it had")
     reason: CutText = ""
+    rejected: bool = Field(False, exclude_if=is_no, description="whether its job was not admitted")
 
 
 class StudyChanged(StudyDecision, type="trainhouse.study.changed.v1"):

@@ -15,7 +15,7 @@ from tests.integration.own_stack import SLOTS, OwnStack
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 from trainhouse.deploy.local.layout import read_toml
-from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY, TUNING
 
 pytestmark = pytest.mark.stack
 STEPS, SAVED, HELD = 20, 5, 12
@@ -68,4 +68,4 @@ def test_a_job_ends_well_though_a_rank_and_the_scheduler_are_killed(own_stack: O
     whole = [{"step": step, "epochs": 1 + (step in again)} for step in range(STEPS)]
     until(lambda: stack.rows(curve) == whole, lambda: stack.rows(curve))
     told = [json.loads(line) for line in stack.run("replay", "--verify", "--json").lines]
-    assert {row["topic"]: row["same"] for row in told} == {DECISIONS: True, DIRECTORY: True, REGISTRY: True}, told
+    assert {row["topic"]: row["same"] for row in told} == {DECISIONS: True, DIRECTORY: True, REGISTRY: True, TUNING: True}, told

@@ -18,8 +18,9 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.scheduler.core.intake.request_ids import request_digest
 from trainhouse.scheduler.core.protocol.machine import Input
-from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine, request_digest
+from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, RegistryState
 
 PROJECT, NAME = "vision", "resnet"

@@ -5,14 +5,22 @@ not after that of one whose id was forgotten; then it cannot be told from a repe
 time. Those with the earliest times are forgotten first, of each project its own; of operators and the gateway, apart from projects.
 """
 
+import hashlib
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from trainhouse.events.wire.envelope import Envelope
+
 MOST_OF_OPERATORS: Final = 65_536
 MOST_OF_PROJECT: Final = 16_384
 MOST_OF_PROJECTS: Final = 262_144
+
+
+def request_digest(envelope: Envelope) -> bytes:
+    """Hash of a request's source and id, by which it counts once."""
+    return hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).digest()
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ Holds: a number only ever rises.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY, TUNING
 
 
 class MachineLevels(NamedTuple):
@@ -22,4 +22,5 @@ KNOWN_LEVELS: Final[Mapping[str, MachineLevels]] = {
     DIRECTORY: MachineLevels(decide=10, fold=17, lowest=3),
     DECISIONS: MachineLevels(decide=15, fold=22, lowest=7),
     REGISTRY: MachineLevels(decide=3, fold=3, lowest=1),
+    TUNING: MachineLevels(decide=1, fold=1, lowest=1),
 }

@@ -83,6 +83,7 @@ class Formats:
 
 SCHEDULE_FORMATS: Final = Formats({2: 7}, SCHEDULE_STEPS, SCHEDULE_STEPS_BACK)
 REGISTRY_FORMATS: Final = Formats({1: 1})
+TUNING_FORMATS: Final = Formats({1: 1})
 DIRECTORY_FORMATS: Final = Formats({1: 3, 2: 4}, DIRECTORY_STEPS, DIRECTORY_STEPS_BACK)
 
 

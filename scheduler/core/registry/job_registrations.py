@@ -11,7 +11,7 @@ from typing import Final
 from trainhouse.events import AskedVia, EventId, JobSpec, JobState, JobStatus, ModelRegistered, RequestedBy
 from trainhouse.events.model.model_registry import MOST_DATA
 from trainhouse.events.wire.envelope import Envelope, envelope_of
-from trainhouse.scheduler.core.registry.registry_machine import request_digest
+from trainhouse.scheduler.core.intake.request_ids import request_digest
 from trainhouse.scheduler.core.registry.registry_state import RegistryState
 
 SOURCE: Final = "trainhouse/jobs"

@@ -8,7 +8,6 @@ store before the version is there.
 Never: asks the store: what its process found there comes in as an input.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,6 +58,7 @@ from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.events.wire.topics import REGISTRY
 from trainhouse.scheduler.core.errors import UnexpectedInput
+from trainhouse.scheduler.core.intake.request_ids import request_digest
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
@@ -777,11 +777,6 @@ class _Turn:
         self.emit_kept(changed, version)
         if model.number == 0:
             self.publish(event)
-
-
-def request_digest(envelope: Envelope) -> bytes:
-    """Hash of a request's source and id, by which it counts once."""
-    return hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).digest()
 
 
 def asker(event: ModelRequest) -> str:

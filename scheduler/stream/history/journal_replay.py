@@ -21,7 +21,7 @@ from trainhouse.events.model.errors import RecordsGoneError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.journal import InvalidRecordError, SnapshotPointer, record_hash
 from trainhouse.events.wire.repairs import Repairs
-from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY, SNAPSHOTS
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY, SNAPSHOTS, TUNING
 from trainhouse.scheduler.core.protocol.journal import Folded
 from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.repairs import Search, search
@@ -40,12 +40,13 @@ def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
     from trainhouse.scheduler.core.intake.directory import DirectoryMachine
     from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
     from trainhouse.scheduler.core.schedule import ScheduleMachine
+    from trainhouse.scheduler.core.studies.study_machine import TunerMachine
     from trainhouse.scheduler.stream.settled.settled_index import SettledIndex
 
     topology, found = read_topology(kafka)
     made_with = topology.adopting(found).made_with(kafka.partitions)
     directory = DirectoryMachine(control_partitions=made_with, index=SettledIndex())
-    return {DIRECTORY: directory, DECISIONS: ScheduleMachine(), REGISTRY: RegistryMachine()}
+    return {DIRECTORY: directory, DECISIONS: ScheduleMachine(), REGISTRY: RegistryMachine(), TUNING: TunerMachine()}
 
 
 def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S], archive: ArchiveStore | None = None) -> ReplayReport:

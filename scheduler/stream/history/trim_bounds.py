@@ -13,7 +13,7 @@ import orjson
 
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.journal import SnapshotPointer
-from trainhouse.events.wire.topics import ADMISSION, DECISIONS, DIRECTORY, REGISTRY
+from trainhouse.events.wire.topics import ADMISSION, DECISIONS, DIRECTORY, REGISTRY, TUNING
 from trainhouse.scheduler.core.protocol.snapshot_choice import KEPT
 from trainhouse.scheduler.stream.history.journal_replay import newest_first
 from trainhouse.scheduler.stream.interfaces import SnapshotStore
@@ -25,7 +25,7 @@ def needed_by_recovery(kafka: KafkaSettings, store: SnapshotStore) -> dict[tuple
     Raises BusUnavailableError, and what the store raises. Control is not in it: the brokers let it expire by its age.
     """
     found: dict[tuple[str, int], int] = {}
-    for journal in (DECISIONS, DIRECTORY, REGISTRY):
+    for journal in (DECISIONS, DIRECTORY, REGISTRY, TUNING):
         for pointer, blob in whole_snapshots(newest_first(kafka, journal), store):
             found[journal, pointer.partition] = pointer.offset
             if journal == DIRECTORY:

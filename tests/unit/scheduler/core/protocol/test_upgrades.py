@@ -9,7 +9,7 @@ from trainhouse.cli.main import build
 from trainhouse.cli.stack import upgrade
 from trainhouse.events.model.upgrade import GONE_AFTER_MS, LevelRaised, ProgramRunning, UpgradeFinished
 from trainhouse.events.wire.running_programs import Announced, finished_level, running
-from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY, TUNING
 from trainhouse.scheduler.core.intake import directory
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
@@ -17,6 +17,7 @@ from trainhouse.scheduler.core.registry import registry_machine
 from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.state import status
+from trainhouse.scheduler.core.studies.study_machine import TunerMachine
 from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
 
 NOW_MS = 1_800_000_000_000
@@ -140,8 +141,9 @@ def test_finish_says_which_partitions_are_not_there_in_time(stage: dict[str, Any
 
 
 def test_each_journal_has_the_levels_of_its_machine_and_what_came_last_is_decided_at_them() -> None:
-    machines: dict[str, Any] = {DIRECTORY: DirectoryMachine, DECISIONS: ScheduleMachine, REGISTRY: RegistryMachine}
+    machines: dict[str, Any] = {DIRECTORY: DirectoryMachine, DECISIONS: ScheduleMachine, REGISTRY: RegistryMachine, TUNING: TunerMachine}
     levels = [(journal, (each.decide_version, each.fold_version, each.lowest_level)) for journal, each in machines.items()]
     assert levels == list(KNOWN_LEVELS.items()), "what is shown is in the same order with and without machines"
     newest = {DIRECTORY: directory.REGISTERS_SINCE, DECISIONS: status.REGISTERS_SINCE, REGISTRY: registry_machine.EVALUATES_SINCE}
+    newest[TUNING] = 1
     assert newest == {journal: levels.fold for journal, levels in KNOWN_LEVELS.items()}

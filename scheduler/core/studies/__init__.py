@@ -1,0 +1,1 @@
+"""Studies as a pure machine: trials, their values, rules of early stopping and the best of them."""

@@ -1,0 +1,98 @@
+"""Fold of the tuner's decisions into its state: the only place that changes it."""
+
+from dataclasses import replace
+
+from trainhouse.events import (
+    Event,
+    StudyBegun,
+    StudyChanged,
+    StudyState,
+    StudyStatus,
+    TrialBegan,
+    TrialEnded,
+    TrialStarted,
+    TrialState,
+    TrialStopping,
+    TrialValueRecorded,
+)
+from trainhouse.events.model.routing import EventSeen
+from trainhouse.events.model.study_decisions import StudyDecision
+from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.studies.study_state import (
+    LoggedValue,
+    RungValue,
+    StudyEntry,
+    Trial,
+    TunerState,
+    in_order,
+    study_key,
+)
+
+
+def fold_tuning(state: TunerState, now_ms: int, decision: Event) -> None:
+    """Applies one decision of a record in place."""
+    match decision:
+        case EventSeen():
+            made_at_ms = now_ms if decision.made_at_ms is None else decision.made_at_ms
+            state.asked.note(decision.project, made_at_ms, bytes.fromhex(decision.digest))
+        case StudyBegun():
+            entry = StudyEntry(
+                decision.project, decision.study, decision.spec, decision.user, decision.asked_as, decision.at_ms, decision.number
+            )
+            state.studies[entry.key] = entry
+            state.names[entry.project] = state.names.get(entry.project, 0) + 1
+        case StudyStatus():
+            entry = state.studies.get(decision.subject())
+            if entry is not None:
+                state.studies[entry.key] = replace(entry, best=tuple(each.trial for each in decision.best))
+        case StudyDecision():
+            _put(state, decision)
+
+
+def _put(state: TunerState, decision: StudyDecision) -> None:
+    key = study_key(decision.project, decision.study)
+    entry = state.studies.get(key)
+    if entry is None:
+        raise BrokenInvariant(f"{decision.event_type} is about study {key}, which has not begun or has ended")
+    if isinstance(decision, StudyChanged) and decision.state is StudyState.ENDED:
+        del state.studies[key]
+        state.ended[key] = decision.number
+        return
+    state.studies[key] = replace(_folded(entry, decision), number=decision.number)
+
+
+def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
+    match decision:
+        case StudyChanged():
+            return replace(entry, state=decision.state, reason=decision.reason)
+        case TrialStarted():
+            if decision.trial != len(entry.trials):
+                raise BrokenInvariant(f"trial {decision.trial} of study {entry.key} begins, and {len(entry.trials)} is the next one")
+            parameters = in_order(entry.spec, decision.values)
+            return entry.with_trial(Trial(decision.trial, parameters, str(decision.job_id), decision.spec_sha256, decision.number))
+        case TrialBegan():
+            running = replace(_trial(entry, decision.trial), state=TrialState.RUNNING, device_s=decision.device_s)
+            return entry.with_trial(running, admitted=True)
+        case TrialValueRecorded():
+            return entry.with_trial(_with_values(entry, _trial(entry, decision.trial), decision))
+        case TrialStopping():
+            return entry.with_trial(replace(_trial(entry, decision.trial), stopping=decision.early))
+        case TrialEnded():
+            trial = _trial(entry, decision.trial)
+            ended = replace(trial, state=decision.state, device_s=decision.device_s, ended=decision.number)
+            rejected = entry.rejected + decision.rejected
+            return entry.with_trial(ended, rejected=rejected, admitted=entry.admitted or not decision.rejected)
+    raise BrokenInvariant(f"{decision.event_type} is no decision of the tuner")
+
+
+def _trial(entry: StudyEntry, number: int) -> Trial:
+    if number not in entry.open:
+        raise BrokenInvariant(f"study {entry.key} has no open trial {number}, and a decision names it")
+    return entry.trials[number]
+
+
+def _with_values(entry: StudyEntry, trial: Trial, decision: TrialValueRecorded) -> Trial:
+    logged = {name: LoggedValue(decision.step, value) for name, value in decision.values.items()}
+    first = decision.values.get(entry.spec.metrics[0].name, 0.0)
+    reached = tuple(RungValue(decision.number, rung, first) for rung in decision.rungs)
+    return replace(trial, logged={**trial.logged, **logged}, curve=(*trial.curve, *reached))

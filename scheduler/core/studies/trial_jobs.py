@@ -1,0 +1,44 @@
+"""Jobs of trials: their ids and specs. Pure.
+
+Holds: the id follows from project, study and number of the trial, the spec from the study's and the trial's values, so that a job that is
+submitted again is the same job. It has the name of the study's creator and the study's project.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+
+from trainhouse.events import JobId, JobSpec, StudySpec
+from trainhouse.events.model.job_ids import slug
+from trainhouse.events.model.study_space import Value
+
+PREFIX: Final = "study-"
+"""Beginning of the ids of these jobs; others may have it, too."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f]")
+
+
+def trial_job_id(project: str, study: str, trial: int) -> JobId:
+    """Id of a trial's job."""
+    named = orjson.dumps([project, study, trial])
+    return JobId.parse(f"{PREFIX}{slug(study)}-{trial}-{hashlib.sha256(named).hexdigest()[:16]}")
+
+
+def submission_of(job_id: str) -> str:
+    """Id of the event that submits a job: of all refusals that name the job, the one under this id alone is of the job itself."""
+    return f"{job_id}:submitted"
+
+
+def trial_spec(spec: StudySpec, project: str, study: str, user: str, trial: int, values: Mapping[str, Value]) -> JobSpec:
+    """Spec of a trial's job. Raises pydantic's ValidationError for more hyperparameters or labels than a job may have."""
+    return JobSpec.model_validate(
+        spec.job.model_dump(mode="json")
+        | {
+            "project": project,
+            "user": _CONTROL.sub(" ", user)[:128] or "unknown",
+            "hyperparameters": {**spec.job.hyperparameters, **values},
+            "labels": {**spec.job.labels, "study": f"{project}/{study}", "trial": str(trial)},
+        }
+    )

@@ -1,0 +1,1 @@
+"""Studies beside their machine: suggestions of samplers."""
