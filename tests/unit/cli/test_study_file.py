@@ -43,7 +43,7 @@ def test_a_whole_file_becomes_a_spec_with_what_the_job_has_of_the_study(tmp_path
     spec = written.spec
     assert (spec.job.name, spec.job.user, spec.job.project, spec.job.gang.ranks) == ("digits", "ana", "default", 2)
     kinds = {name: parameter.kind for name, parameter in spec.space.items() if not parameter.choices}
-    assert kinds == dict(lr=NumberKind.FLOAT, layers=NumberKind.INT, width=NumberKind.INT, momentum=NumberKind.FLOAT)
+    assert kinds == {"lr": NumberKind.FLOAT, "layers": NumberKind.INT, "width": NumberKind.INT, "momentum": NumberKind.FLOAT}
     assert spec.space["lr"].low == 1e-4 and spec.space["layers"].value_count == 8
     assert [each.name for each in spec.metrics] == ["val_loss"] and spec.sampler.name == "tpe"
     assert (spec.budget.trials, spec.budget.device_s, spec.early_stopping.reduction) == (24, 7200, 3)
