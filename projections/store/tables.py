@@ -49,6 +49,7 @@ TABLES = (
     "model_references_rows",
     "model_drift_rows",
     "study_facts",
+    "studies_rows",
     "study_statuses_rows",
     "audit_rows",
     "node_keys_rows",

@@ -24,7 +24,7 @@ def test_views_say_what_the_tuner_decided(tmp_path: Path) -> None:
         rates = tables.ask(
             "SELECT trial FROM trials WHERE toFloat64(parameters['lr']) > 0.015 AND parameters['opt'] = 'adam' ORDER BY trial", {}
         )
-        shown = tables.ask("SELECT * FROM study_facts", {})
+        shown = tables.ask("SELECT * FROM studies_rows, study_facts", {})
     [study, begun] = studies
     assert (study["state"], study["user"], study["metrics"], study["modes"]) == ("RUNNING", "ana", ["val_loss"], ["min"])
     assert (study["sampler"], study["early_stopping"], study["parallel"]) == ("tpe", "asha", 2)

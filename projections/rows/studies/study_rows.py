@@ -1,4 +1,4 @@
-"""Decisions about studies to `study_facts`, and the newest status of each study to `study_statuses_rows`.
+"""Decisions about studies to `study_facts`, what a study is to `studies_rows`, and its newest status to `study_statuses_rows`.
 
 Holds: an event that is read twice makes the same rows.
 Never: the value of a variable of a spec's `env`, or the file that a study was made of, which has them.
@@ -26,20 +26,25 @@ from trainhouse.events.security.sensitive import without_values
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms
 
-_TEXTS: Final = ("request_id", "state", "user", "reason", "job_id", "parameters_json", "spec", "spec_sha256", "optuna", "numpy")
+_TEXTS: Final = ("request_id", "state", "user", "reason", "job_id", "parameters_json", "optuna", "numpy")
 _COUNTS: Final = ("step", "told", "enqueued", "early", "device_s")
 _EMPTY: Final[dict[str, Any]] = dict.fromkeys(_TEXTS, "") | dict.fromkeys(_COUNTS, 0) | {"trial": -1}
 
 
 def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
-    """The row of one decision; nothing for other events."""
+    """The rows of one decision; nothing for other events."""
     event = envelope.event
     if not isinstance(event, StudyDecision | StudyRequestRefused):
         return
     number = event.number if isinstance(event, StudyDecision) else 0
     named = {"project": event.project, "study": event.study, "number": number, "at": clamp_ms(event.at_ms)}
-    empty = _EMPTY | {"metrics": [], "modes": [], "figures": [], "parameters": {}}
+    empty = _EMPTY | {"metrics": [], "figures": [], "parameters": {}}
     yield Row("study_facts", empty | named | _values(event))
+    if isinstance(event, StudyBegun):
+        spec = event.spec.model_copy(update={"job": without_values(event.spec.job)})
+        metrics = {"metrics": [each.name for each in spec.metrics], "modes": [each.mode.value for each in spec.metrics]}
+        about = {"project": event.project, "study": event.study, "user": event.user, "created_at": clamp_ms(event.at_ms)}
+        yield Row("studies_rows", about | metrics | {"spec": spec.model_dump_json(), "spec_sha256": event.spec_sha256})
 
 
 def status(envelope: Envelope, record: Record) -> Iterator[Row]:
@@ -70,10 +75,7 @@ def status(envelope: Envelope, record: Record) -> Iterator[Row]:
 def _values(event: StudyDecision | StudyRequestRefused) -> dict[str, Any]:
     match event:
         case StudyBegun():
-            spec = event.spec.model_copy(update={"job": without_values(event.spec.job)})
-            metrics = {"metrics": [each.name for each in spec.metrics], "modes": [each.mode.value for each in spec.metrics]}
-            about = {"request_id": str(event.request_id), "user": event.user, "spec_sha256": event.spec_sha256}
-            return {"fact": "begun", "spec": spec.model_dump_json()} | about | metrics
+            return {"fact": "begun", "request_id": str(event.request_id), "user": event.user}
         case TrialStarted():
             of_sampler = {
                 "told": event.told,
@@ -82,10 +84,9 @@ def _values(event: StudyDecision | StudyRequestRefused) -> dict[str, Any]:
                 "numpy": event.versions.numpy,
             }
             values = {"parameters": _texts(event.values), "parameters_json": orjson.dumps(dict(event.values)).decode()}
-            of_job = {"job_id": str(event.job_id), "spec_sha256": event.spec_sha256}
-            return {"fact": "trial-started", "trial": event.trial} | of_job | values | of_sampler
+            return {"fact": "trial-started", "trial": event.trial, "job_id": str(event.job_id)} | values | of_sampler
         case TrialBegan():
-            return {"fact": "trial-began", "trial": event.trial}
+            return {"fact": "trial-began", "trial": event.trial, "device_s": event.device_s}
         case TrialValueRecorded():
             return {"fact": "value", "trial": event.trial, "step": event.step} | _figures(event.values)
         case TrialStopping():
