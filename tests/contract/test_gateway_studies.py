@@ -9,63 +9,19 @@ from typing import Any
 import pytest
 
 from tests.support.gateway_world import World
-from tests.support.study_story import SPEC, Story, status_of, story
-from trainhouse.events import (
-    RequestAccepted,
-    StudyChanged,
-    StudyCreated,
-    StudyPauseRequested,
-    StudyResumeRequested,
-    StudyState,
-    StudyStatus,
-    StudyStopRequested,
-)
+from tests.support.study_book import StudyBook
+from tests.support.study_story import SPEC, Story, both, story
+from trainhouse.events import RequestAccepted, StudyCreated
 from trainhouse.events.model.project import ProjectApplied
-from trainhouse.events.model.study import StudyRequest
 from trainhouse.events.wire import topics
-from trainhouse.gateway.bus import Bus, Sent
-from trainhouse.gateway.studies.study_answers import StudyAnswer, StudyAnswers, StudyRefusedError
+from trainhouse.gateway.studies.study_answers import StudyAnswers, StudyRefusedError
 
-STATES = {StudyPauseRequested: StudyState.PAUSED, StudyResumeRequested: StudyState.RUNNING, StudyStopRequested: StudyState.ENDED}
 ROUTE = "/v1/hpo/studies"
 
 
-class Tuner(StudyAnswers):
-    """Decides as the tuner does of studies without trials, in place of Kafka; what it decides is in the tables."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(None)
-        self.world = world
-        self.known: dict[str, Story] = {}
-        self.asked: list[StudyRequest] = []
-
-    async def ask(self, bus: Bus, event: StudyRequest, event_id: str) -> tuple[StudyAnswer, Sent]:
-        self.asked.append(event)
-        told = self.known.get(event.subject())
-        if isinstance(event, StudyCreated) and told is None:
-            told = self.known[event.subject()] = Story(event.project, event.study, event.spec)
-            told.begin(event_id, event.user)
-        elif isinstance(event, StudyCreated) or told is None:
-            why = "there is a study of that name; choose another one" if told else "there is no such study"
-            story_of = Story(event.project, event.study)
-            story_of.refuse(event_id, why)
-            self.world.tables.put(topics.STUDY_HISTORY, story_of.decisions)
-            raise StudyRefusedError(why)
-        else:
-            state, reason = STATES[type(event)], getattr(event, "reason", "")
-            told.decide(StudyChanged, state=state, reason=reason, request_id=event_id, user=event.user)
-        decided: Any = told.decisions[-1]
-        self.put(told, told.status(getattr(decided, "state", StudyState.RUNNING)))
-        return decided, await bus.send(topics.STUDY_REQUESTS, event, event_id)
-
-    def put(self, told: Story, status: StudyStatus) -> None:
-        self.world.tables.put(topics.STUDY_HISTORY, told.decisions)
-        self.world.tables.put(topics.STUDIES, [status])
-
-
 @pytest.fixture
-def tuner(gateway_world: World) -> Iterator[Tuner]:
-    before, made = gateway_world.gateway.studies, Tuner(gateway_world)
+def tuner(gateway_world: World) -> Iterator[StudyBook]:
+    before, made = gateway_world.gateway.studies, StudyBook(gateway_world.tables)
     gateway_world.gateway.studies = made
     yield made
     gateway_world.gateway.studies = before
@@ -82,7 +38,7 @@ def new(name: str, project: str = "vision", **spec: Any) -> dict[str, Any]:
     return {"name": name, "project": project, "spec": SPEC | {"job": job} | spec}
 
 
-def test_a_study_is_the_tokens_and_its_trials_are_jobs_of_the_project(gateway_world: World, tuner: Tuner) -> None:
+def test_a_study_is_the_tokens_and_its_trials_are_jobs_of_the_project(gateway_world: World, tuner: StudyBook) -> None:
     answer = asked(gateway_world, **new("own", text="space: …"))
     assert answer.status_code == 422, "no field of a spec"
     answer = asked(gateway_world, **new("own"), text="space: …")
@@ -100,7 +56,7 @@ def test_a_study_is_the_tokens_and_its_trials_are_jobs_of_the_project(gateway_wo
     accepted = gateway_world.bus.of(RequestAccepted)[-1]
     assert (accepted.target, accepted.project, accepted.sub, accepted.topic) == ("vision/own", "vision", "ana", topics.STUDY_REQUESTS)
     again = asked(gateway_world, **new("own"))
-    assert again.status_code == 409 and "choose another one" in again.json()["detail"]
+    assert again.status_code == 409 and "take another name" in again.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -117,14 +73,14 @@ def test_a_study_is_the_tokens_and_its_trials_are_jobs_of_the_project(gateway_wo
     ],
 )
 def test_what_may_not_be_is_refused_before_it_is_sent(
-    gateway_world: World, tuner: Tuner, who: tuple[str, str], body: dict[str, Any], status: int, words: str
+    gateway_world: World, tuner: StudyBook, who: tuple[str, str], body: dict[str, Any], status: int, words: str
 ) -> None:
     answer = asked(gateway_world, who=who, **body)
     assert (answer.status_code, words in answer.text) == (status, True), answer.text
     assert not tuner.asked
 
 
-def test_short_forms_are_spelled_out(gateway_world: World, tuner: Tuner) -> None:
+def test_short_forms_are_spelled_out(gateway_world: World, tuner: StudyBook) -> None:
     space = SPEC["space"] | {"depth": {"low": 1, "high": 8}}
     answer = asked(gateway_world, **new("short", metrics="val_loss", sampler="random", early_stopping="median", space=space))
     assert answer.status_code == 201, answer.text
@@ -133,7 +89,7 @@ def test_short_forms_are_spelled_out(gateway_world: World, tuner: Tuner) -> None
     assert (spec.sampler.name, spec.early_stopping.name, spec.metrics[0].name) == ("random", "median", "val_loss")
 
 
-def test_the_same_key_is_one_study(gateway_world: World, tuner: Tuner) -> None:
+def test_the_same_key_is_one_study(gateway_world: World, tuner: StudyBook) -> None:
     headers = gateway_world.token("ana", "submitter", ["vision"]) | {"Idempotency-Key": "nightly-1"}
     first, second = (gateway_world.client.post(ROUTE, json=new("keyed"), headers=headers) for _ in range(2))
     assert first.status_code == second.status_code == 201 and first.json() == second.json()
@@ -144,16 +100,16 @@ def test_the_same_key_is_one_study(gateway_world: World, tuner: Tuner) -> None:
     assert len(tuner.asked) == 2
 
 
-def test_a_study_is_paused_resumed_and_stopped_by_those_who_write_in_its_project(gateway_world: World, tuner: Tuner) -> None:
+def test_a_study_is_paused_resumed_and_stopped_by_those_who_write_in_its_project(gateway_world: World, tuner: StudyBook) -> None:
     about = {"name": "speech", "members": {"ana": "submitter", "vic": "viewer"}}
     applied = {"project": about, "version": 1, "user": "ops", "applied_at_ms": 1}
     gateway_world.gateway.projects.put(ProjectApplied.model_validate(applied))
     assert asked(gateway_world, **new("life", "speech")).status_code == 201
-    for word, state in (("pause", "PAUSED"), ("resume", "RUNNING"), ("stop", "ENDED")):
+    for word, state, then in (("pause", "PAUSED", "PAUSED"), ("resume", "RUNNING", "RUNNING"), ("stop", "DRAINING", "ENDED")):
         answer = asked(gateway_world, f"/life/{word}", project="speech", reason=f"{word} it")
         assert answer.status_code == 200 and answer.json()["state"] == state, answer.text
         shown = gateway_world.client.get(f"{ROUTE}/life", params={"project": "speech"}, headers=gateway_world.admin()).json()
-        assert shown["state"] == state, "an answer can be read"
+        assert shown["state"] == then, "an answer can be read; a study without trials ends at once"
         assert tuner.asked[-1].user == "ana"
     only_reads = asked(gateway_world, "/life/stop", ("vic", "submitter"), "speech")
     assert only_reads.status_code == 403, only_reads.text
@@ -165,9 +121,9 @@ def test_a_study_is_paused_resumed_and_stopped_by_those_who_write_in_its_project
 
 
 @pytest.fixture
-def whole(gateway_world: World, tuner: Tuner) -> Story:
+def whole(gateway_world: World, tuner: StudyBook) -> Story:
     told = story("vision", "whole")
-    tuner.put(told, status_of(told))
+    tuner.publish(list(both(told)))
     return told
 
 
