@@ -7,7 +7,7 @@ Never: writes.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +20,8 @@ from trainhouse.scheduler.core.protocol.journal import NOTHING_EMPTIED, Folded, 
 from trainhouse.scheduler.core.protocol.machine import Input, Machine
 
 S = TypeVar("S")
+Also = Callable[[S, JournalRecord], Iterable[tuple[str, Any, Any]]]
+"""What else is computed again of a record: each field that differs, as recorded and as recomputed."""
 MAX_DIFFERENCES = 100
 MAX_NAMED = 100
 _MISSING = "(missing)"
@@ -53,6 +55,7 @@ class Difference:
 class ReplayReport:
     """Result of a replay. `ignored` are records of owners that lost the race for a seq: part of a healthy journal.
 
+    `suggestions` are values of trials that were computed again, `other_versions` those that other versions of the samplers had computed.
     `emptied` are records that count as empty, by a repair of the journal. `unreadable` are records with an input that this program cannot
     read (an unknown type, a constraint that was tightened): their decisions are folded, and could not be made again. `not_recomputed` names
     the first of them.
@@ -66,6 +69,8 @@ class ReplayReport:
     ignored: int = 0
     decisions: int = 0
     snapshots: int = 0
+    suggestions: int = 0
+    other_versions: int = 0
     differences: list[Difference] = field(default_factory=list)
     not_recomputed: list[str] = field(default_factory=list)
     seqs: dict[int, int] = field(default_factory=dict)
@@ -81,12 +86,13 @@ def verify(
     machine: Machine[S],
     snapshots: Mapping[tuple[int, int], str] | None = None,
     emptied: frozenset[str] = NOTHING_EMPTIED,
+    also: Also[S] | None = None,
 ) -> ReplayReport:
     """Replays from the first record on. `snapshots`: state hash by (partition, seq). Stops after MAX_DIFFERENCES differences.
 
-    `emptied`: hashes of records that count as empty.
+    `emptied`: hashes of records that count as empty. `also`: what else is computed again, from the state before a record.
     """
-    replay = _Replay(machine, snapshots or {}, emptied)
+    replay = _Replay(machine, snapshots or {}, emptied, also)
     for entry in entries:
         replay.take(entry)
         if len(replay.report.differences) >= MAX_DIFFERENCES:
@@ -103,8 +109,11 @@ def state_hash(machine: Machine[S], state: S) -> str:
 class _Replay(Generic[S]):
     """The partitions of one journal, as far as they were read."""
 
-    def __init__(self, machine: Machine[S], snapshots: Mapping[tuple[int, int], str], emptied: frozenset[str]) -> None:
+    def __init__(
+        self, machine: Machine[S], snapshots: Mapping[tuple[int, int], str], emptied: frozenset[str], also: Also[S] | None
+    ) -> None:
         self._machine = machine
+        self._also = also
         self._emptied = emptied
         self._snapshots = snapshots
         self._broken: set[int] = set()
@@ -129,7 +138,10 @@ class _Replay(Generic[S]):
                 self._differs(entry.partition, folded.seq + 1, "previous_hash", head.get("previous_hash"), folded.last_hash)
                 self._broken.add(entry.partition)
                 return
-            self._compare(folded, JournalRecord.decode(entry.value), head)
+            record = JournalRecord.decode(entry.value)
+            self._compare(folded, record, head)
+            for difference in () if self._also is None else self._also(folded.state, record):
+                self._differs(entry.partition, record.seq, *difference)
             self.partitions[entry.partition], _ = fold_bytes(self._machine, folded, entry.value)
             self.report.records += 1
             self._compare_snapshot(self.partitions[entry.partition])

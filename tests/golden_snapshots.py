@@ -12,17 +12,18 @@ import orjson
 
 from trainhouse.events.wire.schemas import json_schema
 from trainhouse.events.wire.topic_types import TOPIC_EVENTS
-from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY, TUNING
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine
 from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
 from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
 from trainhouse.scheduler.core.schedule import ScheduleMachine
+from trainhouse.scheduler.core.studies.study_machine import TunerMachine
 
 FOLDER: Final = Path(__file__).parent / "data" / "snapshots"
-MACHINES: Final[tuple[Machine[Any], ...]] = (ScheduleMachine(), DirectoryMachine(control_partitions=4), RegistryMachine())
+MACHINES: Final[tuple[Machine[Any], ...]] = (ScheduleMachine(), DirectoryMachine(control_partitions=4), RegistryMachine(), TunerMachine())
 
-JOURNALS: Final = {"schedule": DECISIONS, "directory": DIRECTORY, "registry": REGISTRY}
+JOURNALS: Final = {"schedule": DECISIONS, "directory": DIRECTORY, "registry": REGISTRY, "tuning": TUNING}
 
 
 def journal(machine: Machine[Any]) -> list[bytes]:

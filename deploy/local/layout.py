@@ -25,7 +25,7 @@ BASE_PORT = 19_090
 # Offsets from the base: all ports of a stack, in one place.
 KAFKA, KAFKA_CONTROLLER, STORE, CLICKHOUSE, GATEWAY, METRICS = 0, 1, 2, 10, 11, 12
 # Who serves its figures, in the order of their ports from METRICS on.
-METERED = ("intake", "scheduler", "detector", "projector", "alerts", "agent")
+METERED = ("intake", "scheduler", "detector", "projector", "alerts", "agent", "tuner")
 COUNT = METRICS + len(METERED)
 
 

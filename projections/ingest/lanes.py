@@ -48,6 +48,7 @@ from trainhouse.projections.rows import (
 from trainhouse.projections.rows.datasets import drift_rows, grant_rows, read_rows
 from trainhouse.projections.rows.lines import event_lines
 from trainhouse.projections.rows.models import model_rows, observation_rows
+from trainhouse.projections.rows.studies import study_rows
 from trainhouse.projections.store.tables import APPENDED, DEAD_LETTERS_TABLE, TABLES
 
 FACTS: dict[str, tuple[RowsFunction, ...]] = {
@@ -63,6 +64,8 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.MODEL_HISTORY: (model_rows.rows,),
     topics.OBSERVATIONS: (observation_rows.rows,),
     topics.MODEL_DRIFT: (observation_rows.rows,),
+    topics.STUDY_HISTORY: (study_rows.rows,),
+    topics.STUDIES: (study_rows.status,),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
     topics.TRACKING: (

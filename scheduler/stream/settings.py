@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StreamSettings(TomlSection):
-    """The stream processors: intake, scheduler and detector. Two processes of one kind must not have the same `instance`."""
+    """The stream processors: intake, scheduler, detector and tuner. Two processes of one kind must not have the same `instance`."""
 
     section = "scheduler"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_SCHEDULER_", extra="ignore")

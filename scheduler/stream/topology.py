@@ -1,26 +1,27 @@
-"""The topology: three Faust apps, their agents, the topic that each reads, and the machine that it drives.
+"""The topology: four Faust apps, their agents, the topic that each reads, and the machine that it drives.
 
     app        agent       topic                  drives                                  its state
     intake     jobs        trainhouse.jobs        screening (core/intake)                none
                admission   trainhouse.admission   DirectoryMachine, by a JournalHost      journal trainhouse.directory
                models      trainhouse.model-requests  RegistryMachine, by a JournalHost   journal trainhouse.registry
     scheduler  control     trainhouse.control     ScheduleMachine, by a JournalHost       journal trainhouse.decisions
+    tuner      studies     trainhouse.study-requests  TunerMachine, by a JournalHost      journal trainhouse.tuning
     detector   heartbeats  trainhouse.heartbeats  DetectorMachine                         soft: read back from the topics
 
 Beside its agents each app runs services (`compose` of its module): hosts of journals, projects' topics, ticks of the detector.
 Those topics come and go, so a consumer of our own reads them by a pattern (`project_intake`): Faust subscribes to none. Another one reads
 statuses for the registry of models (`registry/job_end_watch`): what it does may wait for the object store, and an agent would keep up the
-others of its app.
+others of its app. Statuses and metrics of trials' jobs are read by one member of a group for all partitions (`studies/trial_watch`).
 
 No table: nothing that Faust would keep is read by others. What is read is published from the journal (statuses, explanations, projects) or
 is in ClickHouse, and is exact there; `faust tables` shows that there is none.
 
-    faust -A trainhouse.scheduler.stream.topology:intake worker      (or agents, tables; or scheduler, detector)
+    faust -A trainhouse.scheduler.stream.topology:intake worker      (or agents, tables; or scheduler, detector, tuner)
 
 `trainhouse run ROLE` runs the same app, with the platform's logs and stops.
 
-Holds: every topic that is processed, but projects' own and statuses, goes through an agent's stream; an agent hands a batch on and never
-raises.
+Holds: every topic that is processed, but projects' own, statuses and metrics, goes through an agent's stream; an agent hands a batch on
+and never raises.
 Never: does work at import; an app is made, from the process's settings, when it is asked for.
 """
 
@@ -30,13 +31,13 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry
 
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS, MODEL_REQUESTS
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS, MODEL_REQUESTS, STUDY_REQUESTS
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.kafka.batching import fetches
 from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp, batches, make_app, on_assignment
 from trainhouse.scheduler.stream.settings import StreamSettings
 
-APPS = ("intake", "scheduler", "detector")
+APPS = ("intake", "scheduler", "detector", "tuner")
 # Where a commit says what is handled, and where the journal or the topic itself does.
 HANDLED_S, HINT_S = 0.5, 5.0
 
@@ -131,8 +132,22 @@ def detector_app(kafka: KafkaSettings, settings: StreamSettings, registry: Colle
     return app
 
 
+def tuner_app(kafka: KafkaSettings, settings: StreamSettings, registry: CollectorRegistry, tuning: Hosts) -> ProcessorApp:
+    """Requests about studies, and observations of their trials."""
+    app = make_app("tuner", kafka, settings, registry, HINT_S)
+
+    @app.agent(batches(app, STUDY_REQUESTS), name="studies")
+    async def studies(stream: Any) -> None:
+        """Studies and their trials; TunerMachine."""
+        async for batch in stream:
+            tuning.offer(batch.partition, batch.entries)
+
+    on_assignment(app, STUDY_REQUESTS, tuning.on_assigned)
+    return app
+
+
 def __getattr__(name: str) -> ProcessorApp:
-    """`intake`, `scheduler` and `detector`, for Faust's command line: each from the process's settings, once."""
+    """`intake`, `scheduler`, `detector` and `tuner`, for Faust's command line: each from the process's settings, once."""
     if name not in APPS:
         raise AttributeError(f"the topology has no {name!r}; there are {', '.join(APPS)}")
     app: ProcessorApp = import_module(f"trainhouse.scheduler.stream.roles.{name}").from_settings()

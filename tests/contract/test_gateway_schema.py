@@ -14,6 +14,7 @@ from schemathesis.checks import CHECKS
 
 from tests.support.gateway_world import World
 from tests.support.registry_book import Book
+from tests.support.study_book import StudyBook
 
 EXAMPLES = int(os.environ.get("SCHEMA_EXAMPLES", "3"))
 # Streams never end; code, artifacts, tags and cards are in the object store, which is not here.
@@ -27,6 +28,7 @@ NAMES = (
 @pytest.fixture(scope="module")
 def world(gateway_world: World) -> World:
     gateway_world.gateway.models = Book()
+    gateway_world.gateway.studies = StudyBook(gateway_world.tables)
     gateway_world.submit("known-1", "vision")
     gateway_world.log("known-1", ["a line"])
     gateway_world.points("known-1", range(3))

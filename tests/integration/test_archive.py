@@ -35,7 +35,7 @@ from trainhouse.events.archive.reading import RECORDED
 from trainhouse.events.bus.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.envelope import rfc3339
-from trainhouse.events.wire.topics import ADMISSION, CONTROL, DECISIONS, DIRECTORY, MODEL_REQUESTS, REGISTRY
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, DECISIONS, DIRECTORY, MODEL_REQUESTS, REGISTRY, STUDY_REQUESTS, TUNING
 from trainhouse.projections.ingest.lanes import OF_DECISIONS
 from trainhouse.scheduler.stream.history.journal_replay import snapshots_of
 
@@ -75,7 +75,8 @@ class Site:
     def disturb(self) -> None:
         """An input for each partition that leaves a record and nothing else: an idle journal has one every two minutes."""
         producer = Producer(producer_config(self.kafka))
-        for topic, partitions in ((ADMISSION, self.kafka.partitions), (CONTROL, self.kafka.partitions), (MODEL_REQUESTS, 1)):
+        of_machines = ((MODEL_REQUESTS, 1), (STUDY_REQUESTS, 1))
+        for topic, partitions in ((ADMISSION, self.kafka.partitions), (CONTROL, self.kafka.partitions), *of_machines):
             for partition in range(partitions):
                 producer.produce(topic, value=b"nothing that can be read", partition=partition)
         assert producer.flush(30) == 0
@@ -157,7 +158,7 @@ def test_topics_are_trimmed_to_what_is_still_needed(site: Site) -> None:
 
     site.archived = after = until(trimmed, lambda: before, timeout_s=300, every_s=2)
     assert all(row["topic_begins_at"] <= row["archived_to"] for row in after.values())
-    for journal in (DECISIONS, DIRECTORY, REGISTRY):
+    for journal in (DECISIONS, DIRECTORY, REGISTRY, TUNING):
         for pointer in {p.partition: p for p in snapshots_of(site.kafka, journal)}.values():
             assert after[journal, pointer.partition]["topic_begins_at"] <= pointer.offset, "the record that a snapshot includes last stays"
     assert sum(row["topic_begins_at"] for (topic, _), row in after.items() if topic == ADMISSION) > len(site.jobs)
@@ -172,7 +173,7 @@ def test_topics_are_trimmed_to_what_is_still_needed(site: Site) -> None:
 
 def test_replay_is_the_same_byte_for_byte(site: Site) -> None:
     found = site.verified()
-    assert {topic: row["same"] for topic, row in found.items()} == {DECISIONS: True, DIRECTORY: True, REGISTRY: True}, found
+    assert {topic: row["same"] for topic, row in found.items()} == dict.fromkeys((DECISIONS, DIRECTORY, REGISTRY, TUNING), True), found
     assert all(row["recomputed"] for row in found.values())
     for topic, row in found.items():
         archived = sum(of["archived_to"] for (name, _), of in site.archived.items() if name == topic)

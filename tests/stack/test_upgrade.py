@@ -9,16 +9,18 @@ import pytest
 from tests.support.stack.live_stack import LiveStack
 from tests.support.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
-from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, REGISTRY, TUNING
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine
 from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
 from trainhouse.scheduler.core.schedule import ScheduleMachine
+from trainhouse.scheduler.core.studies.study_machine import TunerMachine
 
 pytestmark = pytest.mark.stack
 LEVELS = {
     DECISIONS: ScheduleMachine.fold_version,
     DIRECTORY: DirectoryMachine.fold_version,
     REGISTRY: RegistryMachine.fold_version,
+    TUNING: TunerMachine.fold_version,
 }
 
 

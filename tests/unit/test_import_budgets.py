@@ -44,6 +44,7 @@ ROLES = {
     "intake": Budget(1060, STREAM),
     "scheduler": Budget(1160, STREAM),
     "detector": Budget(1020, STREAM),
+    "tuner": Budget(1020, STREAM),
     "projector": Budget(1090, EVENTS | {"chdb", "clickhouse_connect", "pyarrow", "numpy", "aiohttp", "cryptography"}),
     "alerts": Budget(645, EVENTS),
     "gateway": Budget(1240, EVENTS | {"fastapi", "uvicorn", "httpx", "clickhouse_connect", "opentelemetry", "cryptography", "rich"}),

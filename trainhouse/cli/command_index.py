@@ -36,6 +36,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, IndexedCommand]]] = {
         "rerun": _of("Submit a job again: same code, environment, data, seed and gang; a new id.", "jobs.changes"),
         "tag": _of("Set, remove and list tags of a job, and its note: those that MLflow's client has, too.", "tags.tag_command"),
         "review": _of("Send a job to review, or end the review of a job that is NEEDS_REVIEW; wait until that counts.", "jobs.changes"),
+        "study": _of("Search hyperparameters: create studies, watch their trials, and show the best.", "studies.study_commands"),
         "top": _of("Show jobs, nodes and queue, live.", "top.command"),
         "open": _of("Open the web pages in a browser, or print their address.", "stack.open"),
     },

@@ -57,6 +57,7 @@ from trainhouse.gateway.routes import (
 from trainhouse.gateway.runs import column_routes, differences_routes, tag_routes
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.gateway.sharing import document_routes, run_link_routes
+from trainhouse.gateway.studies import study_routes
 from trainhouse.gateway.tunnels import tunnel_routes
 
 DESCRIPTION = "Trainhouse over HTTP: submit training jobs, follow them, ask anything in SQL. Errors are RFC 9457 problems."
@@ -91,6 +92,7 @@ ROUTES = (
     model_routes,
     version_parts,
     service_routes,
+    study_routes,
     artifact_version_routes,
     media_routes,
     log_routes,
@@ -146,6 +148,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     finally:
         await following.close()
         await asyncio.to_thread(gateway.models.close)
+        await asyncio.to_thread(gateway.studies.close)
         await gateway.reader.close()
         await asyncio.to_thread(gateway.bus.close)
         if gateway.operations is not None:

@@ -27,6 +27,7 @@ from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.models.model_book import ModelBook
 from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.gateway.studies.study_answers import StudyAnswers
 from trainhouse.gateway.tunnels.tunnel_desk import TunnelDesk
 
 REMEMBERED = 10_000
@@ -59,6 +60,7 @@ class Gateway:
     revocations: Revocations = field(default_factory=Revocations)
     projects: ProjectBook = field(default_factory=ProjectBook)
     models: ModelBook = field(init=False)
+    studies: StudyAnswers = field(init=False)
     recent: Recent = field(default_factory=Recent)
     tunnels: TunnelDesk = field(init=False)
     audit: Auditor = field(init=False)
@@ -68,6 +70,7 @@ class Gateway:
 
     def __post_init__(self) -> None:
         self.models = ModelBook(self.kafka)
+        self.studies = StudyAnswers(self.kafka)
         self.tunnels = TunnelDesk(self.settings.tunnels_at_once, self.settings.tunnels_per_user)
         self.audit = Auditor(self.settings, self.bus)
         self.limits = Limits(self.settings.requests_per_minute, self.projects)

@@ -43,7 +43,7 @@ STEPS = {
 READERS = {
     SIGNING: {"intake", "scheduler", "detector"},
     GATEWAY: set[str](),
-    STORE: {"projector", "intake", "scheduler", "gateway", stack_parts.AGENT},
+    STORE: {"projector", "intake", "scheduler", "tuner", "gateway", stack_parts.AGENT},
     SQL: {"projector", "alerts", "gateway"},
     KAFKA: {"kafka", *PRINCIPALS},
 }

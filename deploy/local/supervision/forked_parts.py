@@ -26,6 +26,7 @@ SHARED = (
     "trainhouse.scheduler.stream.roles.intake",
     "trainhouse.scheduler.stream.roles.scheduler",
     "trainhouse.scheduler.stream.roles.detector",
+    "trainhouse.scheduler.stream.roles.tuner",
     "trainhouse.projections.alerts.service",
 )
 MODULE = "trainhouse.cli.main"

@@ -1,4 +1,4 @@
-"""Partitions of journals that stand still, as the figures of scheduler and intake say, for `trainhouse ps`.
+"""Partitions of journals that stand still, as the figures of scheduler, intake and tuner say, for `trainhouse ps`.
 
 Never: waits long; raises for a part that does not answer (`ps` shows its state beside).
 """
@@ -14,7 +14,7 @@ from trainhouse.deploy.local.supervision.stack_parts import Part
 ANSWER_S = 2.0
 MOST_BYTES = 4 * 1024 * 1024
 SUFFIX = "_partition_halted"
-_JOURNALS = {"scheduler": "trainhouse.decisions", "intake": "trainhouse.directory"}
+_JOURNALS = {"scheduler": "trainhouse.decisions", "intake": "trainhouse.directory", "tuner": "trainhouse.tuning"}
 _OF_REGISTRY = "trainhouse_registry_"
 _WHAT = {"STOPPED": "decides nothing", "PLACEMENT_FROZEN": "places nothing new"}
 

@@ -24,13 +24,13 @@ from trainhouse.deploy.local.supervision.part_groups import TIMED
 
 SERVERS = ("kafka", "store")
 PROJECTOR = "projector"
-PROCESSORS = ("intake", "scheduler", "detector", PROJECTOR, "alerts", "gateway")
-STREAMS = ("intake", "scheduler", "detector")
+PROCESSORS = ("intake", "scheduler", "detector", "tuner", PROJECTOR, "alerts", "gateway")
+STREAMS = ("intake", "scheduler", "detector", "tuner")
 AGENT = "agent"
 # Of a Unix socket's path.
 MOST_SOCKET_BYTES = 107
 # What is only looked at leaves the processors to what jobs wait for, where one machine has both; who watches, to all others.
-NICENESS = {PROJECTOR: "5", "gateway": "5", "alerts": "10"}
+NICENESS = {"tuner": "5", PROJECTOR: "5", "gateway": "5", "alerts": "10"}
 # What runs all the time.
 NAMES = (*SERVERS, *PROCESSORS, AGENT)
 # One pass of each, from the first full hour after `up` on.

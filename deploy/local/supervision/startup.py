@@ -23,7 +23,7 @@ from trainhouse.events.bus.accounts import secure
 # Much more than a machine needs that is not overloaded: a part that keeps ending stops the start at once, a slow one may take its time.
 READY_TIMEOUT_S = 300.0
 MAX_RESTARTS = 3
-GROUPS = ("intake", "scheduler", "detector")
+GROUPS = ("intake", "scheduler", "detector", "tuner")
 # `alerts` is not waited for: no job needs it, and it waits for the others itself.
 POLL_S = 0.05
 

@@ -28,6 +28,7 @@ from trainhouse.scheduler.repairs import Search, search
 from trainhouse.scheduler.replay import LogEntry, ReplayReport, verify
 from trainhouse.scheduler.stream.interfaces import SnapshotStore
 from trainhouse.scheduler.stream.journal.snapshot_recovery import fits, load
+from trainhouse.scheduler.stream.studies.recomputed_suggestions import RecomputedSuggestions
 from trainhouse.scheduler.time_travel import Past, past
 
 S = TypeVar("S")
@@ -57,7 +58,12 @@ def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S], arch
         comparable = (p for p in snapshots_of(kafka, journal) if machine.lowest_level <= p.fold_version <= machine.fold_version)
         snapshots = {(p.partition, p.seq): p.state_sha256 for p in comparable}
         records = journal_records(kafka, reader, journal, partitions_of(reader, journal), archive)
-        return verify(map(entry_of, records), machine, snapshots, emptied_records(kafka, journal))
+        suggestions = RecomputedSuggestions() if journal == TUNING else None
+        also: Any = None if suggestions is None else suggestions.differences
+        report = verify(map(entry_of, records), machine, snapshots, emptied_records(kafka, journal), also)
+        if suggestions is not None:
+            report.suggestions, report.other_versions = suggestions.recomputed, suggestions.other_versions
+        return report
     finally:
         reader.close()
 

@@ -71,12 +71,19 @@ def _verify(topic: str | None, *, json: bool) -> None:
             f"{name}: {report.records} records, {report.recomputed} recomputed, {report.folded_only} folded only, "
             f"{report.unreadable} with an input that cannot be read, {report.ignored} of owners that lost, {report.emptied} emptied, "
             f"{report.snapshots} snapshots checked, "
+            f"{_suggestions(report)}"
             f"{report.decisions} decisions: {verdict}\n"
         )
         for line in (*map(str, report.differences), *report.not_recomputed):
             sys.stdout.write(f"  {line}\n")
     if not same:
         raise typer.Exit(Exit.FAILED)
+
+
+def _suggestions(report: "ReplayReport") -> str:
+    if not report.suggestions and not report.other_versions:
+        return ""
+    return f"{report.suggestions} suggestions computed again, {report.other_versions} of other versions of the samplers, "
 
 
 def replay_row(name: str, report: "ReplayReport") -> dict[str, Any]:
@@ -93,6 +100,8 @@ def replay_row(name: str, report: "ReplayReport") -> dict[str, Any]:
         "emptied": report.emptied,
         "decisions": report.decisions,
         "snapshots": report.snapshots,
+        "suggestions": report.suggestions,
+        "other_versions": report.other_versions,
         "differences": [
             {"partition": d.partition, "seq": d.seq, "field": d.field, "recorded": d.recorded, "recomputed": d.recomputed}
             for d in report.differences

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 # Their accounts join the group of those who only read.
 _READERS = ("gateway", "agent")
-_OF_THE_BROKERS = ("intake", "scheduler", "detector")
+_OF_THE_BROKERS = ("intake", "scheduler", "detector", "tuner")
 HELP = """
-Run one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector`, `alerts`,
-`gateway`, `exporter` or `agent`.
+Run one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `tuner`, `projector`,
+`alerts`, `gateway`, `exporter` or `agent`.
 
 \b
 TRAINHOUSE_KAFKA_BOOTSTRAP=kafka:9092 trainhouse run scheduler
@@ -157,6 +157,17 @@ def _detector(level: str) -> int:
     return 0
 
 
+def _tuner(level: str) -> int:
+    from trainhouse.client.kafka.snapshots import journal_stores
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.scheduler.stream.roles.tuner import tuner_main
+    from trainhouse.scheduler.stream.settings import StreamSettings
+
+    snapshots, archive = journal_stores()
+    tuner_main(KafkaSettings(), snapshots, StreamSettings(log_level=level), archive)
+    return 0
+
+
 def _projector(_: str) -> int:
     _leave_out_pandas()
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
@@ -220,6 +231,7 @@ ROLES: dict[str, Callable[[str], int]] = {
     "intake": _intake,
     "scheduler": _scheduler,
     "detector": _detector,
+    "tuner": _tuner,
     "projector": _projector,
     "alerts": _alerts,
     "gateway": _gateway,

@@ -160,7 +160,7 @@ async def review(job_id: JobPath, body: Review, here: Here, principal: Submitter
 
 
 async def _submit(here: Gateway, principal: Principal, request: Request, spec: JobSpec, job_id: JobId | None, key: str | None) -> Submitted:
-    await _visible_source(here, principal, spec)
+    await visible_source(here, principal, spec)
     if key is None:
         chosen = job_id or job_id_of(spec.name, time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
     else:
@@ -218,7 +218,7 @@ async def _refuse_logged(here: Gateway, job_id: str) -> None:
         raise ProblemError(409, "Taken", f"{job_id} is the id of a run or model that was logged here: choose another one, or none")
 
 
-async def _visible_source(here: Gateway, principal: Principal, spec: JobSpec) -> None:
+async def visible_source(here: Gateway, principal: Principal, spec: JobSpec) -> None:
     """Refuses a job that resumes from a job its sender may not see: a checkpoint is data. Raises ProblemError 422, and 404 for a hidden
     job."""
     if spec.resume_from is None:

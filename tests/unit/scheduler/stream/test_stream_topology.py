@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from trainhouse.events.runtime.metrics_server import exposition
 from trainhouse.events.security.grants import ANY, PRINCIPALS
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS, MODEL_REQUESTS
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS, MODEL_REQUESTS, STUDY_REQUESTS
 from trainhouse.scheduler.stream import topology
 from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp, _datadir
 from trainhouse.scheduler.stream.kafka.faust_metrics import FaustFigures
@@ -22,6 +22,7 @@ TOPICS = {
     "intake": {"jobs": JOBS, "admission": ADMISSION, "models": MODEL_REQUESTS},
     "scheduler": {"control": CONTROL},
     "detector": {"heartbeats": HEARTBEATS},
+    "tuner": {"studies": STUDY_REQUESTS},
 }
 
 
@@ -46,7 +47,7 @@ def test_every_topic_that_is_processed_has_an_agent_and_the_page_shows_it(apps: 
 
 def test_an_app_is_made_once_and_what_there_is_none_of_is_said(apps: dict[str, ProcessorApp]) -> None:
     assert topology.detector is topology.detector
-    with pytest.raises(AttributeError, match="intake, scheduler, detector"):
+    with pytest.raises(AttributeError, match="intake, scheduler, detector, tuner"):
         _ = topology.projector
     del topology.__dict__["detector"]
 

@@ -1,0 +1,43 @@
+"""Columns of studies and trials as lists and commands show them, and the rows that they make.
+
+Holds: pure; the gateway and the command line give the same rows, whichever of them asked. Times are milliseconds since 1970, UTC.
+"""
+
+from typing import Any, Final
+
+import orjson
+
+_TIMES: Final = "toUnixTimestamp64Milli({0}) AS {0}_ms"
+
+
+def _columns(plain: str, *times: str) -> str:
+    return ", ".join((plain, *(_TIMES.format(name) for name in times)))
+
+
+STUDY_COLUMNS: Final = _columns(
+    "project, study, state, reason, user, metrics, modes, sampler, early_stopping, parallel, budget_trials, budget_device_s, "
+    "budget_wall_s, trials, best_json, device_s",
+    "created_at",
+    "updated_at",
+)
+TRIAL_COLUMNS: Final = _columns(
+    "trial, state, metric, value, values, step, parameters_json, best, job_id, device_s, stopped_early, reason, enqueued",
+    "started_at",
+    "began_at",
+    "ended_at",
+)
+COST_COLUMNS: Final = "state, trials, device_s, saved_device_s"
+
+
+def study_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of STUDY_COLUMNS with `best`, and with its spec where it has one, as objects."""
+    found = {name: value for name, value in row.items() if name not in ("best_json", "spec")}
+    found["best"] = orjson.loads(row["best_json"] or "[]")
+    return found | ({"spec": orjson.loads(row["spec"])} if "spec" in row else {})
+
+
+def trial_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of TRIAL_COLUMNS with its parameters as an object."""
+    found = {name: value for name, value in row.items() if name not in ("parameters_json", "best", "stopped_early", "enqueued")}
+    flags = {name: bool(row[name]) for name in ("best", "stopped_early", "enqueued")}
+    return found | {"parameters": orjson.loads(row["parameters_json"] or "{}")} | flags

@@ -1,0 +1,227 @@
+"""What the tuner's process sends of trials' jobs: values at rungs at once, the newest now and then, the end after all that was logged."""
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
+
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog
+from tests.support.study_requests import Tuner, job_of
+from trainhouse.events import (
+    Event,
+    EventId,
+    JobState,
+    JobStatus,
+    NodeId,
+    StepMetrics,
+    TrialJobObserved,
+    TrialState,
+    TrialValueObserved,
+    decode,
+    envelope_of,
+)
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.points import Point, records_of
+from trainhouse.events.wire.topics import METRICS, STATUS, STUDY_REQUESTS, TRACKED_METRICS
+from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.stream.studies.trial_watch import EVERY_S, OneMember, TrialWatch
+
+ASHA = {"name": "asha", "min_step": 10, "max_step": 90, "reduction": 3}
+
+
+@dataclass
+class Member:
+    """A consumer over the fake broker's topics, which may be given less than there is."""
+
+    broker: FakeBroker
+    at: dict[TopicPartition, int] = field(default_factory=dict)
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.at = {
+            TopicPartition(topic, 0): self.committed.get(TopicPartition(topic, 0), 0) for topic in (STATUS, METRICS, TRACKED_METRICS)
+        }
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self.at)
+
+    async def getmany(self, **_: Any) -> dict[TopicPartition, list[Any]]:
+        found = {}
+        for place, offset in self.at.items():
+            entries = [] if place.topic in self.held else self.broker.committed(place.topic, 0)[offset:]
+            found[place] = [
+                SimpleNamespace(partition=0, offset=each.offset, timestamp=0, key=each.key, value=each.value, headers=each.headers)
+                for each in entries
+            ]
+            self.at[place] += len(entries)
+        return found
+
+    async def position(self, place: TopicPartition) -> int:
+        return self.at[place]
+
+    async def commit(self, positions: dict[TopicPartition, int]) -> None:
+        self.committed |= positions
+
+
+@dataclass
+class World:
+    """A tuner, its watch, and the topics between them."""
+
+    tuner: Tuner = field(default_factory=Tuner)
+    broker: FakeBroker = field(default_factory=FakeBroker)
+    now_s: float = 100.0
+    read: int = 0
+
+    def __post_init__(self) -> None:
+        self.member = Member(self.broker)
+        self.watch = self.started()
+
+    def started(self) -> TrialWatch:
+        clock: Any = SimpleNamespace(steady_s=lambda: self.now_s)
+        return TrialWatch(FakeLog(self.broker), clock, lambda: self.tuner.state, lambda: 10**9)
+
+    def restart(self) -> None:
+        self.member = Member(self.broker, committed=self.member.committed)
+        self.watch = self.started()
+
+    def put(self, topic: str, event: Event) -> None:
+        envelope = envelope_of(event, id=EventId("x"), source="tests", now_ms=1)
+        asyncio.run(FakeLog(self.broker).append(topic, 0, encode(envelope)))
+
+    def log(self, trial: int, points: list[tuple[str, int, float]], rank: int = 0, topic: str = METRICS) -> None:
+        for record in records_of(job_of(trial), [Point(key, value, step, 1) for key, step, value in points], "metrics"):
+            self.put(topic, record.model_copy(update={"rank": rank, "node_id": NodeId("n")}))
+
+    def status(self, trial: int, state: JobState, **changes: Any) -> None:
+        sha = self.tuner.study.trials[trial].spec_sha256
+        fields: dict[str, Any] = {"job_id": job_of(trial), "status_seq": 3, "state": state, "reason": "because", "spec_sha256": sha}
+        more = {"submission_id": f"{job_of(trial)}:submitted", "world_size": 2, "elapsed_s": 8.0}
+        self.put(STATUS, JobStatus.model_validate(fields | more | changes))
+
+    def round(self) -> list[Event]:
+        """One round of the watch; what it sent goes to the tuner."""
+        asyncio.run(self.watch.round(self.member))
+        sent = [stored.entry for stored in self._requests()][self.read :]
+        envelopes = [decode(each.value or b"", each.headers) for each in sent]
+        for envelope in envelopes:
+            self.tuner.record([Input(1000 + self.read, envelope)])
+            self.read += 1
+        return [each.event for each in envelopes]
+
+    def _requests(self) -> list[Any]:
+        return [stored for (topic, _), log in self.broker.logs.items() if topic == STUDY_REQUESTS for stored in log]
+
+
+def began(**changes: Any) -> World:
+    world = World()
+    world.tuner.create(**changes)
+    world.tuner.fill()
+    world.round()
+    return world
+
+
+def values(events: list[Event]) -> list[tuple[int, dict[str, float]]]:
+    return [(each.step, each.values) for each in events if isinstance(each, TrialValueObserved)]
+
+
+def test_the_newest_values_are_sent_now_and_then_and_each_rung_at_once() -> None:
+    world = began(early_stopping=ASHA)
+    world.log(0, [("loss", 1, 0.9), ("loss", 2, 0.8), ("other", 2, 1.0)])
+    assert values(world.round()) == [(2, {"loss": 0.8})], "the first ones"
+    world.log(0, [("loss", 3, 0.7)])
+    assert world.round() == []
+    world.log(0, [("loss", 9, 0.6), ("loss", 11, 0.5), ("loss", 12, 0.45), ("loss", 31, 0.4)])
+    assert values(world.round()) == [(11, {"loss": 0.5}), (31, {"loss": 0.4})]
+    world.log(0, [("loss", 32, 0.3)])
+    assert world.round() == []
+    world.now_s += EVERY_S
+    assert values(world.round()) == [(32, {"loss": 0.3})]
+
+
+def test_an_end_waits_for_what_was_logged_before_it() -> None:
+    world = began()
+    world.status(0, JobState.RUNNING)
+    assert [each.state for each in world.round() if isinstance(each, TrialJobObserved)] == [JobState.RUNNING]
+    assert world.tuner.study.trials[0].state is TrialState.RUNNING
+    world.member.held = {METRICS}
+    world.log(0, [("loss", 1, 0.5)])
+    world.log(0, [("loss", 2, 0.25)])
+    world.status(0, JobState.SUCCEEDED)
+    assert world.round() == []
+    world.now_s += EVERY_S
+    assert world.round() == []
+    world.restart()
+    world.member.held = {METRICS}
+    assert world.round() == [], "the end was not committed, and is read again"
+    world.member.held = set()
+    sent = world.round()
+    assert values(sent) == [(2, {"loss": 0.25})] and isinstance(sent[-1], TrialJobObserved) and sent[-1].device_s == 16.0
+    trial = world.tuner.study.trials[0]
+    assert (trial.state, trial.logged["loss"].value) == (TrialState.COMPLETE, 0.25)
+
+
+def test_a_restart_sends_again_what_was_not_committed_and_it_counts_once() -> None:
+    world = began(early_stopping=ASHA)
+    world.now_s += EVERY_S
+    world.log(0, [("loss", 10, 0.5)])
+    world.round()
+    world.now_s += EVERY_S / 2
+    world.log(0, [("loss", 30, 0.4)])
+    assert values(world.round()) == [(30, {"loss": 0.4})]
+    number = world.tuner.study.number
+    world.restart()
+    assert values(world.round()), "sent again"
+    assert world.tuner.study.number == number, "counts once"
+
+
+def test_metrics_that_were_logged_are_named_where_the_studys_is_not_among_them() -> None:
+    world = began(max_failed=0)
+    world.log(0, [("accuracy", 1, 0.5), ("time", 1, 0.5)], topic=TRACKED_METRICS)
+    world.status(0, JobState.SUCCEEDED)
+    sent = [each for _ in range(2) for each in world.round()]
+    assert [each.logged for each in sent if isinstance(each, TrialJobObserved)] == [("accuracy", "time")]
+    assert "logged: accuracy, time" in str(world.tuner.decisions)
+
+
+def test_what_is_not_of_the_trial_itself_counts_for_nothing() -> None:
+    world = began()
+    world.status(0, JobState.SUCCEEDED, spec_sha256="other")
+    world.status(0, JobState.REJECTED, submission_id="another request")
+    world.put(STATUS, JobStatus(job_id=None, status_seq=1, state=JobState.REJECTED, reason=f"no job study-x; {job_of(0)}"))
+    asyncio.run(FakeLog(world.broker).append(METRICS, 0, b"study- no JSON"))
+    world.log(5, [("loss", 1, 0.5)])
+    assert world.round() == [] and world.round() == []
+    world.status(0, JobState.REJECTED)
+    assert [each.state for _ in range(2) for each in world.round() if isinstance(each, TrialJobObserved)] == [JobState.REJECTED]
+
+
+def test_a_metric_is_that_of_the_least_rank_which_logs_it() -> None:
+    world = began()
+    world.log(0, [("loss", 1, 0.9)], rank=3)
+    world.log(0, [("loss", 1, 0.5)], rank=0)
+    world.log(0, [("loss", 2, 0.8)], rank=3)
+    assert values(world.round()) == [(1, {"loss": 0.5})]
+
+
+def test_device_seconds_of_a_running_trial_come_again_where_the_budget_bounds_them() -> None:
+    world = began(budget={"device_s": 1000.0})
+    for elapsed_s, sent in ((1.0, 1), (2.0, 0)):
+        world.status(0, JobState.RUNNING, elapsed_s=elapsed_s)
+        assert len(world.round()) == sent
+    world.now_s += EVERY_S
+    [observed] = world.round()
+    assert isinstance(observed, TrialJobObserved) and observed.device_s == 4.0
+    assert world.tuner.study.spent_device_s == 4.0
+
+
+def test_one_member_of_the_group_reads_everything() -> None:
+    cluster = SimpleNamespace(partitions_for_topic=lambda topic: {0, 1} if topic == STATUS else {0})
+    metadata = OneMember.metadata([STATUS, METRICS])
+    assert isinstance(metadata, ConsumerProtocolMemberMetadata)
+    given = OneMember.assign(cluster, {"b": metadata, "a": metadata})
+    assert given["a"].assignment == [(METRICS, [0]), (STATUS, [0, 1])] and given["b"].assignment == []
+    assert StepMetrics.event_type == "trainhouse.metrics.step.v1"

@@ -1,0 +1,1 @@
+"""Studies over Kafka and the gateway: requests to the tuner, and reads."""
