@@ -1,8 +1,8 @@
 """detect-secrets with a look at each file as a whole before the one at its lines: `python -m tests.style.secret_scan --no-verify FILES`.
 
-Holds: finds what `detect-secrets-hook` finds. That one asks its 27 plugins about each line, and finds the arguments of each call by their
-names, which is most of its time; hardly any file has a line in which a plugin sees something. A plugin's patterns take line ends for blanks,
-and none of them needs the first or last place of a line, so one that matches a line matches in the lines joined.
+Holds: finds what `detect-secrets-hook` finds. That one asks its 27 plugins about each line, and finds the arguments of each call by
+their names, which is most of its time; hardly any file has a line in which a plugin sees something. A plugin's patterns take line ends for
+blanks, and none of them needs the first or last place of a line, so one that matches a line matches in the lines joined.
 """
 
 import sys

@@ -20,7 +20,8 @@ _MOST_DRAWS: Final = 500_000_000
 """Samples that are drawn for one statistic at most; of more samples there are fewer resamples."""
 _MOST_CELLS: Final = 64
 """Different rows of which counts are drawn, which is the same and much faster."""
-_BATCH_DRAWS: Final = 2_000_000
+_BATCH_DRAWS: Final = 200_000
+"""Samples that are drawn at a time; of so many the arrays stay in the cache. The draws are the same for any number."""
 
 
 def generator(seed: int, *labels: str) -> np.random.Generator:
