@@ -159,7 +159,7 @@ class Alerting:
         return events
 
     def _look_what_is_filled(self, tables: set[str]) -> None:
-        """Most stacks have no models, budgets or drift: one question saves those of their rules, which cost ten times as much each."""
+        """Notes which of the tables have rows, by one query: most stacks have no models, budgets or drift, and their rules cost most."""
         try:
             self._filled |= filled(self._ask, tables - self._filled)
         except RuleFailedError:
