@@ -39,6 +39,12 @@ def answer(rule: SqlRule, ask: Ask, at_ms: int) -> list[dict[str, Any]]:
         raise type(error)(f"rule {rule.name}: its query is refused: {error}") from error
 
 
+def filled(ask: Ask, tables: set[str]) -> set[str]:
+    """Returns those of the tables that have rows. Blocks. Raises EndpointUnavailableError or RuleFailedError."""
+    parts = (f"(SELECT '{table}' AS name FROM {table} LIMIT 1)" for table in sorted(tables))
+    return {str(row["name"]) for row in ask(" UNION ALL ".join(parts), {})} if tables else set()
+
+
 def attempts_over(ask: Ask, attempts: set[Attempt], at_ms: int) -> Mapping[Attempt, int]:
     """Returns those of the attempts that are over by then, each with its end. Blocks. Raises EndpointUnavailableError or
     RuleFailedError."""

@@ -67,6 +67,7 @@ class SqlRule(RuleBase):
 
     The query gives the labels' columns and `value`; beside them those of `texts`, which stand in the summary and tell no cases apart.
     {now} is the moment that is asked about, {limit} and the `parameters` are values; all are bound by ClickHouse, never pasted.
+    `needs`: a table that gives the query no row while it has none itself; the process does not ask until then.
     `rolls_back`: while it fires for the champion of a model whose gate has `on_drift: rollback`, the champion before is asked back, once.
     """
 
@@ -76,6 +77,7 @@ class SqlRule(RuleBase):
     every_s: int = Field(30, ge=1, le=86_400)
     texts: tuple[Column, ...] = Field((), max_length=8)
     parameters: dict[Column, float | int | str] = Field(default_factory=dict, max_length=32)
+    needs: Column | None = None
     rolls_back: bool = False
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ from trainhouse.events.runtime.metrics_server import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.alerts.alert_case import MAX_CASES, SOURCE
 from trainhouse.projections.alerts.broker_io import AlertsBus
-from trainhouse.projections.alerts.driver import attempts_over, look, on_grid
+from trainhouse.projections.alerts.driver import attempts_over, filled, look, on_grid
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError, RuleTooExpensiveError, WatcherReplacedError
 from trainhouse.projections.alerts.measuring import Measuring
@@ -71,6 +71,7 @@ class Alerting:
         self._unpublished: list[AlertEvent] = engine.retire(now_ms)
         self._asked_ms = {name: 0 for name, rule in engine.rules.items() if isinstance(rule, SqlRule)}
         self._unanswered_ms: dict[str, int] = {}
+        self._filled: set[str] = set()
         self._over: Mapping[Attempt, int] = {}
         self._over_ms = 0
         self._failing: dict[str, str] = {}
@@ -105,7 +106,9 @@ class Alerting:
         events: list[AlertEvent] = []
         try:
             self._look_what_is_over(now_ms)
-            for rule, at_ms in self._due(now_ms):
+            due = list(self._due(now_ms))
+            self._look_what_is_filled({rule.needs for rule, _ in due if rule.needs})
+            for rule, at_ms in due:
                 events += self._look_at(rule, at_ms)
                 self._asked_ms[rule.name] = at_ms
         except EndpointUnavailableError as error:
@@ -135,6 +138,8 @@ class Alerting:
 
     def _look_at(self, rule: SqlRule, at_ms: int) -> list[AlertEvent]:
         began_s = time.monotonic()
+        if rule.needs and rule.needs not in self._filled:
+            return self._engine.rows(rule.name, [], at_ms, rule.every_s * 1000)
         try:
             events = look(self._engine, rule, self._ask, at_ms, rule.every_s * 1000)
             took_s = time.monotonic() - began_s
@@ -152,6 +157,13 @@ class Alerting:
         if self._failing.pop(rule.name, None):
             log.info("a rule is evaluated again", rule=rule.name)
         return events
+
+    def _look_what_is_filled(self, tables: set[str]) -> None:
+        """Notes which of the tables have rows, by one query: most stacks have no models, budgets or drift, and their rules cost most."""
+        try:
+            self._filled |= filled(self._ask, tables - self._filled)
+        except RuleFailedError:
+            self._filled |= tables  # the rules themselves say what is wrong
 
     def _look_what_is_over(self, now_ms: int) -> None:
         if now_ms - self._over_ms < OVER_EVERY_MS:

@@ -139,7 +139,7 @@ _JSON = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", "
 
 
 def insert_as_text(table: str, data: pa.Table, token: str) -> str | None:
-    """The statement with its rows in it, as JSON; None where a value has no exact form there.
+    """Returns the statement with its rows in it, as JSON; None where a value has no exact form there.
 
     Those are bytes, a number that is not finite, a map with a key twice, and a moment that the engine would not read as it is. Its settings
     stand in it too: the embedded engine would set and restore each by itself.

@@ -29,7 +29,7 @@ from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.model.telemetry import LogLines
 from trainhouse.events.model.tracking import ArtifactLogged
 from trainhouse.events.wire import topics
-from trainhouse.projections.alerts.driver import answer, on_grid
+from trainhouse.projections.alerts.driver import answer, filled, on_grid
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.rule_files import shipped
 from trainhouse.projections.alerts.rules import SqlRule
@@ -496,14 +496,18 @@ def test_every_rule_has_a_case() -> None:
     assert {name for name in SQL_RULES if not name.startswith("slo-burn-")} == set(CASES) | {"queue-lag"} | elsewhere
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_rule_finds_what_is_bad_and_nothing_beside_it(tables: Tables, name: str) -> None:
-    feed, word, bad = CASES[name]
+def put(tables: Tables, fed: Fed) -> None:
     by_topic: dict[str, list[Event]] = {}
-    for topic, event in feed():
+    for topic, event in fed:
         by_topic.setdefault(topic, []).append(event)
     for topic, events in by_topic.items():
         tables.put(topic, events, NOW - 20 * DAY_MS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_finds_what_is_bad_and_nothing_beside_it(tables: Tables, name: str) -> None:
+    feed, word, bad = CASES[name]
+    put(tables, feed())
     rule = SQL_RULES[name]
     held = {fired.key for fired in open_at(tables, rule, NOW) if any(v.startswith(word) for v in fired.labels.values())}
     assert held == bad, answer(rule, tables.ask, NOW)
@@ -587,3 +591,16 @@ def test_what_to_try_when_multiprocessors_are_idle_follows_from_what_a_step_wait
     texts = {dict(f.labels)["job_id"]: f.summary for f in open_at(tables, SQL_RULES["sm-activity-low"], NOW)}
     assert "worked 40 %" in texts["sm-bad-data"] and "wait 30 % for data" in texts["sm-bad-data"]
     assert "memory of its devices is busy" in texts["sm-bad-memory"] and "larger batches" in texts["sm-bad"]
+
+
+def test_a_rule_finds_nothing_where_the_table_that_it_needs_is_empty(tables: Tables) -> None:
+    """The last one: it empties tables."""
+    needing = {name: rule for name, rule in SQL_RULES.items() if rule.needs}
+    known = needing.keys() & CASES.keys()
+    for name in known:
+        put(tables, CASES[name][0]())
+    assert {name for name in known if answer(needing[name], tables.ask, NOW)} == known
+    for table in {rule.needs for rule in needing.values() if rule.needs}:
+        tables.clickhouse.command(f"TRUNCATE TABLE {table}")
+        assert filled(tables.ask, {table, "jobs_rows"}) == {"jobs_rows"}
+        assert not any(answer(rule, tables.ask, NOW) for rule in needing.values() if rule.needs == table)

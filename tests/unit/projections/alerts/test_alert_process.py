@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from trainhouse.events.model.alert import AlertEvent, AlertFired
+from trainhouse.events.model.alert import AlertEvent, AlertFired, AlertResolved
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError, RuleTooExpensiveError
@@ -55,10 +55,15 @@ class MemoryTables:
         self.refused = ""
         self.refusal: type[RuleFailedError] = RuleFailedError
         self.asked: list[str] = []
+        self.filled: set[str] = set()
+        self.looked: list[str] = []
 
     def __call__(self, sql: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
         if self.away:
             raise EndpointUnavailableError("connection refused")
+        if "UNION ALL" in sql or "LIMIT 1)" in sql:
+            self.looked.append(sql)
+            return [{"name": table} for table in self.filled if f"FROM {table} " in sql]
         name = sql.split()[1]
         self.asked.append(f"{name} {values['now']}")
         if name == self.refused:
@@ -82,6 +87,33 @@ def test_each_rule_is_asked_once_a_turn_of_its_own_about_moments_of_its_grid() -
         process.turn(START + 1000 * s, 0)
     assert [a for a in tables.asked if a.startswith("slow")] == [f"slow {moment(START + 60_000 * n)}" for n in (-1, 0, 1)]
     assert [a for a in tables.asked if a.startswith("fast")] == [f"fast {moment(START + 15_000 * n)}" for n in range(-1, 5)]
+
+
+def test_a_rule_is_not_asked_while_the_table_that_it_needs_is_empty() -> None:
+    bus, tables = MemoryBus(), MemoryTables()
+    tables.values = {"hot": 5.0, "cold": 5.0, "free": 5.0}
+    hot, cold = (rule(name).model_copy(update={"needs": f"rows_of_{name}"}) for name in ("hot", "cold"))
+    process = alerting([hot, cold, rule("free")], bus, tables)
+    process.turn(START + 2000, 0)
+    assert [a.split()[0] for a in tables.asked] == ["free"] and [e.rule for e in bus.told] == ["free"]
+    assert len(tables.looked) == 1, "all are looked at by one question"
+    tables.filled = {"rows_of_hot"}
+    process.turn(START + 32_000, 0)
+    process.turn(START + 62_000, 0)
+    assert [a.split()[0] for a in tables.asked] == ["free", "hot", "free", "hot", "free"]
+    assert "rows_of_hot" not in tables.looked[-1], "what has rows is not looked at again"
+
+
+def test_an_alert_of_before_is_over_where_its_table_is_empty_now() -> None:
+    bus, tables = MemoryBus(), MemoryTables()
+    tables.values, tables.filled = {"hot": 5.0}, {"rows_of_hot"}
+    hot = rule("hot").model_copy(update={"needs": "rows_of_hot"})
+    alerting([hot], bus, tables).turn(START + 2000, 0)
+    engine = Engine([hot])
+    engine.restore(bus.told)
+    tables.filled = set()
+    Alerting(engine, bus, tables, START).turn(START + 32_000, 0)
+    assert [type(e) for e in bus.told] == [AlertFired, AlertResolved]
 
 
 def test_a_clickhouse_that_is_away_fires_nothing_and_is_told_once() -> None:
