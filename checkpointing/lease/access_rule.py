@@ -97,7 +97,7 @@ class Ask:
 
     def as_dict(self) -> dict[str, Any]:
         """As it is sent."""
-        found = {"operation": self.operation.value, "key": self.key, "start_after": self.start_after, "span": self.span}
+        found: dict[str, Any] = {"operation": self.operation.value, "key": self.key, "start_after": self.start_after, "span": self.span}
         found |= {"if_absent": self.if_absent, "upload_id": self.upload_id, "part": self.part, "crc32": self.crc32}
         return {k: v for k, v in found.items() if v}
 
