@@ -42,9 +42,9 @@ _OUTPUT = rf"jobs/{_JOB}/outputs/(?P<output>[A-Za-z0-9][A-Za-z0-9._-]{{0,127}})"
 _OUTPUT_SHARD = re.compile(rf"{_OUTPUT}/shards/[0-9a-f]{{64}}\.(?:tar|idx)")
 _OUTPUT_PROFILES = re.compile(rf"{_OUTPUT}/profiles/[0-9a-f]{{64}}\.json")
 _OUTPUT_RANK = re.compile(rf"{_OUTPUT}/ranks/{_EPOCH}/[0-9]{{6}}\.json")
-_OUTPUT_PIECE = re.compile(rf"{_OUTPUT}/pieces/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json")
+_OUTPUT_PIECE = re.compile(rf"{_OUTPUT}/pieces/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json(?:\.[2-9])?")
 _OUTPUT_WORK = re.compile(rf"{_OUTPUT}/work/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.rows")
-_OUTPUT_WORK_RECORD = re.compile(rf"{_OUTPUT}/work/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json")
+_OUTPUT_WORK_RECORD = re.compile(rf"{_OUTPUT}/work/[A-Za-z0-9][A-Za-z0-9._-]{{0,127}}\.json(?:\.[2-9])?")
 _OUTPUT_READS = (_OUTPUT_SHARD, _OUTPUT_PROFILES, _OUTPUT_RANK, _OUTPUT_PIECE, _OUTPUT_WORK, _OUTPUT_WORK_RECORD)
 _OUTPUT_PREFIXES = re.compile(rf"{_OUTPUT}/(?:pieces|work)/")
 _HASHED_ARTIFACT = re.compile(
@@ -84,7 +84,7 @@ _UPLOADS = frozenset({Operation.CREATE_UPLOAD, Operation.PUT_PART, Operation.COM
 @dataclass(frozen=True)
 class Ask:
     """One request that a rank wants to make. `key` is the prefix of a LIST; `span` the first and last byte of a GET;
-    `crc32` that of the body of a PUT whose key says no hash, as base64, or empty: by ranks that began under an older agent."""
+    `crc32` that of the body of a PUT whose key says no hash, as base64; empty: of a rank that began under an older agent."""
 
     operation: Operation
     key: str
@@ -97,7 +97,7 @@ class Ask:
 
     def as_dict(self) -> dict[str, Any]:
         """As it is sent."""
-        found = {"operation": self.operation.value, "key": self.key, "start_after": self.start_after, "span": self.span}
+        found: dict[str, Any] = {"operation": self.operation.value, "key": self.key, "start_after": self.start_after, "span": self.span}
         found |= {"if_absent": self.if_absent, "upload_id": self.upload_id, "part": self.part, "crc32": self.crc32}
         return {k: v for k, v in found.items() if v}
 

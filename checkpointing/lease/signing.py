@@ -3,8 +3,8 @@
 Holds: what is signed is built here from checked parts, never taken over as text; a header that makes the request what it is (If-None-Match,
 Range) is part of the signature; so is a checksum of the body of a put, so that the store takes no other bytes: the SHA-256 of what goes
 under its own hash, else the CRC32 that the rank states. Without one SeaweedFS takes the end of a connection for the end of a body, and a
-process that is killed after the head leaves an empty object; an empty part, too, but that one is in no upload that is completed. Times are the
-store's, whatever this machine's clock says.
+process that is killed after the head leaves an empty object; an empty part, too, but that one is in no upload that is completed. Times are
+the store's, whatever this machine's clock says.
 Never: signs what `access_rule` was not asked about; that is the caller's part.
 """
 

@@ -18,7 +18,11 @@ from trainhouse.checkpointing.chain.chunks import chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.lease.signed_store import LeasedObjectStore
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+from trainhouse.events.model.output_names import piece_key, work_prefix
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
+from trainhouse.workers.data.outputs.sealing import seal
+from trainhouse.workers.data.outputs.written_output import JobOutputStore, Output
+from trainhouse.workers.data.prepare.row_runs import UnitRecord, WorkStore
 
 if TYPE_CHECKING:
     from trainhouse.deploy.local.servers.seaweedfs import StoreServer
@@ -49,20 +53,35 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
     leases.close()
 
 
-@pytest.mark.parametrize("size", [37, 200_000])
-def test_a_put_that_ends_after_its_head_leaves_no_object(client: tuple[str, S3ObjectStore, StoreServer], size: int) -> None:
+def test_a_put_that_ends_after_its_head_leaves_no_object(client: tuple[str, S3ObjectStore, StoreServer]) -> None:
     job, objects, server = client
-    content = bytes(index % 251 for index in range(size))
-    chunk, commit = chunk_key(hashlib.sha256(content).hexdigest(), chunks_prefix(job)), commit_key(job, size)
-    puts: dict[str, Callable[[], object]] = {
-        chunk: lambda: objects.put(chunk, content),
-        commit: lambda: objects.put_if_absent(commit, content),
-    }
-    for key, put in puts.items():
+    large, small = bytes(index % 251 for index in range(200_000)), b"entry of the chain"
+    chunk, commit = chunk_key(hashlib.sha256(large).hexdigest(), chunks_prefix(job)), commit_key(job, 1)
+    puts: list[tuple[str, bytes, Callable[[], object]]] = [
+        (chunk, large, lambda: objects.put(chunk, large)),
+        (commit, small, lambda: objects.put_if_absent(commit, small)),
+    ]
+    for key, content, put in puts:
         head, body = prepared(objects, put)
         for cut in (b"", body[: len(body) // 2]):
             assert 400 <= answer(server, head, cut) < 500 and plain(server).stat(key) is None, (key, len(cut))
         assert answer(server, head, body) == 200 and plain(server).get(key) == content, "the same request, whole"
+
+
+def test_an_empty_record_of_before_is_got_over(object_store_endpoint: StoreServer, tmp_path: Path) -> None:
+    told, leases = allocation(job := fresh("prepared")), StoreLeases(settings_of(object_store_endpoint))
+    told = told.model_copy(update={"spec": told.spec.model_copy(update={"outputs": ("out",)})})
+    objects = Attempt.begun(object_store_endpoint, leases, tmp_path, told).store()
+    for record in (f"{work_prefix(job, 'out')}unit-0000003.1.json", piece_key(job, "out", "part")):
+        plain(object_store_endpoint).put(record, b"")
+    work, out = WorkStore(objects, work_prefix(job, "out")), Output(JobOutputStore(objects, job, "out", 1, 0), 0, 8192)
+    assert work.names() == {"unit-0000003"} and not work.has("unit-0000003") and not out.pieces()
+    work.put("unit-0000003", memoryview(b""), made := UnitRecord(read=7))
+    with out.piece("part") as piece:
+        piece.add({"txt": "whole"})
+    assert work.record("unit-0000003") == made and out.pieces() == {"part"}
+    assert seal(plain(object_store_endpoint), job, "lm", "out", 1).row_count == 1
+    leases.close()
 
 
 @pytest.mark.parametrize("size", [37, 200_000])

@@ -224,6 +224,9 @@ def test_of_the_outputs_that_its_spec_names_an_attempt_writes_shards_and_records
     assert may_write(Operation.PUT, f"{OUTPUT}/profiles/{SHA}.json") and not may_write(Operation.PUT, f"{OUTPUT}/profiles/p.json")
     assert may_write(Operation.PUT, work) and may_write(Operation.CREATE_UPLOAD, work) and may_write(Operation.GET, work)
     assert may_write(Operation.PUT, record, if_absent=True) and not may_write(Operation.PUT, record)
+    for turn in (f"{record}.2", f"{OUTPUT}/pieces/a.json.9"):
+        assert may_write(Operation.PUT, turn, if_absent=True) and may_write(Operation.GET, turn) and not may_write(Operation.PUT, turn)
+    assert not any(may_write(Operation.PUT, f"{record}{ending}", if_absent=True) for ending in (".1", ".10", ".2.2", ".r2", ".2\n"))
     assert may_write(Operation.LIST, f"{OUTPUT}/work/") and not may_write(Operation.DELETE, work)
     for written in (f"{OUTPUT}/shards/*", f"{OUTPUT}/pieces/*", f"{OUTPUT}/work/*", f"{OUTPUT}/ranks/0000000004/*"):
         assert f"arn:aws:s3:::b/{written}" in policy_of(WRITER, "b")["Statement"][1]["Resource"]

@@ -68,6 +68,11 @@ class Piece(Model):
         return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
 
 
+def parsed_piece(content: bytes) -> Piece:
+    """The piece of a record. Raises ValueError."""
+    return Piece.model_validate(orjson.loads(content))
+
+
 def manifest_of(
     job_id: str, output: str, named: Mapping[str, Piece], of_ranks: Mapping[int, Piece], purposes: tuple[str, ...] = ()
 ) -> Manifest:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, BinaryIO, Final, Protocol
 
-import orjson
 from pydantic import ValidationError
 
 from trainhouse.checkpointing.chain.chunks import GRACE_S
-from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.checkpointing.stores.object_store import ObjectStat, ObjectStore
 from trainhouse.events.model.artifact import OF_DATASET
 from trainhouse.events.model.artifact_keys import manifest_key as artifact_manifest_key
 from trainhouse.events.model.artifact_keys import reference_key
@@ -32,7 +31,8 @@ from trainhouse.events.model.output_names import (
 from trainhouse.events.model.spec import JobSpec
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.outputs.piece_profiles import merged_profiles
-from trainhouse.workers.data.outputs.pieces import Piece, manifest_of
+from trainhouse.workers.data.outputs.pieces import Piece, manifest_of, parsed_piece
+from trainhouse.workers.data.outputs.written_once import warn_of_torn, without_turn
 from trainhouse.workers.data.stored_versions import MOST_MANIFEST_BYTES, read_manifest, sha256_of, shards_of
 
 MOST_PIECES: Final = 100_000
@@ -149,7 +149,7 @@ def _described(
     taken is InvalidDataError."""
     records = _Records(objects, output)
     named_prefix, ranks_prefix = pieces_prefix(job_id, output), rank_pieces_prefix(job_id, output, epoch)
-    named = {key.removeprefix(named_prefix).removesuffix(".json"): piece for key, piece in records.below(named_prefix)}
+    named = {key.removeprefix(named_prefix).removesuffix(".json"): piece for key, piece in records.first_whole(named_prefix).items()}
     of_ranks = dict[int, Piece]()
     for key, piece in records.below(ranks_prefix):
         if re.fullmatch(r"[0-9]{6}\.json", key.removeprefix(ranks_prefix)) is None:
@@ -173,6 +173,10 @@ def _described(
     return manifest, version, [*named.values(), *of_ranks.values()]
 
 
+class _TornError(InvalidDataError):
+    """A record that cannot be read."""
+
+
 class _Records:
     """Records of the pieces of one output, named ones and ranks' together within the bounds."""
 
@@ -182,6 +186,25 @@ class _Records:
 
     def below(self, prefix: str) -> Iterator[tuple[str, Piece]]:
         """Each record there, by its key. Blocks. Raises InvalidDataError."""
+        yield from ((stat.key, self._read(stat.key, stat.size_bytes)) for stat in self._listed(prefix))
+
+    def first_whole(self, prefix: str) -> dict[str, Piece]:
+        """Each record that is written once, by its first key. Blocks. Raises InvalidDataError, also where all those of a piece are torn."""
+        found, torn = dict[str, Piece](), dict[str, InvalidDataError]()
+        for stat in self._listed(prefix):
+            key = without_turn(stat.key)
+            if key in found:
+                continue
+            try:
+                found[key] = self._read(stat.key, stat.size_bytes)
+            except _TornError as error:
+                warn_of_torn(self._objects, stat.key, "it is no record of a piece")
+                torn[key] = error
+        for key in sorted(torn.keys() - found.keys()):
+            raise torn[key]
+        return found
+
+    def _listed(self, prefix: str) -> Iterator[ObjectStat]:
         for stat in self._objects.list(prefix):
             self._count += 1
             self._size_bytes += stat.size_bytes
@@ -192,19 +215,19 @@ class _Records:
                     f"the records of the pieces of output {self._output} have more than {MOST_RECORDS_BYTES} bytes together; write larger "
                     "shards, or fewer, larger pieces"
                 )
-            piece = self._read(stat.key, stat.size_bytes)
-            self._shards += sum(len(split.shards) for split in piece.splits.values())
-            if self._shards > MOST_OUTPUT_SHARDS:
-                raise InvalidDataError(f"output {self._output} has more than {MOST_OUTPUT_SHARDS} shards; write larger ones")
-            yield stat.key, piece
+            yield stat
 
     def _read(self, key: str, size_bytes: int) -> Piece:
         # As many bytes as the list said: it may have been written anew since.
         content = self._objects.get_range(key, 0, size_bytes)
         try:
-            return Piece.model_validate(orjson.loads(content))
+            piece = parsed_piece(content)
         except ValueError as error:
-            raise InvalidDataError(f"{self._objects.uri(key)} is no record of a piece: write outputs by session.output alone") from error
+            raise _TornError(f"{self._objects.uri(key)} is no record of a piece: write outputs by session.output alone") from error
+        self._shards += sum(len(split.shards) for split in piece.splits.values())
+        if self._shards > MOST_OUTPUT_SHARDS:
+            raise InvalidDataError(f"output {self._output} has more than {MOST_OUTPUT_SHARDS} shards; write larger ones")
+        return piece
 
 
 def _copy(objects: FileStore, job_id: str, project: str, output: str, shard: DataShard, folder: Path | None) -> None:

@@ -28,7 +28,8 @@ from trainhouse.events.model.output_names import (
 from trainhouse.events.model.version_names import NAME_PATTERN
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.piece_writer import TRAIN, PieceStore, PieceWriter
-from trainhouse.workers.data.outputs.pieces import Piece
+from trainhouse.workers.data.outputs.pieces import Piece, parsed_piece
+from trainhouse.workers.data.outputs.written_once import put_record, warn_of_torn, without_turn
 from trainhouse.workers.data.shards import Shard
 from trainhouse.workers.data.shards.writer import MOST_BYTES
 
@@ -141,7 +142,16 @@ class JobOutputStore:
 
     def pieces(self) -> frozenset[str]:
         prefix = pieces_prefix(self.job_id, self.output)
-        return frozenset(stat.key.removeprefix(prefix).removesuffix(".json") for stat in self.objects.list(prefix))
+        names, torn = set[str](), dict[str, str]()
+        for stat in self.objects.list(prefix):
+            name = without_turn(stat.key).removeprefix(prefix).removesuffix(".json")
+            if stat.size_bytes:
+                names.add(name)
+            else:
+                torn[name] = stat.key
+        for name in torn.keys() - names:
+            warn_of_torn(self.objects, torn[name], "it is empty")
+        return frozenset(names)
 
     def work_prefix(self) -> str | None:
         return work_prefix(self.job_id, self.output)
@@ -199,7 +209,7 @@ class _OfPiece:
     def record(self, piece: Piece) -> None:
         """The first one stays: two attempts may write a piece of one name."""
         at = self.output
-        at.objects.put_if_absent(piece_key(at.job_id, at.output, self.piece), piece.content())
+        put_record(at.objects, piece_key(at.job_id, at.output, self.piece), piece.content(), parsed_piece)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The program of a preparation's job, in two passes: units of the source to rows by split and bucket, and those to pieces of the output.
 
-Holds: a unit or piece that is there is not done again, also by another attempt or another number of ranks; what a unit adds to statistics
-is in its record. The second pass begins when the records of all units are there, and follows from them alone. Where the output has
-pieces of another plan, as another version of Trainhouse makes them, nothing is written: a version has either those or these.
+Holds: a unit or piece that is there is not done again, also by another attempt or another number of ranks; one with a torn record is not
+there. What a unit adds to statistics is in its record. The second pass begins when the records of all units are there, and follows from
+them alone. Where the output has pieces of another plan, as another version of Trainhouse makes them, nothing is written: a version has
+either those or these.
 """
 
 import shutil
@@ -75,6 +76,8 @@ def run(
     if not there.issuperset(unit.name for unit in source.units):
         _refuse(steps.rules.output, pieces)
     mine = source.units[session.rank :: session.world_size]
+    with session.busy(f"looking at the records of {len(mine)} units", limit_s=UNIT_S):
+        there = frozenset(unit.name for unit in mine if unit.name in there and work.has(unit.name))
     for unit in mine:
         if unit.name not in there:
             with session.busy(f"preparing {unit.name} of {len(source.units)}", limit_s=UNIT_S):

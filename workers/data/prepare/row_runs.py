@@ -1,7 +1,7 @@
 """Prepared rows between the two passes: those of one unit in one object, by split and bucket, and a record of it.
 
-Holds: the same unit gives the same bytes; a unit without a record is not there. Of a unit no more than one buffer is in memory, the rest
-lies in files without a name. A run that is read back has the checksum of its record.
+Holds: the same unit gives the same bytes; a unit without a whole record is not there. Of a unit no more than one buffer is in memory, the
+rest lies in files without a name. A run that is read back has the checksum of its record.
 """
 
 import struct
@@ -21,6 +21,7 @@ from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.model.base import Model
 from trainhouse.events.model.dataset_names import FieldName
 from trainhouse.workers.data.errors import DamagedShardError
+from trainhouse.workers.data.outputs.written_once import put_record, read_record, without_turn
 from trainhouse.workers.data.prepare.row_steps import Moments
 from trainhouse.workers.data.publishing.sample_fields import Fields
 from trainhouse.workers.data.shards.members import sample_bytes
@@ -81,20 +82,27 @@ class WorkStore:
         self._objects, self._prefix = objects, prefix
 
     def names(self) -> frozenset[str]:
-        """Units whose records are there."""
+        """Units whose records are there, be they whole or torn."""
         ending = f".{FORMAT}.json"
-        keys = (stat.key.removeprefix(self._prefix) for stat in self._objects.list(self._prefix))
+        keys = (without_turn(stat.key).removeprefix(self._prefix) for stat in self._objects.list(self._prefix))
         return frozenset(key.removesuffix(ending) for key in keys if key.endswith(ending))
 
     def put(self, name: str, rows: memoryview, record: UnitRecord) -> None:
-        """Keeps a unit: its rows, then its record. Of two records the first one stays; they are equal."""
+        """Keeps a unit: its rows, then its record. Of two whole records the first one counts; they are equal."""
         self._objects.put(self._rows_key(name), rows)
         content = orjson.dumps(record.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
-        self._objects.put_if_absent(f"{self._prefix}{name}.{FORMAT}.json", content)
+        put_record(self._objects, self._record_key(name), content, _parsed)
+
+    def has(self, name: str) -> bool:
+        """Whether a whole record of a unit is there."""
+        return read_record(self._objects, self._record_key(name), _parsed) is not None
 
     def record(self, name: str) -> UnitRecord:
-        """The record of a unit that is there."""
-        return UnitRecord.model_validate(orjson.loads(self._objects.get(f"{self._prefix}{name}.{FORMAT}.json")))
+        """The record of a unit that is there. Raises DamagedShardError."""
+        found = read_record(self._objects, self._record_key(name), _parsed)
+        if found is None:
+            raise DamagedShardError(f"{self._objects.uri(self._record_key(name))} is not there, or torn, after its unit was done")
+        return found
 
     def runs(self, name: str, runs: Sequence[Run]) -> bytes:
         """The rows of runs that lie one after another. Raises DamagedShardError."""
@@ -110,6 +118,13 @@ class WorkStore:
 
     def _rows_key(self, name: str) -> str:
         return f"{self._prefix}{name}.{FORMAT}.rows"
+
+    def _record_key(self, name: str) -> str:
+        return f"{self._prefix}{name}.{FORMAT}.json"
+
+
+def _parsed(content: bytes) -> UnitRecord:
+    return UnitRecord.model_validate(orjson.loads(content))
 
 
 class RunWriter:

@@ -341,6 +341,20 @@ def test_an_attempt_goes_on_with_pieces_of_its_own_plan_alone(session: Session, 
     assert session.output("out").pieces() == made
 
 
+@pytest.mark.parametrize("torn", [b"", b'{"moments":{},"re', b"[]"])
+def test_a_torn_record_of_a_unit_counts_as_not_there(torn: bytes, session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    store = MemoryObjectStore()
+    steps, work = UnitSteps(rules(source(store), shard_mib=0.02)), WorkStore(store, "w/")
+    first, *others = reader(store, steps).units
+    store.put(f"w/{first.name}.1.json", torn)
+    run(session, reader(store, steps), steps, work)
+    written = "".join(capsys.readouterr())
+    assert f"{1 + len(others)} units done" in written and f"w/{first.name}.1.json" in written and f"{ROWS} of {ROWS} rows" in written
+    assert store.get(f"w/{first.name}.1.json") == torn and work.record(first.name).written
+    run(session, reader(store, steps), steps, work)
+    assert "0 units done" in capsys.readouterr().out
+
+
 def test_records_of_units_are_read_while_the_rank_counts_as_busy(session: Session) -> None:
     class Watched(WorkStore):
         """Notes what the session was busy with at each record."""

@@ -21,12 +21,20 @@ from trainhouse.events.model.artifact import OF_DATASET
 from trainhouse.events.model.artifact_keys import manifest_key, reference_key
 from trainhouse.events.model.dataset import DatasetVersion, DataShard
 from trainhouse.events.model.dataset_keys import index_key, shard_key
-from trainhouse.events.model.output_names import piece_profiles_key, rank_piece_key, rank_pieces_prefix, staged_index_key, staged_shard_key
+from trainhouse.events.model.output_names import (
+    piece_profiles_key,
+    pieces_prefix,
+    rank_piece_key,
+    rank_pieces_prefix,
+    staged_index_key,
+    staged_shard_key,
+)
 from trainhouse.workers.data.errors import DamagedShardError, InvalidDataError
 from trainhouse.workers.data.outputs import sealing
 from trainhouse.workers.data.outputs.pieces import Piece
 from trainhouse.workers.data.outputs.sealing import seal, sweep_staged
 from trainhouse.workers.data.outputs.staged_shard import check_index
+from trainhouse.workers.data.outputs.written_once import MOST_TURNS
 from trainhouse.workers.data.outputs.written_output import FolderOutputStore, JobOutputStore, Output
 from trainhouse.workers.data.published_data import open_folder, open_split
 from trainhouse.workers.data.publishing.field_profiles import FieldProfiles
@@ -98,6 +106,42 @@ def test_of_two_pieces_of_one_name_the_first_counts() -> None:
         piece.add({"txt": "first"})
     late.close()
     assert texts(store, sealed(store, epoch=1)) == [b"first"]
+
+
+def test_an_empty_record_of_a_piece_counts_as_not_there_and_is_got_over(capsys: pytest.CaptureFixture[str]) -> None:
+    store = MemoryObjectStore()
+    for torn in ("p.json", "p.json.2"):
+        store.put(f"{pieces_prefix('j', 'out')}{torn}", b"")
+    assert not output(store).pieces() and "p.json" in "".join(capsys.readouterr())
+    with pytest.raises(InvalidDataError, match=r"p\.json(\.2)? is no record of a piece"):
+        sealed(store)
+    for text in ("first", "second"):
+        with output(store).piece("p") as piece:
+            piece.add({"txt": text})
+    with output(store).piece("p.json.3") as piece:
+        piece.add({"txt": "of another name"}, key="k")
+    assert output(store).pieces() == {"p", "p.json.3"} and texts(store, sealed(store)) == [b"first", b"of another name"]
+    assert store.get(f"{pieces_prefix('j', 'out')}p.json") == b"", "nothing is replaced"
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"closed":tr', b'{"closed":"?"}'])
+def test_of_torn_records_of_a_piece_the_first_whole_one_is_sealed(torn: bytes) -> None:
+    store, alone = MemoryObjectStore(), MemoryObjectStore()
+    store.put(f"{pieces_prefix('j', 'out')}p.json", torn)
+    for each in (alone, store):
+        with output(each).piece("p") as piece:
+            piece.add({"txt": "whole"})
+    assert sealed(store).sha256 == sealed(alone).sha256
+
+
+def test_a_record_with_torn_ones_under_all_of_its_keys_is_said_to_be_so() -> None:
+    store = MemoryObjectStore()
+    for turn in ("", *(f".{turn}" for turn in range(2, MOST_TURNS + 1))):
+        store.put(f"{pieces_prefix('j', 'out')}p.json{turn}", b"")
+    piece = output(store).piece("p")
+    piece.add({"txt": "x"})
+    with pytest.raises(DamagedShardError, match=r"p\.json and those beside it are torn; remove them"):
+        piece.close()
 
 
 @given(seed=st.integers(0, 2**32), pieces=st.integers(1, 6), epochs=st.integers(1, 3))
