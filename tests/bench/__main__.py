@@ -53,6 +53,7 @@ BENCHES = (
     "loader_scale",
     "preparing",
     "model_statistics",
+    "optuna_storage",
 )
 LONG = ("policies", "directory_growth")
 """Many minutes: run when they are named."""

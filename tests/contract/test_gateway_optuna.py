@@ -21,7 +21,7 @@ from trainhouse.client.gateway.optuna_journal import GatewayJournal
 from trainhouse.events import AccessGranted
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.wire import topics
-from trainhouse.gateway.optuna import log_routes
+from trainhouse.gateway.optuna import log_routes, open_logs
 from trainhouse.gateway.optuna.trial_runs import run_id_of
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -152,6 +152,19 @@ def test_a_full_project_appends_nothing(gateway_world: World, objects: Cut) -> N
     refused = append(gateway_world, headers=gateway_world.token(projects=("full",)), place="/v1/optuna/full/search/logs")
     storage._read_s = float("-inf")
     assert refused.status_code == 429 and not list(objects.list(""))
+
+
+def test_logs_count_towards_their_projects_storage(gateway_world: World, objects: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = {"name": "small", "members": {"ana": "submitter"}, "limits": {"storage_gib": 1e-6}}
+    gateway_world.gateway.projects.put(
+        ProjectApplied.model_validate({"project": about, "version": 1, "user": "ops", "applied_at_ms": NOW_MS})
+    )
+    monkeypatch.setattr(open_logs, "LISTED_S", 0.0)
+    ana, place = gateway_world.token(projects=("small",)), "/v1/optuna/small/search/logs"
+    assert append(gateway_world, *[LINE] * 30, headers=ana, place=place).status_code == 200
+    full = append(gateway_world, key="2", headers=ana, place=place)
+    assert full.status_code == 429 and "are of logs of Optuna's storages" in full.json()["detail"]
+    assert read(gateway_world, headers=ana, place=place).json()["head"] == 30
 
 
 def test_a_store_that_is_away_is_said_so_and_the_same_append_counts_once_later(gateway_world: World, objects: Cut) -> None:

@@ -52,6 +52,15 @@ class Storage:
         await self._refresh()
         self._refuse(projects, limits)
 
+    async def needs_room_beside(self, project: str, used_bytes: Callable[[], Awaitable[int]], of_what: str) -> None:
+        """Raises ProblemError 429 where a project has more than it may, with bytes that the projections do not count. `used_bytes`: called
+        only where the project has a limit; `of_what`: says of what these are, for a person."""
+        if (limit := self._limit(project)) is None:
+            return
+        await self._refresh()
+        used = await used_bytes()
+        self._refuse((project,), {project: limit}, used, f"; {used} bytes of these are {of_what}")
+
     @asynccontextmanager
     async def room_for_file(
         self, project: str, declared_bytes: int, unnamed_bytes: Callable[[], Awaitable[int]]

@@ -88,9 +88,14 @@ class JournalLog:
         return self.lines[first : max(last, first + 1)]
 
 
+def logs_prefix(project: str) -> str:
+    """Prefix of the objects of all logs of a project."""
+    return f"{PREFIX}{project_word(project)}/"
+
+
 def log_prefix(project: str, name: str) -> str:
     """Prefix of a log's objects."""
-    return f"{PREFIX}{project_word(project)}/{name}/"
+    return f"{logs_prefix(project)}{name}/"
 
 
 def segments_prefix(project: str, name: str) -> str:

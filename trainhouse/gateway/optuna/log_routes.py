@@ -80,8 +80,9 @@ async def append(project: Project, name: Name, new: NewLines, key: Key, request:
     _may_see(principal, project, name)
     refuse_read_only(project, principal)
     _check(new)
-    await here.storage.needs_room(project)
-    opened = _logs_of(request, here).open(project, name)
+    logs = _logs_of(request, here)
+    await _stored(here.storage.needs_room_beside(project, lambda: logs.stored_bytes(project), "of logs of Optuna's storages"))
+    opened = logs.open(project, name)
     if opened.state.size_bytes >= MOST_LOG_BYTES:
         raise ProblemError(
             422,

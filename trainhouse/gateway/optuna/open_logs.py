@@ -4,6 +4,7 @@ Holds: a log that is forgotten is read from the store again; one that something 
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,12 +12,14 @@ from typing import Final
 
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.gateway.bus import Bus
+from trainhouse.gateway.optuna.journal_log import logs_prefix
 from trainhouse.gateway.optuna.open_log import OpenLog
 from trainhouse.gateway.optuna.stored_segments import StoredSegments
 from trainhouse.gateway.optuna.trial_fold import EndedTrial
 from trainhouse.gateway.optuna.trial_runs import records
 
 MOST_LOGS: Final = 1000
+LISTED_S: Final = 60.0
 MOST_BYTES: Final = 256 * 1024 * 1024
 """Of all logs in memory; one that is larger alone is kept while it is used."""
 
@@ -28,6 +31,8 @@ class OpenLogs:
     objects: ObjectStore
     bus: Bus
     _logs: OrderedDict[tuple[str, str], OpenLog] = field(default_factory=OrderedDict)
+    _sizes: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """By project that has a limit: when its logs were listed last, and their bytes."""
 
     def open(self, project: str, name: str) -> OpenLog:
         """The log of a project and name, whether there is something in it or not. Does not block."""
@@ -37,6 +42,16 @@ class OpenLogs:
         self._logs.move_to_end(key)
         self._forget()
         return self._logs[key]
+
+    async def stored_bytes(self, project: str) -> int:
+        """Bytes of all logs of a project, as the store had them within LISTED_S. Raises CheckpointError."""
+        read_s, known = self._sizes.get(project, (float("-inf"), 0))
+        if time.monotonic() - read_s >= LISTED_S:
+            self._sizes[project] = time.monotonic(), known  # who comes meanwhile takes the figure before
+            stats = self.objects.list(logs_prefix(project))
+            known = await asyncio.to_thread(lambda: sum(stat.size_bytes for stat in stats))
+            self._sizes[project] = time.monotonic(), known
+        return known
 
     def _forget(self) -> None:
         size_bytes = sum(log.state.size_bytes for log in self._logs.values())
