@@ -67,10 +67,16 @@ UNUSED: Final[dict[str, str]] = {
     "save_if_best": "training programs call it (docs/howto/training-program.md)",
 }
 
+# What Optuna is given of trials before it is asked for the next one, in its own words (ask and tell).
+_OPTUNA: Final = "Optuna's word (ask and tell)"
 # By (path, name).
 SPEECH_NAMES: Final[dict[tuple[str, str], str]] = {
     ("checkpointing/stores/s3.py", "tell"): "io.IOBase: botocore asks it",
     ("events/model/trace_state.py", "told"): "field of a record of the exporter's topic",
     ("scheduler/core/explain/node_reasons.py", "says"): "key of `trainhouse why --nodes --json`",
+    ("events/model/study.py", "told"): _OPTUNA,
+    ("events/model/study_decisions.py", "told"): _OPTUNA,
+    ("scheduler/core/studies/study_state.py", "told"): _OPTUNA,
+    ("scheduler/core/studies/study_state.py", "told_trial"): _OPTUNA,
     ("trainhouse/gateway/routes/identity.py", "WhoAmI"): "schema of the gateway's OpenAPI document",
 }
