@@ -64,11 +64,12 @@ UNUSED: Final[dict[str, str]] = {
     "format_commands": "click calls it",
     "loads_key": "Faust calls it",
     "loads_value": "Faust calls it",
+    "infer_relative_search_space": "Optuna calls it",
+    "_find_sample_id": "Optuna calls it",
     "save_if_best": "training programs call it (docs/howto/training-program.md)",
 }
 
-# What Optuna is given of trials before it is asked for the next one, in its own words (ask and tell).
-_OPTUNA: Final = "Optuna's word (ask and tell)"
+_OPTUNA: Final = "Optuna's word for what a sampler knows (`Study.tell`)"
 # By (path, name).
 SPEECH_NAMES: Final[dict[tuple[str, str], str]] = {
     ("checkpointing/stores/s3.py", "tell"): "io.IOBase: botocore asks it",
@@ -78,5 +79,7 @@ SPEECH_NAMES: Final[dict[tuple[str, str], str]] = {
     ("events/model/study_decisions.py", "told"): _OPTUNA,
     ("scheduler/core/studies/study_state.py", "told"): _OPTUNA,
     ("scheduler/core/studies/study_state.py", "told_trial"): _OPTUNA,
+    ("scheduler/core/studies/told.py", "ToldTrial"): _OPTUNA,
+    ("scheduler/stream/studies/optuna_sampler.py", "told"): _OPTUNA,
     ("trainhouse/gateway/routes/identity.py", "WhoAmI"): "schema of the gateway's OpenAPI document",
 }
