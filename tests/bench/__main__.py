@@ -54,6 +54,8 @@ BENCHES = (
     "preparing",
     "model_statistics",
     "optuna_storage",
+    "study_suggest",
+    "study_early_stopping",
 )
 LONG = ("policies", "directory_growth")
 """Many minutes: run when they are named."""
