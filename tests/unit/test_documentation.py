@@ -144,7 +144,7 @@ def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
 IMPERATIVES = re.compile(
     "Add|Allow|Apply|Approve|Archive|Build|Cancel|Change|Check|Close|Compare|Copy|Create|Declare|Delete|Empty|Emulate|End|Evaluate|Explain|Export|Fetch|Find|"
     "Forget|Give|Grant|Import|Join|Keep|Let|List|Make|Move|Name|Open|Place|Prepare|Print|Pause|Promote|Prove|Publish|Put|Re-run|Read|Record|Register|Reject|Remove|Repair|"
-    "Report|Resume|Review|Revoke|Run|Send|Set|Show|Start|Stop|Store|Submit|Sweep|Tag|Take|Use|Watch|Write"
+    "Report|Resume|Review|Revoke|Run|Send|Set|Show|Start|Stop|Store|Submit|Search|Sweep|Tag|Take|Use|Watch|Write"
 )
 
 
