@@ -115,6 +115,7 @@ def test_a_study_is_paused_resumed_and_stopped_by_those_who_write_in_its_project
     assert only_reads.status_code == 403, only_reads.text
     assert asked(gateway_world, "/life/stop", ("vic", "viewer"), "speech").status_code == 403
     assert asked(gateway_world, "/none/stop", project="speech").status_code == 404
+    assert asked(gateway_world, "/no%01ne/stop", project="speech").status_code == 422, "no name of a study"
     hidden = gateway_world.token("eve", "submitter", ["vision"])
     assert gateway_world.client.post(f"{ROUTE}/life/stop", params={"project": "speech"}, headers=hidden).status_code == 404
     assert len(tuner.asked) == 5, "of the refused ones the study that is not there alone was sent"

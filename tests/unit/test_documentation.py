@@ -16,6 +16,8 @@ from trainhouse.events.model.base import event_class
 from trainhouse.events.model.model_gate import ModelGate
 from trainhouse.events.model.policy import SchedulingPolicy
 from trainhouse.events.model.spec import JobSpec
+from trainhouse.events.model.study import StudySpec
+from trainhouse.events.model.study_shorthand import spelled_out
 from trainhouse.reference import setting_pages
 from trainhouse.reference.pages import render
 from trainhouse.scheduler.core.state.transitions import render_markdown
@@ -74,6 +76,9 @@ def _validate(block: Block) -> None:
     found = orjson.loads(block.text) if block.language == "json" else yaml.safe_load(block.text)
     if "specversion" in found:
         event_class(found["type"]).model_validate(found["data"])
+    elif "space" in found:
+        spec = {name: value for name, value in found.items() if name not in ("name", "project")}
+        StudySpec.model_validate(spelled_out(spec | {"job": {"name": "job"} | spec["job"]}))
     elif "runtime" in found:
         JobSpec.model_validate(found)
     elif "output" in found:
@@ -138,8 +143,8 @@ def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
 
 IMPERATIVES = re.compile(
     "Add|Allow|Apply|Approve|Archive|Build|Cancel|Change|Check|Close|Compare|Copy|Create|Declare|Delete|Empty|Emulate|End|Evaluate|Explain|Export|Fetch|Find|"
-    "Forget|Give|Grant|Import|Join|Keep|Let|List|Make|Move|Name|Open|Place|Prepare|Print|Promote|Prove|Publish|Put|Re-run|Read|Record|Register|Reject|Remove|Repair|"
-    "Report|Review|Revoke|Run|Send|Set|Show|Start|Stop|Store|Submit|Sweep|Tag|Take|Use|Write"
+    "Forget|Give|Grant|Import|Join|Keep|Let|List|Make|Move|Name|Open|Place|Prepare|Print|Pause|Promote|Prove|Publish|Put|Re-run|Read|Record|Register|Reject|Remove|Repair|"
+    "Report|Resume|Review|Revoke|Run|Send|Set|Show|Start|Stop|Store|Submit|Search|Sweep|Tag|Take|Use|Watch|Write"
 )
 
 

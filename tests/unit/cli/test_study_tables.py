@@ -92,9 +92,14 @@ def test_a_study_says_how_far_it_is(capsys: Captured) -> None:
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
     assert "val_loss (min); sampler tpe; early stopping by asha; 4 at the same time" in text
-    assert "trials: 12 COMPLETE, 8 STOPPED, 1 FAILED, 3 RUNNING of 24" in text
+    assert "trials: 21/24 ended; 12 COMPLETE, 8 STOPPED, 1 FAILED, 3 RUNNING" in text
     assert "device time: 1h23m of 2h; early stopping saved about 40m" in text
     assert "DRAINING: 24 trials have begun, as many as its budget has" in text
+
+
+def test_counts_are_those_of_the_trials_that_are_shown_with_them() -> None:
+    shown = study_tables.as_of_trials(STUDY, TRIALS)
+    assert shown["trials"] == {"COMPLETE": 2, "STOPPED": 1, "FAILED": 1, "WAITING": 1} and shown["device_s"] == 5 * 212.5
 
 
 def test_the_best_has_its_values_as_people_write_them(capsys: Captured) -> None:

@@ -54,12 +54,6 @@ PLACES = {
     "between, before blanks": "a\n{}  \t\nb\n",
     "after words": "a = [\n    f({}),\n]\n",
 }
-    "alone": "{}",
-    "first": "{}\nb\n",
-    "last": "a\n{}",
-    "between, before blanks": "a\n{}  \t\nb\n",
-    "after words": "a = [\n    f({}),\n]\n",
-}
 
 
 def found(file: Path) -> set[tuple[str, int, str]]:

@@ -129,7 +129,7 @@ def show(
     if json:
         output.json_lines([study, *shown])
         return
-    study_tables.show_study(study)
+    study_tables.show_study(study_tables.as_of_trials(study, trials))
     sys.stdout.write("\n")
     study_tables.show_trials(shown)
     if len(shown) < len(trials):

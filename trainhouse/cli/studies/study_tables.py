@@ -3,6 +3,7 @@
 Holds: pure but for the printing; rows are those of `client/studies/study_reads`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -45,8 +46,8 @@ def show_study(row: Row) -> None:
         f"study {row['study']} of project {row['project']}, by {row['user']}, created {output.clock(row['created_at_ms'])}",
         f"{row['state']}{': ' + row['reason'] if row['reason'] else ''}",
         f"{objectives}; sampler {row['sampler']}; {stopping}; {row['parallel']} at the same time",
-        f"trials: {counts_text(row['trials'])}{_of_budget(row['budget_trials'])}",
-        f"device time: {output.duration(row['device_s'])}{_of_budget(row['budget_device_s'], seconds=True)}{_saved(row)}",
+        f"trials: {_ended_of(row)} ended; {counts_text(row['trials'])}",
+        f"device time: {output.duration(row['device_s'])}{_of_budget(row['budget_device_s'])}{_saved(row)}",
     ]
     if row["budget_wall_s"] is not None:
         lines.append(f"ends at the latest {output.clock(row['created_at_ms'] + round(1000 * row['budget_wall_s']))}")
@@ -103,6 +104,11 @@ def progress(status: Mapping[str, Any]) -> str:
     return f"{status['state']}{reason}  {counts_text(status['trials'])}{found}; device time {output.duration(status['device_s'])}"
 
 
+def as_of_trials(study: Row, trials: Sequence[Row]) -> Row:
+    """A study with its counts and device time as its trials have them, which may be newer than its status."""
+    return study | {"trials": Counter(row["state"] for row in trials), "device_s": sum(row["device_s"] for row in trials)}
+
+
 def counts_text(trials: Mapping[str, int]) -> str:
     """Numbers of trials by state, those that ended first."""
     return ", ".join(f"{trials[state]} {state}" for state in (*ENDED, *OPEN) if trials.get(state)) or "none yet"
@@ -134,8 +140,8 @@ def _best_value(row: Row) -> Any:
     return best[0]["values"].get(row["metrics"][0]) if len(best) == 1 else f"{len(best)} trials"
 
 
-def _of_budget(most: float | None, *, seconds: bool = False) -> str:
-    return "" if most is None else f" of {output.duration(most) if seconds else most}"
+def _of_budget(most_s: float | None) -> str:
+    return "" if most_s is None else f" of {output.duration(most_s)}"
 
 
 def _saved(row: Row) -> str:

@@ -13,7 +13,7 @@ import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from trainhouse.events import (
     AskedVia,
@@ -30,6 +30,7 @@ from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label
 from trainhouse.events.model.study import MOST_SPEC_CHARS, StudyRequest
 from trainhouse.events.model.study_shorthand import spelled_out
+from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.gateway import requests
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Submitter, Viewer
@@ -200,7 +201,10 @@ async def _changed(
         raise not_found(f"study {name}")
     requests.refuse_read_only(project, principal)
     fields = {"project": project, "study": name, "reason": (body or Why()).reason}
-    event = kind.model_validate(fields | _by(principal))
+    try:
+        event = kind.model_validate(fields | _by(principal))
+    except ValidationError as error:
+        raise ProblemError(422, "Invalid request", explain_validation(error, kind)) from error
     return await _asked(here, principal, request, event, secrets.token_hex(16))
 
 
