@@ -1,9 +1,11 @@
 """A whole evaluation from a YAML file, in a process of its own: equal bytes in a rerun, every sample or no result, results of others."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 import yaml
 
 from trainhouse.workers.data.shards import ShardWriter
+from trainhouse.workers.evaluation.__main__ import main as evaluation_main
 from trainhouse.workers.evaluation.errors import InvalidEvaluationError
 from trainhouse.workers.evaluation.evaluation_spec import read_spec
 from trainhouse.workers.evaluation.result import EvaluationResult, load_result
@@ -67,15 +70,41 @@ def described(at: Path, /, **more: Any) -> None:
     (at / "evaluation.yaml").write_text(yaml.safe_dump({k: v for k, v in (fields | more).items() if v is not None}))
 
 
+# Processes of it are forked from one that has imported what the program imports, which takes it ten times as long as its work.
+_imported = multiprocessing.get_context("forkserver")
+_imported.set_forkserver_preload(["trainhouse.workers.evaluation.__main__", "trainhouse.workers.evaluation.evaluation_run"])
+
+
 def ran(folder: Path, out: str = "out") -> tuple[int, str, str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TRAINHOUSE_")}
+    process = _imported.Process(target=_become, args=(environ, folder, ["run", "evaluation.yaml", "--out", out]))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode, (folder / "stdout").read_text(), (folder / "stderr").read_text()
+
+
+def _become(environ: dict[str, str], folder: Path, words: list[str]) -> None:
+    """The program, in a process of its own."""
+    os.environ.clear()
+    os.environ.update(environ)
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        with open(name, "wb") as stream:
+            os.dup2(stream.fileno(), number)
+    sys.exit(evaluation_main(words))
+
+
+def started_anew(folder: Path, out: str) -> tuple[int, str, str]:
     command = [sys.executable, "-m", "trainhouse.workers.evaluation", "run", "evaluation.yaml", "--out", out]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TRAINHOUSE_")}
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
 
-def result_of(folder: Path, out: str = "out") -> EvaluationResult:
-    code, output, errors = ran(folder, out)
+def result_of(folder: Path, out: str = "out", by: Callable[[Path, str], tuple[int, str, str]] = ran) -> EvaluationResult:
+    code, output, errors = by(folder, out)
     assert code == 0, errors
     found = load_result(folder / out / "result.json")
     assert f"result sha256 {found.sha256}" in output
@@ -86,7 +115,7 @@ def test_a_rerun_gives_the_same_bytes_and_every_sample_once(folder: Path) -> Non
     described(folder)
     found = result_of(folder)
     assert found.samples == SAMPLES and found.groups["lang"].groups["en"].samples == 50 and found.device_kind.startswith("cpu ")
-    assert found == result_of(folder, "again")
+    assert found == result_of(folder, "again", started_anew)
     for name in ("result.json", "samples.parquet"):
         assert (folder / "out" / name).read_bytes() == (folder / "again" / name).read_bytes()
 
