@@ -1,8 +1,8 @@
 """Device-seconds until a trial is as good as the best of 200 full TPE trials: our rules of early stopping beside Optuna's Hyperband.
 
-A table of learning curves (`tests/bench/scripts/digits_curves.py`) stands for training, one virtual clock and eight workers for the fleet: a
-trial is the configuration of the table that is nearest to the suggested values, and each of its 27 epochs takes the seconds that it took. Nothing
-but the search differs, and all of it follows from the seeds. `TRAINHOUSE_BENCH_SEEDS=5` makes fewer than the 30 seeds.
+A table of learning curves (`tests/bench/scripts/digits_curves.py`) stands for training, one virtual clock and eight workers for the fleet:
+a trial is the configuration of the table that is nearest to the suggested values, and each of its 27 epochs takes the seconds that it took.
+Nothing but the search differs, and all of it follows from the seeds. `TRAINHOUSE_BENCH_SEEDS=5` makes fewer than the 30 seeds.
 """
 
 import heapq
