@@ -20,6 +20,7 @@ import optuna
 import pyarrow.parquet as pq
 
 from tests.bench import report
+from tests.bench.scripts import digits_curves
 from tests.bench.scripts.digits_curves import BATCHES, EPOCHS, TABLE
 from tests.support.told_trials import study_spec
 from trainhouse.events.model.spec import MetricMode
@@ -47,6 +48,9 @@ class Table:
     """Curves by configuration."""
 
     def __init__(self) -> None:
+        if not TABLE.is_file():
+            report.note(f"makes {TABLE.name} …")
+            digits_curves.main()
         columns = pq.read_table(TABLE).to_pydict()
         self.losses = np.nan_to_num(np.array(columns["loss"]).reshape(-1, EPOCHS), nan=1e6, posinf=1e6)
         self.seconds = np.array(columns["seconds"]).reshape(-1, EPOCHS)
