@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class SuggestionMemory:
-    """What was worked out for one study."""
+    """Intermediate results of one study's suggestions."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[ToldTrial, Any, Any]] = {}

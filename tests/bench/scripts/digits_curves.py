@@ -1,8 +1,8 @@
 """Makes the table of learning curves that `study_early_stopping` reads: 600 configurations of a small network on scikit-learn's digits.
 
-`python -m tests.bench.scripts.digits_curves` writes `tests/bench/data/digits_curves.parquet`: one row for each configuration and epoch, with
-the loss and the error on a third of the samples, which training does not see, and the processor seconds of the epoch. The same seeds give
-the same curves; the seconds are those of the machine.
+`python -m tests.bench.scripts.digits_curves` writes `tests/bench/data/digits_curves.parquet`: one row for each configuration and epoch,
+with the loss and the error on a third of the samples, which training does not see, and the processor seconds of the epoch. The same seeds
+give the same curves; the seconds are those of the machine.
 """
 
 from __future__ import annotations
