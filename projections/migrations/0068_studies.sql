@@ -94,7 +94,7 @@ SELECT t.project AS project, t.study AS study, t.trial AS trial,
     if(has(t.names, b.metrics[1]), t.figures[indexOf(t.names, b.metrics[1])], NULL) AS value,
     CAST((t.names, t.figures), 'Map(String, Float64)') AS values, if(t.logged, t.last_step, NULL) AS step,
     t.parameters AS parameters, t.parameters_json AS parameters_json, toUInt8(has(s.best, toUInt32(t.trial))) AS best, t.job_id AS job_id,
-    t.device_s AS device_s, t.early AS stopped_early, if(t.early = 1, t.why_stopped, t.why_ended) AS reason, t.enqueued AS enqueued,
+    t.device_s AS device_s, toUInt8(t.early AND t.last_state = 'STOPPED') AS stopped_early, if(stopped_early, t.why_stopped, t.why_ended) AS reason, t.enqueued AS enqueued,
     t.told AS told, t.optuna AS optuna, t.numpy AS numpy, t.started_at AS started_at, if(t.began, t.began_at, NULL) AS began_at,
     if(t.ended, t.ended_at, NULL) AS ended_at
 FROM (

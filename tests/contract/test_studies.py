@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.study_story import WHY_FAILED, WHY_STOPPED, Story, status_of, story
+from tests.support.study_story import DONE, WHY_FAILED, WHY_STOPPED, Story, status_of, story
 from tests.support.tables.alert_tables import tables_in
 from trainhouse.events.wire import topics
 
@@ -40,7 +40,7 @@ def test_views_say_what_the_tuner_decided(tmp_path: Path) -> None:
         (4, "RUNNING", 0.65, 10, 0),
         (5, "WAITING", None, None, 0),
     ]
-    assert [row["reason"] for row in trials] == ["", "", WHY_STOPPED, WHY_FAILED, "", ""]
+    assert [row["reason"] for row in trials] == [DONE, DONE, WHY_STOPPED, WHY_FAILED, "", ""]
     assert [row["stopped_early"] for row in trials] == [0, 0, 1, 0, 0, 0]
     assert trials[1]["parameters"] == {"lr": "0.02", "opt": "sgd", "nesterov": "true"}
     assert trials[1]["parameters_json"] == '{"lr":0.02,"opt":"sgd","nesterov":true}'

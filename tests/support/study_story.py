@@ -36,6 +36,7 @@ SPEC: dict[str, Any] = {
     },
 }
 WHY_STOPPED = "at step 10 val_loss 0.9 is not among the best 1 of 3 (best 0.4, 0.5)"
+DONE = "every rank exited with code 0"
 WHY_FAILED = "rank 0 exited with code 1 (ValueError: lr is too high)"
 
 
@@ -98,7 +99,9 @@ def story(project: str = "default", study: str = "digits") -> Story:
     for trial, curve in ((0, (0.7, 0.4)), (1, (0.8, 0.5))):
         for step, value in zip((10, 30), curve, strict=True):
             told.value(trial, step, value)
-        told.end(trial, TrialState.COMPLETE, curve[-1], 100.0 + 20 * trial)
+        if trial == 1:  # too late: its job succeeded first
+            told.decide(TrialStopping, trial=1, job_id=told.job_id(1), early=True, step=10, reason=WHY_STOPPED)
+        told.end(trial, TrialState.COMPLETE, curve[-1], 100.0 + 20 * trial, DONE)
     told.value(2, 10, 0.9)
     told.decide(TrialStopping, trial=2, job_id=told.job_id(2), early=True, step=10, reason=WHY_STOPPED)
     told.end(2, TrialState.STOPPED, 0.9, 30.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.study_story import BEGAN_MS, WHY_FAILED, WHY_STOPPED
+from tests.support.study_story import BEGAN_MS, DONE, WHY_FAILED, WHY_STOPPED
 from tests.unit.cli.test_narrow_tables import shown
 from tests.unit.cli.test_table_widths import on_terminal
 from trainhouse.cli.studies import study_commands, study_tables
@@ -53,7 +53,7 @@ def trial(number: int, state: str, value: float | None, reason: str = "", **para
 
 
 TRIALS = [
-    trial(0, "COMPLETE", 0.7),
+    trial(0, "COMPLETE", 0.7, DONE),
     trial(1, "STOPPED", 0.9, WHY_STOPPED, momentum=0.9),
     trial(2, "FAILED", None, WHY_FAILED),
     trial(3, "COMPLETE", 0.41234567),
@@ -79,6 +79,7 @@ def test_trials_fit_and_have_states_values_and_parameters(capsys: Captured, widt
     rows = [line.split() for line in lines]
     assert ["3", "*", "COMPLETE", "0.4123"] in [row[:4] for row in rows], lines
     assert any(row[:2] == ["4", "WAITING"] for row in rows)
+    assert "exited" not in lines[1], "that it succeeded is no reason for anything"
     assert "0.01235" in " ".join(lines) and "adam" in " ".join(lines)
 
 

@@ -73,11 +73,11 @@ def show_trials(rows: Sequence[Row]) -> None:
             *(_parameter(row["parameters"], name) for name in names),
             output.duration(row["device_s"] or None),
             row["job_id"],
-            output.one_line(row["reason"], 100),
+            "" if row["state"] == "COMPLETE" else output.one_line(row["reason"], 100),
         )
         for row in rows
     ]
-    if not any(row["reason"] for row in rows):
+    if not any(each[-1] for each in cells):
         columns, cells = columns[:-1], [each[:-1] for each in cells]
     drop = ("job", "step", "time", "reason", *reversed(tuple(shown.values())))
     output.table(columns, cells, right=("trial", metric, "step", "time"), drop=drop, whole=("state",))

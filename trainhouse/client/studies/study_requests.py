@@ -121,7 +121,7 @@ def _let_tables_follow(client: "TrainhouseClient") -> None:
 
     from trainhouse.client.kafka.freshness import reached
 
-    reached(client.kafka, client.sql, STUDY_HISTORY, wait_s=TABLES_S, level=logging.DEBUG)
+    reached(client.kafka, client.sql, STUDY_HISTORY, STUDIES, wait_s=TABLES_S, level=logging.DEBUG)
 
 
 def _posted(way: "ByGateway", request: Request) -> "Row":

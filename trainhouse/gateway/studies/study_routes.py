@@ -59,7 +59,7 @@ _OF = "project = {project:String} AND study = {study:String}"
 _ONE = f"SELECT {STUDY_COLUMNS}, spec FROM studies WHERE {_OF}"
 _COST = f"SELECT {COST_COLUMNS} FROM study_cost WHERE {_OF} ORDER BY state"
 _DECIDED = f"SELECT fact, number, reason FROM study_facts FINAL WHERE {_OF} AND request_id = {{request_id:String}} LIMIT 1"
-_NUMBERED = f"SELECT 1 AS found FROM study_facts WHERE {_OF} AND number = {{number:UInt32}} LIMIT 1"
+_NUMBERED = f"SELECT 1 AS found FROM study_statuses_rows WHERE {_OF} AND number >= {{number:UInt32}} LIMIT 1"
 
 
 class Body(BaseModel):
