@@ -203,7 +203,9 @@ def test_a_step_is_split_and_a_trace_has_the_devices_kernels(place: Place, monke
         session._boundary.trace._store = lambda: place.store
         # Large enough for a share of a device's peak; a CPU without bf16 of its own takes seconds for a step of that size.
         width, samples = (512, 256) if place.kind == "cuda" else (64, 16)
-        model = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)).to(session.device)
+        model = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)).to(
+            session.device
+        )
         session.prepare(model)
         optimizer = torch.optim.AdamW(model.parameters())
         session.track(model=model, optimizer=optimizer)
