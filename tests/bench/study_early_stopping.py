@@ -27,7 +27,7 @@ from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import EarlyStopping, StoppingName, StudySpec
 from trainhouse.events.model.study_decisions import TrialState
 from trainhouse.scheduler.core.studies.stopping import rung_step, rungs_passed, why_stopped
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 from trainhouse.scheduler.stream.studies.optuna_sampler import suggest
 from trainhouse.scheduler.stream.studies.parameter_values import distribution
 

@@ -14,7 +14,7 @@ from tests.bench import report
 from tests.support.told_trials import SPACE, loss, study_spec
 from tests.support.told_trials import run as run_trials
 from trainhouse.events.model.study_decisions import TrialState
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 from trainhouse.scheduler.stream.studies.optuna_sampler import sampler_seed, suggest
 from trainhouse.scheduler.stream.studies.parameter_values import distribution
 

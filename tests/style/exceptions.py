@@ -64,6 +64,8 @@ UNUSED: Final[dict[str, str]] = {
     "format_commands": "click calls it",
     "loads_key": "Faust calls it",
     "loads_value": "Faust calls it",
+    "append_logs": "Optuna calls it",
+    "read_logs": "Optuna calls it",
     "infer_relative_search_space": "Optuna calls it",
     "_find_sample_id": "Optuna calls it",
     "save_if_best": "training programs call it (docs/howto/training-program.md)",
@@ -79,7 +81,7 @@ SPEECH_NAMES: Final[dict[tuple[str, str], str]] = {
     ("events/model/study_decisions.py", "told"): _OPTUNA,
     ("scheduler/core/studies/study_state.py", "told"): _OPTUNA,
     ("scheduler/core/studies/study_state.py", "told_trial"): _OPTUNA,
-    ("scheduler/core/studies/told.py", "ToldTrial"): _OPTUNA,
+    ("scheduler/core/studies/trial_record.py", "ToldTrial"): _OPTUNA,
     ("scheduler/stream/studies/optuna_sampler.py", "told"): _OPTUNA,
     ("trainhouse/gateway/routes/identity.py", "WhoAmI"): "schema of the gateway's OpenAPI document",
 }

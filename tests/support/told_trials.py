@@ -9,7 +9,7 @@ from trainhouse.events import Gang, JobSpec, Runtime
 from trainhouse.events.model.study import StudySpec
 from trainhouse.events.model.study_decisions import TrialState
 from trainhouse.events.model.study_space import Value
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
 JOB = JobSpec(name="trial", user="ada", gang=Gang(ranks=1), runtime=Runtime(command=("true",)))
 SPACE: dict[str, dict[str, Any]] = {

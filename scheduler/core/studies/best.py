@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import Objective
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
 
 def best_trials(metrics: Sequence[Objective], ended: Iterable[ToldTrial]) -> list[int]:

@@ -19,7 +19,7 @@ from trainhouse.events.model.study_space import Value
 from trainhouse.scheduler.core.intake.request_ids import AskedIds
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS, parse
 from trainhouse.scheduler.core.studies.stopping import rung_step
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
 FORMAT: Final = TUNING_FORMATS.newest
 MAX_NAMES: Final = 100_000

@@ -21,7 +21,7 @@ import numpy as np
 
 from trainhouse.events.model.study import SamplerName, SamplerVersions, StudySpec
 from trainhouse.events.model.study_space import Value
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 from trainhouse.scheduler.stream.studies.grid_points import grid_values
 from trainhouse.scheduler.stream.studies.parameter_values import exists, internal, suggested, value_fault
 

@@ -16,7 +16,7 @@ from optuna.trial import TrialState as OptunaState
 from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import SamplerName, StudySpec
 from trainhouse.events.model.study_decisions import TrialState
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 from trainhouse.scheduler.stream.studies.parameter_values import distribution, index_of_choices
 from trainhouse.scheduler.stream.studies.suggestion_memory import SuggestionMemory
 

@@ -15,7 +15,7 @@ from optuna.samplers import CmaEsSampler, GPSampler, NSGAIISampler, QMCSampler, 
 from optuna.trial import FrozenTrial
 
 from trainhouse.events.model.study import SamplerName, StudySpec
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 from trainhouse.scheduler.stream.studies.optuna_study import optunas_id, study_of
 from trainhouse.scheduler.stream.studies.parameter_values import distribution
 from trainhouse.scheduler.stream.studies.suggestion_memory import memory_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from trainhouse.events.model.study import StudySpec
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
 MOST_STUDIES: Final = 4
 MOST_TRIALS: Final = 20_000

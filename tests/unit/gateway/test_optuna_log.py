@@ -24,8 +24,8 @@ from trainhouse.events import JobState, StepMetrics
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged
 from trainhouse.gateway.optuna.journal_log import BUNDLED, Append, bundle_key, segment_key
+from trainhouse.gateway.optuna.log_operations import external, parsed
 from trainhouse.gateway.optuna.open_log import OpenLog
-from trainhouse.gateway.optuna.operations import external, parsed
 from trainhouse.gateway.optuna.stored_segments import StoredSegments
 from trainhouse.gateway.optuna.trial_fold import EndedTrial, TrialFold
 from trainhouse.gateway.optuna.trial_runs import records

@@ -19,8 +19,8 @@ from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here, now_ms
 from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.optuna.journal_log import Append
+from trainhouse.gateway.optuna.log_operations import parsed
 from trainhouse.gateway.optuna.open_logs import OpenLogs
-from trainhouse.gateway.optuna.operations import parsed
 from trainhouse.gateway.problems import busy, not_found
 from trainhouse.gateway.requests import keyed_event_id, refuse_read_only, reused_key
 from trainhouse.gateway.routes.code import store_of

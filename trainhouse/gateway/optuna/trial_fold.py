@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trainhouse.gateway.optuna.journal_log import Append
-from trainhouse.gateway.optuna.operations import Code, Operation, State, external
+from trainhouse.gateway.optuna.log_operations import Code, Operation, State, external
 
 METRIC_NAMES: Final = "study:metric_names"
 

@@ -19,7 +19,7 @@ from trainhouse.events.model.tracking import (
 )
 from trainhouse.events.wire.points import Point, records_of
 from trainhouse.events.wire.topics import TRACKED_METRICS, TRACKING
-from trainhouse.gateway.optuna.operations import State
+from trainhouse.gateway.optuna.log_operations import State
 from trainhouse.gateway.optuna.trial_fold import EndedTrial
 
 CLIENT: Final = "optuna"

@@ -12,7 +12,7 @@ from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import Objective
 from trainhouse.events.model.study_decisions import TrialState
 from trainhouse.scheduler.core.studies.best import best_trials
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
 VALUES = st.one_of(st.integers(-3, 3).map(float), st.sampled_from([math.nan, math.inf, -math.inf]))
 LOSS = Objective(name="loss")

@@ -22,7 +22,7 @@ from tests.support.told_trials import CHOICES, CONDITIONAL, SPACE, loss, run, st
 from trainhouse.events.model.study import StudySpec
 from trainhouse.events.model.study_decisions import TrialState
 from trainhouse.events.model.study_space import Value
-from trainhouse.scheduler.core.studies.told import ToldTrial
+from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 from trainhouse.scheduler.stream.studies.optuna_sampler import sampler_seed, suggest
 from trainhouse.scheduler.stream.studies.parameter_values import value_fault
 from trainhouse.scheduler.stream.studies.suggestion_memory import _MEMORIES, MOST_STUDIES
