@@ -58,7 +58,8 @@ def send(stack: LiveStack, event: StudyEvent, event_id: str) -> None:
 
 def envelopes(stack: LiveStack, topic: str) -> list[Envelope]:
     """All that is on a topic, in the order of its partitions."""
-    reader = consumer(stack.client_kafka(), log_level=0, **{"enable.partition.eof": True})
+    options: dict[str, Any] = {"enable.partition.eof": True}
+    reader = consumer(stack.client_kafka(), log_level=0, **options)
     try:
         return list(decoded(each for each in read_to_end(reader, topic, partitions_of(reader, topic)) if each.value()))
     finally:

@@ -120,7 +120,6 @@ class Tuner:
         assert found is not None
         return found
 
-    @property
     def has_ended(self) -> bool:
         """Whether the study has ended."""
         return f"{PROJECT}/{STUDY}" in self.state.ended

@@ -36,11 +36,11 @@ def fold_tuning(state: TunerState, now_ms: int, decision: Event) -> None:
             made_at_ms = now_ms if decision.made_at_ms is None else decision.made_at_ms
             state.asked.note(decision.project, made_at_ms, bytes.fromhex(decision.digest))
         case StudyBegun():
-            entry = StudyEntry(
+            begun = StudyEntry(
                 decision.project, decision.study, decision.spec, decision.user, decision.asked_as, decision.at_ms, decision.number
             )
-            state.studies[entry.key] = entry
-            state.names[entry.project] = state.names.get(entry.project, 0) + 1
+            state.studies[begun.key] = begun
+            state.names[begun.project] = state.names.get(begun.project, 0) + 1
         case StudyStatus():
             entry = state.studies.get(decision.subject())
             if entry is not None:

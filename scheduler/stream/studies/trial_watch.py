@@ -54,7 +54,7 @@ Trials = Mapping[str, tuple[StudyEntry, Trial]]
 log_ = structlog.get_logger(__name__)
 
 
-class OneMember(RangePartitionAssignor):
+class OneMember(RangePartitionAssignor):  # type: ignore[misc]  # aiokafka has no types
     """Assignment of all partitions to one member of the group."""
 
     name = "one"

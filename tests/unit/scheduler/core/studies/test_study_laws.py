@@ -113,7 +113,7 @@ class Studies(RuleBasedStateMachine):
 
     @invariant()
     def an_ended_study_runs_nothing(self) -> None:
-        if self.tuner.has_ended:
+        if self.tuner.has_ended():
             assert set(self.submitted()) <= self.final and not self.tuner.state.studies
 
     @invariant()

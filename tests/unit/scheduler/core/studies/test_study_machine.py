@@ -76,7 +76,7 @@ def test_a_request_counts_once_and_a_name_for_ever() -> None:
     assert tuner.create("a") == []
     assert "is there already" in refusal(tuner.create("b"))
     tuner.ask(StudyStopRequested.model_validate(OF_STUDY))
-    assert tuner.has_ended
+    assert tuner.has_ended()
     assert "is there already" in refusal(tuner.create("c"))
     assert "has ended" in refusal(tuner.ask(StudyStopRequested.model_validate(OF_STUDY)))
     assert "has no study other" in refusal(tuner.ask(StudyStopRequested(project=PROJECT, study="other")))
@@ -91,7 +91,7 @@ def test_a_study_of_all_its_trials_ends_with_the_best_of_them() -> None:
     status = of(StudyStatus, [last[-2]])
     assert (status.state, [each.trial for each in status.best]) == (StudyState.ENDED, [2])
     assert status.trials == {TrialState.COMPLETE: 6} and status.device_s == 6.0
-    assert tuner.has_ended and not tuner.state.studies and not tuner.cancelled()
+    assert tuner.has_ended() and not tuner.state.studies and not tuner.cancelled()
     assert tuner.fill() == 0
 
 
@@ -116,9 +116,9 @@ def test_too_many_failures_end_the_study_and_cancel_what_runs_once() -> None:
     cancels = [each.event for each in TunerMachine().effects(1, 0, [], decided) if each.topic == JOBS]
     assert [str(each.job_id) for each in cancels if isinstance(each, CancelJob)] == [job_of(3), job_of(4)]
     tuner.job(3, JobState.CANCELLED)
-    assert not tuner.has_ended
+    assert not tuner.has_ended()
     tuner.job(4, JobState.SUCCEEDED)
-    assert tuner.has_ended and tuner.cancelled() == [job_of(3), job_of(4)]
+    assert tuner.has_ended() and tuner.cancelled() == [job_of(3), job_of(4)]
 
 
 def test_first_jobs_that_are_all_refused_end_the_study() -> None:
@@ -128,7 +128,7 @@ def test_first_jobs_that_are_all_refused_end_the_study() -> None:
     tuner.job(0, JobState.REJECTED, "no pool has gpus")
     assert tuner.fill() == 0, "none begins until one was admitted"
     tuner.job(1, JobState.REJECTED, "no pool has gpus")
-    assert tuner.has_ended and len(tuner.started()) == 2
+    assert tuner.has_ended() and len(tuner.started()) == 2
 
 
 def test_one_that_was_admitted_lets_the_study_go_on() -> None:
@@ -179,7 +179,7 @@ def test_device_seconds_count_those_of_running_trials() -> None:
     assert len(tuner.cancelled()) == 2
     tuner.job(0, JobState.CANCELLED, device_s=61)
     ended = tuner.job(1, JobState.CANCELLED, device_s=42)
-    assert of(StudyStatus, [ended[-2]]).device_s == 103 and tuner.has_ended
+    assert of(StudyStatus, [ended[-2]]).device_s == 103 and tuner.has_ended()
 
 
 def test_a_trial_that_is_not_among_the_best_at_a_rung_ends_early_and_its_value_counts() -> None:
@@ -232,7 +232,7 @@ def test_a_sampler_that_fails_or_has_no_other_point_ends_the_study() -> None:
         assert word in of(StudyChanged, tuner.suggest(**changes)).reason
         assert tuner.fill() == 0 and not tuner.cancelled()
         tuner.succeed(0, 0.5)
-        assert tuner.has_ended
+        assert tuner.has_ended()
 
 
 def test_a_suggestion_for_another_trial_than_the_next_one_counts_for_nothing() -> None:
