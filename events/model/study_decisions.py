@@ -140,7 +140,7 @@ class StudyRequestRefused(StudyEvent, type="trainhouse.study.request-refused.v1"
 
 
 class TrialSummary(Model):
-    """One of a study's best trials."""
+    """A best trial of a study."""
 
     trial: int = Field(ge=0, le=MOST_TRIALS)
     job_id: JobId

@@ -53,6 +53,8 @@ BENCHES = (
     "loader_scale",
     "preparing",
     "model_statistics",
+    "study_suggest",
+    "study_early_stopping",
 )
 LONG = ("policies", "directory_growth")
 """Many minutes: run when they are named."""

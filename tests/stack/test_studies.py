@@ -84,7 +84,7 @@ def study_of(name: str, **changes: Any) -> StudyCreated:
     return StudyCreated.model_validate({"study": name, "user": "ada", "spec": spec | changes})
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900, func_only=True)
 def test_a_study_whose_tuner_is_killed_ends_with_the_best_of_its_trials(stack: LiveStack) -> None:
     name = f"killed-{secrets.token_hex(3)}"
 
@@ -124,7 +124,7 @@ def test_a_study_whose_tuner_is_killed_ends_with_the_best_of_its_trials(stack: L
     assert verified["same"] and verified["recomputed"]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900, func_only=True)
 def test_a_study_whose_metric_nobody_logs_ends_with_the_reason(stack: LiveStack) -> None:
     name = f"unlogged-{secrets.token_hex(3)}"
     send(stack, study_of(name, metrics={"name": "accuracy", "mode": "max"}, max_failed=0), name)

@@ -64,13 +64,22 @@ UNUSED: Final[dict[str, str]] = {
     "format_commands": "click calls it",
     "loads_key": "Faust calls it",
     "loads_value": "Faust calls it",
+    "infer_relative_search_space": "Optuna calls it",
+    "_find_sample_id": "Optuna calls it",
     "save_if_best": "training programs call it (docs/howto/training-program.md)",
 }
 
+_OPTUNA: Final = "Optuna's word for what a sampler knows (`Study.tell`)"
 # By (path, name).
 SPEECH_NAMES: Final[dict[tuple[str, str], str]] = {
     ("checkpointing/stores/s3.py", "tell"): "io.IOBase: botocore asks it",
     ("events/model/trace_state.py", "told"): "field of a record of the exporter's topic",
     ("scheduler/core/explain/node_reasons.py", "says"): "key of `trainhouse why --nodes --json`",
+    ("events/model/study.py", "told"): _OPTUNA,
+    ("events/model/study_decisions.py", "told"): _OPTUNA,
+    ("scheduler/core/studies/study_state.py", "told"): _OPTUNA,
+    ("scheduler/core/studies/study_state.py", "told_trial"): _OPTUNA,
+    ("scheduler/core/studies/told.py", "ToldTrial"): _OPTUNA,
+    ("scheduler/stream/studies/optuna_sampler.py", "told"): _OPTUNA,
     ("trainhouse/gateway/routes/identity.py", "WhoAmI"): "schema of the gateway's OpenAPI document",
 }

@@ -58,7 +58,7 @@ def loss(values: dict[str, Value]) -> float:
         if isinstance(value, str) or value is None or isinstance(value, bool):
             total += 0.1 * len(repr(value))
         else:
-            total += (float(value) - 0.3) ** 2 / (1 + abs(float(value))) + 0.01 * len(name)
+            total += (float(value) / (1 + abs(float(value))) - 0.2) ** 2 + 0.01 * len(name)
     return total
 
 

@@ -4,7 +4,7 @@ Holds: a sampler sees a choice by its place among the choices, so that `1`, `1.0
 that of the spec. A number is within its bounds, on its step, an int where the parameter is one, and plain Python.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,21 @@ def choice_index(choices: tuple[Value, ...], value: Value) -> int | None:
     """Returns the place of a value among choices: of its own type, else an equal number."""
     same = [place for place, choice in enumerate(choices) if same_value(choice, value)]
     return next((place for place in same if type(choices[place]) is type(value)), same[0] if same else None)
+
+
+def index_of_choices(choices: tuple[Value, ...]) -> Callable[[Value], int]:
+    """Returns the function that gives the place of a value among choices. It raises ValueError where the value is none of them."""
+    exact = {(type(choice), choice): place for place, choice in reversed(list(enumerate(choices)))}
+
+    def index(value: Value) -> int:
+        place = exact.get((type(value), value))
+        if place is None:
+            place = choice_index(choices, value)
+        if place is None:
+            raise ValueError(f"{value!r} is none of the choices")
+        return place
+
+    return index
 
 
 def value_fault(name: str, parameter: Parameter, value: Value) -> str:

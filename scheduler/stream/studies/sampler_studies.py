@@ -5,6 +5,7 @@ made anew of what was told. Complete trials make up CMA-ES's and NSGA-II's gener
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 from typing import Any, Final
 
@@ -15,14 +16,18 @@ from optuna.trial import FrozenTrial
 
 from trainhouse.events.model.study import SamplerName, StudySpec
 from trainhouse.scheduler.core.studies.told import ToldTrial
-from trainhouse.scheduler.stream.studies.optuna_study import study_of
+from trainhouse.scheduler.stream.studies.optuna_study import optunas_id, study_of
 from trainhouse.scheduler.stream.studies.parameter_values import distribution
+from trainhouse.scheduler.stream.studies.suggestion_memory import memory_of
 
 _POPULATION: Final = 50
 _LEAST_POPULATION: Final = 2
+# Optuna's system attributes of a trial.
+_GENERATION: Final = "cma:generation"
+_DISTRIBUTION: Final = "cma:optimizer"
 
 
-def study_for(spec: StudySpec, told: Sequence[ToldTrial], seed: int, number: int) -> optuna.Study:
+def study_for(spec: StudySpec, trials: Sequence[ToldTrial], seed: int, number: int) -> optuna.Study:
     """Returns the study that has trial `number` suggested next."""
     startup: dict[str, int] = {} if spec.sampler.startup_trials is None else {"n_startup_trials": spec.sampler.startup_trials}
     match spec.sampler.name:
@@ -31,13 +36,13 @@ def study_for(spec: StudySpec, told: Sequence[ToldTrial], seed: int, number: int
         case SamplerName.QMC:
             return study_of(spec, _SequenceSampler(spec, seed, number), ())
         case SamplerName.GP:
-            return study_of(spec, GPSampler(seed=seed, **startup), told)
+            return study_of(spec, GPSampler(seed=seed, **startup), trials, memory=memory_of(spec))
         case SamplerName.CMAES:
-            return _cmaes_study(spec, told, seed)
+            return _cmaes_study(spec, trials, seed)
         case SamplerName.NSGAII:
-            return _nsgaii_study(spec, told, seed)
+            return _nsgaii_study(spec, trials, seed)
         case _:
-            return study_of(spec, TPESampler(seed=seed, constant_liar=True, **startup), told)
+            return study_of(spec, TPESampler(seed=seed, constant_liar=True, **startup), trials, memory=memory_of(spec))
 
 
 class _SequenceSampler(QMCSampler):
@@ -49,7 +54,7 @@ class _SequenceSampler(QMCSampler):
         drawn = {name: distribution(parameter) for name, parameter in spec.space.items()}
         # Optuna's own takes the space of the first trial, which is therefore drawn at random; ours is known.
         self._drawn: dict[str, BaseDistribution] = {
-            name: each for name, each in sorted(drawn.items()) if not isinstance(each, CategoricalDistribution) and not each.single()
+            name: each for name, each in drawn.items() if not isinstance(each, CategoricalDistribution) and not each.single()
         }
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -59,60 +64,55 @@ class _SequenceSampler(QMCSampler):
         return self._place
 
 
-def _cmaes_study(spec: StudySpec, told: Sequence[ToldTrial], seed: int) -> optuna.Study:
-    startup = 1 if spec.sampler.startup_trials is None else spec.sampler.startup_trials
-    drawn = [each for each in map(distribution, spec.space.values()) if not isinstance(each, CategoricalDistribution) and not each.single()]
+def _cmaes_study(spec: StudySpec, trials: Sequence[ToldTrial], seed: int) -> optuna.Study:
+    first = 1 if spec.sampler.startup_trials is None else spec.sampler.startup_trials
+    space = {name: distribution(parameter) for name, parameter in spec.space.items()}
+    numbers = [each for each in space.values() if not isinstance(each, CategoricalDistribution) and not each.single()]
     # Population of Hansen 2016, which the library takes too; named, since generations are made up of it here.
-    size = 4 + int(3 * log(len(drawn))) if drawn else 1
+    size = 4 + int(3 * log(len(numbers))) if numbers else 1
 
-    def sampler(startup: int = 1) -> CmaEsSampler:
+    def sampler(startup: int) -> CmaEsSampler:
         return CmaEsSampler(seed=seed, n_startup_trials=startup, popsize=size)
 
-    complete = [trial for trial in told if trial.result is not None][startup:]
-    generation = {trial.number: place // size for place, trial in enumerate(complete)}
-    attributes: dict[int, dict[str, Any]] = {number: {"cma:generation": at} for number, at in generation.items()}
-    optimizer: dict[str, Any] = {}
-    for place, group in enumerate(_groups(complete, size)):
-        # The last trial of a generation has the distribution that the generation began with; Optuna's own step makes the next one of it.
-        before = {trial.number: {"cma:generation": place} for trial in group}
-        before[max(before)] |= optimizer
-        step = study_of(spec, sampler(), group, before)
-        _ask_all(spec, step)
-        optimizer = {key: value for key, value in step.trials[-1].system_attrs.items() if key.startswith("cma:optimizer")}
-    if optimizer:
-        attributes[max(attributes)] |= optimizer
-    return study_of(spec, sampler(startup), told, attributes)
+    def step(place: int, generation: Sequence[ToldTrial], before: dict[str, Any]) -> dict[str, Any]:
+        attributes = {trial.number: {_GENERATION: place} for trial in generation}
+        # Optuna reads the distribution from any trial, and writes the next one to the trial that it suggests.
+        attributes[generation[0].number] |= before
+        study = study_of(spec, sampler(1), generation, attributes)
+        study.ask(space)
+        return {key: value for key, value in study.trials[-1].system_attrs.items() if key.startswith(_DISTRIBUTION)}
+
+    complete = [trial for trial in trials if trial.result is not None][first:]
+    attributes: dict[int, dict[str, Any]] = {trial.number: {_GENERATION: place // size} for place, trial in enumerate(complete)}
+    memory = memory_of(spec)
+    newest = memory.folded(_generations(complete, size), {}, step)
+    if newest:
+        attributes[complete[-1].number] |= newest
+    return study_of(spec, sampler(first), trials, attributes, memory)
 
 
-def _ask_all(spec: StudySpec, study: optuna.Study) -> None:
-    study.ask({name: distribution(parameter) for name, parameter in spec.space.items()})
-
-
-def _nsgaii_study(spec: StudySpec, told: Sequence[ToldTrial], seed: int) -> optuna.Study:
+def _nsgaii_study(spec: StudySpec, trials: Sequence[ToldTrial], seed: int) -> optuna.Study:
     size = max(_LEAST_POPULATION, spec.sampler.startup_trials or _POPULATION)
     sampler = NSGAIISampler(seed=seed, population_size=size)
-    complete = [trial for trial in told if trial.result is not None]
-    parents: list[ToldTrial] = []
-    groups = _groups(complete, size)
-    for group in groups:
-        parents = _selected(spec, sampler, group, parents)
-    attributes = {trial.number: {sampler._get_generation_key(): place // size} for place, trial in enumerate(complete)}
-    study = study_of(spec, sampler, told, attributes)
-    chosen = {trial.number for trial in parents}
-    ids = [place for place, number in enumerate(sorted(trial.number for trial in told)) if number in chosen]
-    study._storage.set_study_system_attr(study._study_id, f"{sampler._get_parent_cache_key_prefix()}{len(groups)}", ids)
+    key = sampler._get_generation_key()
+
+    def step(place: int, generation: Sequence[ToldTrial], parents: list[ToldTrial]) -> list[ToldTrial]:
+        both = [*generation, *parents]
+        numbered = [replace(trial, number=number) for number, trial in enumerate(both)]
+        study = study_of(spec, sampler, numbered, {number: {key: 0} for number in range(len(both))})
+        return [both[trial.number] for trial in sampler.select_parent(study, 1)]
+
+    complete = [trial for trial in trials if trial.result is not None]
+    generations = _generations(complete, size)
+    memory = memory_of(spec)
+    parents = {trial.number for trial in memory.folded(generations, [], step)}
+    study = study_of(spec, sampler, trials, {trial.number: {key: place // size} for place, trial in enumerate(complete)}, memory)
+    ids = [optunas_id(place) for place, number in enumerate(sorted(trial.number for trial in trials)) if number in parents]
+    study._storage.set_study_system_attr(study._study_id, f"{sampler._get_parent_cache_key_prefix()}{len(generations)}", ids)
     return study
 
 
-def _groups(complete: Sequence[ToldTrial], size: int) -> list[Sequence[ToldTrial]]:
+def _generations(complete: Sequence[ToldTrial], size: int) -> list[Sequence[ToldTrial]]:
     """Returns the generations that further trials followed: what comes of the newest one is worked out by the suggestion itself, as
     Optuna has it."""
     return [complete[first : first + size] for first in range(0, (len(complete) - 1) // size * size, size)]
-
-
-def _selected(spec: StudySpec, sampler: NSGAIISampler, population: Sequence[ToldTrial], parents: Sequence[ToldTrial]) -> list[ToldTrial]:
-    """Returns the trials that Optuna selects of a generation and of its parents."""
-    both = [*population, *parents]
-    numbered = [ToldTrial(place, trial.values, trial.state, trial.objectives, trial.curve) for place, trial in enumerate(both)]
-    study = study_of(spec, sampler, numbered, {place: {sampler._get_generation_key(): 0} for place in range(len(both))})
-    return [both[trial.number] for trial in sampler.select_parent(study, 1)]

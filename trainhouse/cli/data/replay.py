@@ -28,7 +28,7 @@ def replay(
     ] = None,
     topic: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--topic", help="Verify only this journal: trainhouse.decisions, trainhouse.directory or trainhouse.registry."),
+        typer.Option("--topic", help="Verify only this journal: trainhouse.decisions, .directory, .registry or .tuning."),
     ] = None,
     json: Json = False,
     data_dir: KafkaDir = None,

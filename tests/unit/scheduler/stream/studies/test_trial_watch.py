@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from aiokafka import TopicPartition
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
+from tests.support.fakes.group_fakes import Member
 from tests.support.fakes.journal_fakes import FakeBroker, FakeLog
 from tests.support.study_requests import Tuner, job_of
 from trainhouse.events import (
@@ -30,41 +30,6 @@ from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.stream.studies.trial_watch import EVERY_S, OneMember, TrialWatch
 
 ASHA = {"name": "asha", "min_step": 10, "max_step": 90, "reduction": 3}
-
-
-@dataclass
-class Member:
-    """A consumer over the fake broker's topics, which may be given less than there is."""
-
-    broker: FakeBroker
-    at: dict[TopicPartition, int] = field(default_factory=dict)
-    committed: dict[TopicPartition, int] = field(default_factory=dict)
-    held: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.at = {
-            TopicPartition(topic, 0): self.committed.get(TopicPartition(topic, 0), 0) for topic in (STATUS, METRICS, TRACKED_METRICS)
-        }
-
-    def assignment(self) -> set[TopicPartition]:
-        return set(self.at)
-
-    async def getmany(self, **_: Any) -> dict[TopicPartition, list[Any]]:
-        found = {}
-        for place, offset in self.at.items():
-            entries = [] if place.topic in self.held else self.broker.committed(place.topic, 0)[offset:]
-            found[place] = [
-                SimpleNamespace(partition=0, offset=each.offset, timestamp=0, key=each.key, value=each.value, headers=each.headers)
-                for each in entries
-            ]
-            self.at[place] += len(entries)
-        return found
-
-    async def position(self, place: TopicPartition) -> int:
-        return self.at[place]
-
-    async def commit(self, positions: dict[TopicPartition, int]) -> None:
-        self.committed |= positions
 
 
 @dataclass
