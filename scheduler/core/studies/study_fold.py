@@ -42,9 +42,9 @@ def fold_tuning(state: TunerState, now_ms: int, decision: Event) -> None:
             state.studies[begun.key] = begun
             state.names[begun.project] = state.names.get(begun.project, 0) + 1
         case StudyStatus():
-            entry = state.studies.get(decision.subject())
-            if entry is not None:
-                state.studies[entry.key] = replace(entry, best=tuple(each.trial for each in decision.best))
+            published = state.studies.get(decision.subject())
+            if published is not None:
+                state.studies[published.key] = replace(published, best=tuple(each.trial for each in decision.best))
         case StudyDecision():
             _put(state, decision)
 

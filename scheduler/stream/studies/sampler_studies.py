@@ -29,7 +29,7 @@ _DISTRIBUTION: Final = "cma:optimizer"
 
 def study_for(spec: StudySpec, trials: Sequence[ToldTrial], seed: int, number: int) -> optuna.Study:
     """Returns the study that has trial `number` suggested next."""
-    startup: dict[str, int] = {} if spec.sampler.startup_trials is None else {"n_startup_trials": spec.sampler.startup_trials}
+    startup: dict[str, Any] = {} if spec.sampler.startup_trials is None else {"n_startup_trials": spec.sampler.startup_trials}
     match spec.sampler.name:
         case SamplerName.RANDOM:
             return study_of(spec, RandomSampler(seed=seed), ())
@@ -85,7 +85,8 @@ def _cmaes_study(spec: StudySpec, trials: Sequence[ToldTrial], seed: int) -> opt
     complete = [trial for trial in trials if trial.result is not None][first:]
     attributes: dict[int, dict[str, Any]] = {trial.number: {_GENERATION: place // size} for place, trial in enumerate(complete)}
     memory = memory_of(spec)
-    newest = memory.folded(_generations(complete, size), {}, step)
+    nothing: dict[str, Any] = {}
+    newest = memory.folded(_generations(complete, size), nothing, step)
     if newest:
         attributes[complete[-1].number] |= newest
     return study_of(spec, sampler(first), trials, attributes, memory)
@@ -105,7 +106,8 @@ def _nsgaii_study(spec: StudySpec, trials: Sequence[ToldTrial], seed: int) -> op
     complete = [trial for trial in trials if trial.result is not None]
     generations = _generations(complete, size)
     memory = memory_of(spec)
-    parents = {trial.number for trial in memory.folded(generations, [], step)}
+    none: list[ToldTrial] = []
+    parents = {trial.number for trial in memory.folded(generations, none, step)}
     study = study_of(spec, sampler, trials, {trial.number: {key: place // size} for place, trial in enumerate(complete)}, memory)
     ids = [optunas_id(place) for place, number in enumerate(sorted(trial.number for trial in trials)) if number in parents]
     study._storage.set_study_system_attr(study._study_id, f"{sampler._get_parent_cache_key_prefix()}{len(generations)}", ids)

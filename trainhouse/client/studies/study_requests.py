@@ -142,7 +142,8 @@ def _by_looks(way: "ByGateway", project: str, name: str) -> "Iterator[Row | None
 
 
 def _by_topic(kafka: "KafkaSettings", project: str, name: str) -> "Iterator[Row | None]":
-    reader = consumer(kafka, **(SILENT | {"enable.partition.eof": True}))
+    options: dict[str, Any] = {**SILENT, "enable.partition.eof": True}
+    reader = consumer(kafka, **options)
     key, known, waits_for = f"{project}/{name}", False, set[int]()
     try:
         waits_for.update(partitions_of(reader, STUDIES, METADATA_TIMEOUT_S))
