@@ -25,7 +25,6 @@ MOST_TRIALS: Final = 100_000
 MOST_GRID: Final = 100_000
 MOST_PARALLEL: Final = 1024
 MOST_OBJECTIVES: Final = 8
-MOST_SPEC_CHARS: Final = 65_536
 MetricName = Annotated[str, Field(max_length=256)]
 
 
@@ -216,7 +215,6 @@ class StudyCreated(StudyRequest, type="trainhouse.study.created.v1", public_inpu
     asked_as: str | None = Field(
         None, max_length=32, exclude_if=is_absent, description="role with which a gateway let the user in; absent: nobody vouches for it"
     )
-    text: str = Field("", max_length=MOST_SPEC_CHARS, exclude_if=is_absent, description="file as it was written")
 
 
 class StudyPauseRequested(StudyRequest, type="trainhouse.study.pause-requested.v1", public_input=True):

@@ -14,7 +14,7 @@ from trainhouse.events.model.bounds import MOST_SMALL, ComputedS, Count, CutText
 from trainhouse.events.model.ids import EventId, JobId
 from trainhouse.events.model.labels import Label, Sha256
 from trainhouse.events.model.spec import JobSpec
-from trainhouse.events.model.study import MOST_OBJECTIVES, MOST_SPEC_CHARS, MOST_TRIALS, MetricName, SamplerVersions, StudyEvent, StudySpec
+from trainhouse.events.model.study import MOST_OBJECTIVES, MOST_TRIALS, MetricName, SamplerVersions, StudyEvent, StudySpec
 from trainhouse.events.model.study_space import MOST_PARAMETERS, Value
 
 MOST_BEST: Final = 64
@@ -58,7 +58,6 @@ class StudyBegun(StudyDecision, type="trainhouse.study.begun.v1"):
     request_id: EventId = Field(description="event id of the request")
     spec: StudySpec
     spec_sha256: Sha256
-    text: str = Field("", max_length=MOST_SPEC_CHARS, exclude_if=is_absent, description="file as it was written")
     user: ShortText = ""
     asked_as: str | None = Field(
         None, max_length=32, exclude_if=is_absent, description="role with which a gateway let the user in; absent: nobody vouches for it"

@@ -41,7 +41,9 @@ class Parameter(Model):
         None, gt=0, le=MOST_BOUND, exclude_if=is_absent, description="distance of values from one to the next, from low"
     )
     type: NumberKind | None = Field(
-        None, exclude_if=is_absent, description="float or int; default: int where low, high and step are whole numbers that are written so"
+        None,
+        exclude_if=is_absent,
+        description="float or int; default: float; in a study's file and over HTTP, int where all numbers have no point",
     )
     choices: tuple[Choice, ...] = Field((), max_length=MOST_CHOICES, exclude_if=is_absent, description="values, of which a trial has one")
     when: dict[Label, tuple[Choice, ...]] = Field(

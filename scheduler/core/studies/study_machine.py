@@ -229,7 +229,7 @@ class _Turn:
         why = self.why_no_room(event.project, spec)
         if why:
             raise _RefusedError(why)
-        about = {"request_id": request_id, "spec": spec, "text": event.text, "user": user, "asked_as": event.asked_as}
+        about = {"request_id": request_id, "spec": spec, "user": user, "asked_as": event.asked_as}
         sha256 = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
         self.emit(StudyBegun(**self.head(event, 1), **about, spec_sha256=sha256))
         self.publish(key)

@@ -39,7 +39,7 @@ def read(folder: Path, text: str, name: str | None = None, project: str | None =
 
 def test_a_whole_file_becomes_a_spec_with_what_the_job_has_of_the_study(tmp_path: Path) -> None:
     written = read(tmp_path, WHOLE)
-    assert (written.name, written.project, written.text) == ("digits", "default", WHOLE)
+    assert (written.name, written.project) == ("digits", "default")
     spec = written.spec
     assert (spec.job.name, spec.job.user, spec.job.project, spec.job.gang.ranks) == ("digits", "ana", "default", 2)
     kinds = {name: parameter.kind for name, parameter in spec.space.items() if not parameter.choices}

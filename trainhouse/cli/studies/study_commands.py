@@ -260,7 +260,7 @@ def _create(client: "TrainhouseClient", written: "WrittenStudy", folder: Path | 
     spec = written.spec
     if folder is not None and spec.job.code is None:
         spec = spec.model_copy(update={"job": spec.job.model_copy(update={"code": upload(client, folder)})})
-    event = StudyCreated(project=written.project, study=written.name, spec=spec, text=written.text, user=getpass.getuser())
+    event = StudyCreated(project=written.project, study=written.name, spec=spec, user=getpass.getuser())
     return create_study(client, event, timeout)
 
 

@@ -28,7 +28,6 @@ class WrittenStudy:
     project: str
     name: str
     spec: "StudySpec"
-    text: str
 
 
 def read_study(path: Path, name: str | None, project: str | None, user: str) -> WrittenStudy:
@@ -43,7 +42,7 @@ def read_study(path: Path, name: str | None, project: str | None, user: str) -> 
     if about["name"] is None:
         raise CliError(f"{file.name}: name: required, but missing; write `name: …`, or use --name", Exit.USAGE)
     _complete(file, fields, owner, about["name"], user)
-    return WrittenStudy(owner, about["name"], _valid(file, fields), path.read_text())
+    return WrittenStudy(owner, about["name"], _valid(file, fields))
 
 
 def _label(file: SpecFile, field: str, value: Any) -> str | None:

@@ -58,7 +58,7 @@ def create_study(client: "TrainhouseClient", event: StudyCreated, timeout_s: flo
     if not isinstance(client.way, ByGateway):
         return _asked(client, event, timeout_s)
     spec = event.spec.model_dump(mode="json", exclude_unset=True)
-    body = {"name": event.study, "project": event.project, "spec": spec, "text": event.text}
+    body = {"name": event.study, "project": event.project, "spec": spec}
     return _posted(client.way, Request("POST", STUDIES_PATH, body=body))
 
 

@@ -28,7 +28,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label
-from trainhouse.events.model.study import MOST_SPEC_CHARS, StudyRequest
+from trainhouse.events.model.study import StudyRequest
 from trainhouse.events.model.study_shorthand import spelled_out
 from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.gateway import requests
@@ -74,7 +74,6 @@ class NewStudy(Body):
     name: Annotated[Label, Field(description="name of the study, of which its project has none yet")]
     project: Annotated[Label, Field(description="project that it belongs to, and its jobs")] = DEFAULT_PROJECT
     spec: Annotated[StudySpec, Field(description="what is searched, and how")]
-    text: Annotated[str, Field(max_length=MOST_SPEC_CHARS, description="file that the spec was written in; kept with it")] = ""
 
     @field_validator("spec", mode="before")
     @classmethod
@@ -146,7 +145,7 @@ async def create(body: NewStudy, here: Here, principal: Submitter, request: Requ
     await visible_source(here, principal, own)
     await here.storage.needs_room(body.project)
     spec = body.spec.model_copy(update={"job": own})
-    about = {"study": body.name, "project": body.project, "spec": spec, "text": body.text}
+    about = {"study": body.name, "project": body.project, "spec": spec}
     event = StudyCreated.model_validate(about | {"asked_as": principal.role.name.lower()} | _by(principal))
     event_id = _new_id(principal, key, event)
     if key is not None and (known := await _decided(here, event, event_id)) is not None:
