@@ -20,6 +20,7 @@ from trainhouse.events.model.job import JobState
 from trainhouse.events.model.labels import Label
 from trainhouse.events.model.spec import JobSpec, MetricMode
 from trainhouse.events.model.study_space import MOST_PARAMETERS, Parameter, Value
+from trainhouse.events.model.study_values import value_fault
 
 MOST_TRIALS: Final = 100_000
 MOST_GRID: Final = 100_000
@@ -179,6 +180,12 @@ class StudySpec(Model):
             lacking = next((name for name in _PLACE.findall(argument) if name not in known), None)
             if lacking is not None:
                 raise ValueError(f"job.runtime.command has {{{lacking}}}, which is neither in `space` nor in job.hyperparameters")
+            partly = next((name for name in _PLACE.findall(argument) if name in self.space and self.space[name].when), None)
+            if partly is not None:
+                raise ValueError(
+                    f"job.runtime.command has {{{partly}}}, which not every trial has (space.{partly}.when): leave it out of the command, "
+                    "and read it by session.hyperparameters"
+                )
         both = sorted(self.space.keys() & self.job.hyperparameters.keys())
         if both:
             raise ValueError(f"{both[0]} is in `space` and in job.hyperparameters; keep one of them")
@@ -186,6 +193,9 @@ class StudySpec(Model):
             unknown = sorted(values.keys() - self.space.keys())
             if unknown:
                 raise ValueError(f"enqueue.{number} names {unknown[0]}, which is not in `space`")
+            fault = next((text for name, value in values.items() if (text := value_fault(name, self.space[name], value))), "")
+            if fault:
+                raise ValueError(f"enqueue.{number}: {fault}")
         if self.job.interactive is not None or self.job.register is not None or self.job.outputs:
             raise ValueError("job: a trial's job is neither interactive nor has it `register` or `outputs`; leave them out")
         return self

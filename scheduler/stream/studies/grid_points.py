@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from trainhouse.events.model.study import StudySpec
 from trainhouse.events.model.study_space import Value
-from trainhouse.scheduler.stream.studies.parameter_values import point, same_value
+from trainhouse.events.model.study_values import point, same_value
 
 Named = tuple[tuple[tuple[int, int], ...], ...]
 """By trial: index of a parameter and place of its value; a place of -1 is none of the grid's."""

@@ -21,9 +21,10 @@ import numpy as np
 
 from trainhouse.events.model.study import SamplerName, SamplerVersions, StudySpec
 from trainhouse.events.model.study_space import Value
+from trainhouse.events.model.study_values import exists
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 from trainhouse.scheduler.stream.studies.grid_points import grid_values
-from trainhouse.scheduler.stream.studies.parameter_values import exists, internal, suggested, value_fault
+from trainhouse.scheduler.stream.studies.parameter_values import internal, suggested
 
 # Warning filters and torch's threads are the process's: one suggestion at a time changes them.
 _ONE_AT_A_TIME: Final = Lock()
@@ -49,9 +50,6 @@ def suggest(spec: StudySpec, told: Sequence[ToldTrial], number: int) -> Suggesti
     versions = SamplerVersions(optuna=optuna.__version__, numpy=np.__version__)
     try:
         named = spec.enqueue[number] if number < len(spec.enqueue) else {}
-        fault = next((text for name, value in named.items() if (text := value_fault(name, spec.space[name], value))), "")
-        if fault:
-            return Suggestion(versions=versions, failure=f"enqueue.{number}: {fault}")
         if spec.sampler.name is SamplerName.GRID:
             values = grid_values(spec, number)
             return Suggestion(values or {}, exhausted=values is None, versions=versions)

@@ -16,8 +16,9 @@ from optuna.trial import TrialState as OptunaState
 from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import SamplerName, StudySpec
 from trainhouse.events.model.study_decisions import TrialState
+from trainhouse.events.model.study_values import index_of_choices
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
-from trainhouse.scheduler.stream.studies.parameter_values import distribution, index_of_choices
+from trainhouse.scheduler.stream.studies.parameter_values import distribution
 from trainhouse.scheduler.stream.studies.suggestion_memory import SuggestionMemory
 
 _OPEN: Final = frozenset({TrialState.WAITING, TrialState.RUNNING})
