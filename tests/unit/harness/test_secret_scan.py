@@ -32,10 +32,10 @@ LINES = {
     "IbmCloudIamDetector": lambda: "ibm_api_key=" + drawn(44),
     "IbmCosHmacDetector": lambda: "cos_hmac_secret_access_key=" + drawn(48, HEX),
     "IPPublicDetector": lambda: f"8.{secrets.randbelow(200)}.8.8",
-    "JwtTokenDetector": lambda: "eyJhbGciOiJIUzI1NiJ9.eyJhIjoxfQ." + drawn(20),
+    "JwtTokenDetector": lambda: "eyJhbGciOiJIUzI1NiJ9.eyJhIjoxfQ." + drawn(20),  # pragma: allowlist secret
     "KeywordDetector": lambda: f"password = '{drawn(9)}'",
     "MailchimpDetector": lambda: drawn(32, HEX) + "-us17",
-    "NpmDetector": lambda: "//registry/:_authToken=npm_" + drawn(36),
+    "NpmDetector": lambda: "//registry/:_authToken=npm_" + drawn(36),  # pragma: allowlist secret
     "OpenAIDetector": lambda: f"sk-{drawn(20)}T3BlbkFJ{drawn(20)}",
     "PrivateKeyDetector": lambda: "-----BEGIN RSA " + "PRIVATE KEY-----",
     "PypiTokenDetector": lambda: "pypi-AgEIcHlwaS5vcmc" + drawn(70),
