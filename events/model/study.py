@@ -8,7 +8,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.asked import RequestedBy
@@ -26,6 +26,11 @@ MOST_TRIALS: Final = 100_000
 MOST_GRID: Final = 100_000
 MOST_PARALLEL: Final = 1024
 MOST_OBJECTIVES: Final = 8
+MOST_GP_TRIALS: Final = 1000
+MOST_GP_WORK: Final = 10_000_000
+"""Of trials × trials × parameters of a study whose sampler is a Gaussian process: its memory grows so, to about a GiB, its time faster."""
+StudyName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f]+$")]
+"""Name of a study in its project. It has no '/': the last one of `PROJECT/NAME` parts both, whatever the project is called."""
 MetricName = Annotated[str, Field(max_length=256)]
 
 
@@ -160,6 +165,13 @@ class StudySpec(Model):
                 count *= values
             if count > MOST_GRID:
                 raise ValueError(f"the grid has {count} points, more than {MOST_GRID}; make it coarser, or take another sampler")
+        if self.sampler.name is SamplerName.GP:
+            most = min(MOST_GP_TRIALS, int((MOST_GP_WORK / len(self.space)) ** 0.5))
+            if (self.budget.trials or MOST_TRIALS) > most:
+                raise ValueError(
+                    f"budget.trials: sampler gp takes ever longer for each trial, so with {len(self.space)} parameters a study of at most "
+                    f"{most} trials may have it; name so many, or take another sampler"
+                )
         conditional = next((name for name, parameter in self.space.items() if parameter.when), None)
         if conditional is not None and self.sampler.name in (SamplerName.GP, SamplerName.CMAES, SamplerName.QMC, SamplerName.GRID):
             raise ValueError(f"space.{conditional}.when: {self.sampler.name} takes no conditional parameters; tpe, random and nsgaii do")
@@ -205,7 +217,7 @@ class StudyEvent(Event):
     """Base of all events of a study: what they are keyed by."""
 
     project: Label = Field(DEFAULT_PROJECT, description="project that owns the study")
-    study: Label = Field(description="name of the study")
+    study: StudyName = Field(description="name of the study")
 
     def subject(self) -> str:
         return f"{self.project}/{self.study}"

@@ -1,34 +1,32 @@
 """Best trials of a study: one metric, the best one; several, the Pareto front. Pure.
 
 Holds: a trial without a finite value of every metric is never among them, whatever others have. Of trials that are equal in one metric the
-first one is the best; on a front equal ones stand beside each other. The best of (the best so far and further trials) are the best of all.
+one with the smallest number is the best; on a front equal ones stand beside each other. The best are the same in whatever order trials end.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import Objective
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
 
-def best_trials(metrics: Sequence[Objective], ended: Iterable[ToldTrial]) -> list[int]:
-    """Returns the numbers of the best trials, ascending."""
+def best_with(metrics: Sequence[Objective], best: Sequence[ToldTrial], ended: ToldTrial) -> list[int]:
+    """Returns the numbers of the best trials, ascending, now that another one has ended. `best`: the best ones before it."""
+    if ended.result is None:
+        return sorted(trial.number for trial in best)
     signs = [1.0 if metric.mode is MetricMode.MIN else -1.0 for metric in metrics]
-    costs = sorted(
-        (tuple(sign * value for sign, value in zip(signs, trial.result, strict=True)), trial.number)
-        for trial in ended
-        if trial.result is not None
-    )
+    costs = [(_cost(signs, trial.result), trial.number) for trial in best if trial.result is not None]
+    new = _cost(signs, ended.result)
     if len(signs) == 1:
-        return [number for _, number in costs[:1]]
-    front: list[tuple[float, ...]] = []
-    numbers = []
-    # In this order a trial can be beaten only by one before it.
-    for cost, number in costs:
-        if not any(_beats(other, cost) for other in front):
-            front.append(cost)
-            numbers.append(number)
-    return sorted(numbers)
+        return [min([*costs, (new, ended.number)])[1]]
+    if any(_beats(cost, new) for cost, _ in costs):
+        return sorted(number for _, number in costs)
+    return sorted([ended.number, *(number for cost, number in costs if not _beats(new, cost))])
+
+
+def _cost(signs: Sequence[float], values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(sign * value for sign, value in zip(signs, values, strict=True))
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

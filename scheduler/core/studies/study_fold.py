@@ -18,6 +18,7 @@ from trainhouse.events import (
 from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.model.study_decisions import StudyDecision
 from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.studies.best import best_with
 from trainhouse.scheduler.core.studies.study_state import (
     LoggedValue,
     RungValue,
@@ -26,6 +27,7 @@ from trainhouse.scheduler.core.studies.study_state import (
     TunerState,
     in_order,
     study_key,
+    with_rungs,
 )
 
 
@@ -42,9 +44,7 @@ def fold_tuning(state: TunerState, now_ms: int, decision: Event) -> None:
             state.studies[begun.key] = begun
             state.names[begun.project] = state.names.get(begun.project, 0) + 1
         case StudyStatus():
-            published = state.studies.get(decision.subject())
-            if published is not None:
-                state.studies[published.key] = replace(published, best=tuple(each.trial for each in decision.best))
+            pass  # it follows from the others
         case StudyDecision():
             _put(state, decision)
 
@@ -74,14 +74,17 @@ def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
             running = replace(_trial(entry, decision.trial), state=TrialState.RUNNING, device_s=decision.device_s)
             return entry.with_trial(running, admitted=True)
         case TrialValueRecorded():
-            return entry.with_trial(_with_values(entry, _trial(entry, decision.trial), decision))
+            trial = _with_values(entry, _trial(entry, decision.trial), decision)
+            return entry.with_trial(trial, rungs=with_rungs(entry.rungs, trial.curve[len(trial.curve) - len(decision.rungs) :]))
         case TrialStopping():
             return entry.with_trial(replace(_trial(entry, decision.trial), stopping=decision.early))
         case TrialEnded():
             trial = _trial(entry, decision.trial)
             ended = replace(trial, state=decision.state, device_s=decision.device_s, ended=decision.number)
             rejected = entry.rejected + decision.rejected
-            return entry.with_trial(ended, rejected=rejected, admitted=entry.admitted or not decision.rejected)
+            then = entry.with_trial(ended, rejected=rejected, admitted=entry.admitted or not decision.rejected)
+            before = [then.told_trial(then.trials[number]) for number in then.best]
+            return replace(then, best=tuple(best_with(then.spec.metrics, before, then.told_trial(ended))))
     raise BrokenInvariant(f"{decision.event_type} is no decision of the tuner")
 
 

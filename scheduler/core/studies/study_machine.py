@@ -42,13 +42,12 @@ from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.model.study import StudyEvent, StudyRequest
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.journal import ClockTicked
-from trainhouse.events.wire.topics import TUNING
+from trainhouse.events.wire.topics import MAX_INPUT_BYTES, TUNING
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.intake.request_ids import request_digest
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS
-from trainhouse.scheduler.core.studies.best import best_trials
 from trainhouse.scheduler.core.studies.stopping import rungs_passed, why_stopped
 from trainhouse.scheduler.core.studies.study_effects import study_effects
 from trainhouse.scheduler.core.studies.study_fold import fold_tuning
@@ -65,10 +64,12 @@ from trainhouse.scheduler.core.studies.study_state import (
     most_trials,
     study_key,
 )
-from trainhouse.scheduler.core.studies.trial_jobs import trial_job_id, trial_spec
+from trainhouse.scheduler.core.studies.trial_jobs import largest_values, trial_job_id, trial_spec
 
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 """How far ahead of journal time a request may say that it was made: beyond any clock that is a day off."""
+MOST_JOB_BYTES: Final = MAX_INPUT_BYTES - 8192
+"""Of the spec of a trial's job: its submission is no larger than any other."""
 _TRIAL_STATES: Final = {JobState.FAILED: TrialState.FAILED, JobState.REJECTED: TrialState.FAILED, JobState.CANCELLED: TrialState.CANCELLED}
 
 
@@ -86,9 +87,9 @@ class TunerMachine(Leveled):
         return TunerState(partition)
 
     def wakes_ms(self, state: TunerState, after_ms: int) -> int | None:
-        """Returns the time at which the budget of the next study runs out."""
-        due = (entry.ends_at_ms for entry in state.studies.values())
-        return min((at_ms for at_ms in due if at_ms is not None and at_ms > after_ms), default=None)
+        """Returns the time at which the budget of the next study runs out; at once where one has run out and the study goes on."""
+        going_on = (entry for entry in state.studies.values() if entry.state is not StudyState.DRAINING)
+        return min((max(entry.ends_at_ms, after_ms + 1) for entry in going_on if entry.ends_at_ms is not None), default=None)
 
     def decide(self, state: TunerState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that the topic of requests does not carry."""
@@ -155,8 +156,11 @@ class _Turn:
         event = envelope.event
         match event:
             case ClockTicked():
+                # One study at a time: what several decide together may be more than a record holds. The next tick follows at once.
                 for key in list(self.state.studies):
                     self.go_on(key)
+                    if self.decisions:
+                        break
             case StudyRequest():
                 self.requested(envelope, event)
             case TrialSuggested() | TrialValueObserved() | TrialJobObserved():
@@ -223,10 +227,13 @@ class _Turn:
             raise _RefusedError(f"job.project is {spec.job.project}, and the study is of project {event.project}: leave job.project out")
         user = asker(event)
         try:
-            trial_spec(spec, event.project, event.study, user, 0, dict.fromkeys(spec.space))
+            largest = trial_spec(spec, event.project, event.study, user, 0, largest_values(spec.space))
         except ValidationError as error:
             raise _RefusedError(f"no job can be made of `job` and a trial's values: {error.errors()[0]['msg']}; change `job`") from error
+        size_bytes = len(largest.model_dump_json().encode())
         why = self.why_no_room(event.project, spec)
+        if size_bytes > MOST_JOB_BYTES:
+            why = f"a trial's job would have {size_bytes} bytes, and may have {MOST_JOB_BYTES}: shorten `job`, or the choices of `space`"
         if why:
             raise _RefusedError(why)
         about = {"request_id": request_id, "spec": spec, "user": user, "asked_as": event.asked_as}
@@ -314,8 +321,7 @@ class _Turn:
             return
         ended = len(entry.trials) - len(entry.open)
         for rung in rungs:
-            others = [each.value_at(rung) for each in entry.trials if each.number != trial.number]
-            why = why_stopped(stopping, first.mode, rung, new[first.name], [each for each in others if each is not None], ended)
+            why = why_stopped(stopping, first.mode, rung, new[first.name], entry.rungs.get(rung, ()), ended)
             if why:
                 self.stop(entry.key, trial, why, early=True, step=event.step)
                 return
@@ -341,7 +347,7 @@ class _Turn:
                 rejected=event.state is JobState.REJECTED,
             )
         )
-        self.publish(entry.key, trial.number)
+        self.publish(entry.key)
 
     def go_on(self, key: str) -> None:
         """Ends a study whose budget is used up, or that fails; and one whose last trial has ended."""
@@ -378,19 +384,15 @@ class _Turn:
         changed = StudyChanged(**self.head(entry), state=state, reason=reason, **asked)
         if state is StudyState.ENDED:  # published before the fold forgets it
             ended = replace(entry, state=state, number=entry.number + 1)
-            self.decisions.append(ended.status(self.now_ms, entry.best))
+            self.decisions.append(ended.status(self.now_ms))
             self.emit(changed)
             return
         self.emit(changed)
         self.publish(entry.key)
 
-    def publish(self, key: str, ended: int | None = None) -> None:
-        """Emits its status as it is now. `ended`: a trial that ended just now, and may be among the best."""
-        entry = self.state.studies[key]
-        best: Sequence[int] = entry.best
-        if ended is not None:
-            best = best_trials(entry.spec.metrics, [entry.told_trial(entry.trials[number]) for number in {*best, ended}])
-        self.emit(entry.status(self.now_ms, best))
+    def publish(self, key: str) -> None:
+        """Emits its status as it is now."""
+        self.emit(self.state.studies[key].status(self.now_ms))
 
     def head(self, of: StudyEntry | StudyEvent, number: int | None = None) -> dict[str, Any]:
         """The fields that each decision of a study has."""

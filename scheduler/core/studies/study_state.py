@@ -30,6 +30,8 @@ MAX_VALUES: Final = 2_000_000
 """Values of parameters that studies which have not ended may come to, by their budgets."""
 PROJECT_SHARE: Final = 5
 """A project has at most one part in so many of each."""
+MOST_BEST_BYTES: Final = 256 * 1024
+"""Of the best trials in a status, whose record has at most 1 MiB."""
 MOST_UNBOUNDED: Final = 10_000
 """Trials of a study whose budget names no number of them."""
 
@@ -68,15 +70,12 @@ class Trial:
     stopping: bool | None = None
     ended: int | None = None
 
-    def value_at(self, rung: int) -> float | None:
-        """Its value at a rung; None where it has not reached it."""
-        return next((each.value for each in self.curve if each.rung == rung), None)
-
 
 @dataclass(frozen=True)
 class StudyEntry:
-    """One study that has not ended. `trials` by number; `open`: numbers of those that have not ended; `device_s`: of ended trials;
-    `failed`: trials that failed; `rejected`: those of them whose jobs were not admitted; `admitted`: whether any job was."""
+    """One study that has not ended. `trials` by number; `open`: numbers of those that have not ended; `best`: all of the best ones;
+    `device_s`: of ended trials; `rejected`: trials that failed since their jobs were not admitted; `admitted`: whether any job was;
+    `rungs`: by rung the values of all trials that reached it."""
 
     project: str
     study: str
@@ -94,6 +93,7 @@ class StudyEntry:
     counts: Mapping[TrialState, int] = field(default_factory=dict)
     rejected: int = 0
     admitted: bool = False
+    rungs: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -152,10 +152,10 @@ class StudyEntry:
             tuple((rung_step(self.spec.early_stopping, each.rung) or 0, each.value) for each in seen),
         )
 
-    def status(self, now_ms: int, best: Iterable[int]) -> StudyStatus:
-        """Its whole status."""
-        found = [self.trials[number] for number in best][:MOST_BEST]
-        summaries = [
+    def status(self, now_ms: int) -> StudyStatus:
+        """Its whole status, with as many of its best trials as a record of the topic holds."""
+        found = [self.trials[number] for number in self.best[:MOST_BEST]]
+        summaries = (
             TrialSummary(
                 trial=each.number,
                 job_id=JobId(each.job_id),
@@ -163,7 +163,7 @@ class StudyEntry:
                 parameters=dict(each.parameters),
             )
             for each in found
-        ]
+        )
         return StudyStatus(
             project=self.project,
             study=self.study,
@@ -171,12 +171,31 @@ class StudyEntry:
             state=self.state,
             reason=self.reason,
             user=self.user,
-            best=tuple(summaries),
+            best=_that_fit(summaries),
             trials={state: self.counts[state] for state in TrialState if state in self.counts},
             device_s=self.device_s,
             created_at_ms=self.created_at_ms,
             updated_at_ms=now_ms,
         )
+
+
+def _that_fit(summaries: Iterable[TrialSummary]) -> tuple[TrialSummary, ...]:
+    """The first ones up to MOST_BEST_BYTES; one alone may have more, which is less than a request's bytes."""
+    fit, size_bytes = list[TrialSummary](), 0
+    for each in summaries:
+        size_bytes += len(each.model_dump_json())
+        if fit and size_bytes > MOST_BEST_BYTES:
+            break
+        fit.append(each)
+    return tuple(fit)
+
+
+def with_rungs(rungs: Mapping[int, tuple[float, ...]], reached: Iterable[RungValue]) -> dict[int, tuple[float, ...]]:
+    """Values by rung, with those of rungs that a trial reached."""
+    found = dict(rungs)
+    for each in reached:
+        found[each.rung] = (*found.get(each.rung, ()), each.value)
+    return found
 
 
 def most_trials(spec: StudySpec) -> int:
@@ -327,6 +346,7 @@ def _study(raw: dict[str, Any]) -> StudyEntry:
         {state: count for state, count in counts.items() if count},
         raw["rejected"],
         raw["admitted"],
+        with_rungs({}, sorted((each for trial in trials for each in trial.curve), key=lambda each: each.number)),
     )
 
 

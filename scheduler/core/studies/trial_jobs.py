@@ -13,7 +13,7 @@ import orjson
 
 from trainhouse.events import JobId, JobSpec, StudySpec
 from trainhouse.events.model.job_ids import slug
-from trainhouse.events.model.study_space import Value
+from trainhouse.events.model.study_space import Parameter, Value
 
 PREFIX: Final = "study-"
 """Beginning of the ids of these jobs; others may have it, too."""
@@ -42,3 +42,8 @@ def trial_spec(spec: StudySpec, project: str, study: str, user: str, trial: int,
             "labels": {**spec.job.labels, "study": f"{project}/{study}", "trial": str(trial)},
         }
     )
+
+
+def largest_values(space: Mapping[str, Parameter]) -> dict[str, Value]:
+    """Values of a trial whose spec is as long as any: the longest choices, and numbers of many digits."""
+    return {name: max(each.choices, key=lambda choice: len(str(choice).encode()), default=-1.0e-300 / 3) for name, each in space.items()}

@@ -34,8 +34,8 @@ def grid_values(spec: StudySpec, number: int) -> dict[str, Value] | None:
 def _named(spec: StudySpec, values: dict[str, Value]) -> tuple[tuple[int, int], ...]:
     named = []
     for index, (name, parameter) in enumerate(spec.space.items()):
-        if name in values:
-            count = parameter.value_count or 0
+        count = parameter.value_count or 0
+        if name in values and count > 1:
             place = next((at for at in range(count) if same_value(point(parameter, at), values[name])), -1)
             named.append((index, place))
     return tuple(named)

@@ -74,12 +74,10 @@ class SuggestionSender:
                 self._sent_s[key] = self.clock.steady_s()
 
     async def _send(self, entry: StudyEntry, each: Wanted) -> None:
-        known = told(entry, each.told)
-
         def suggested() -> TrialSuggested:
             from trainhouse.scheduler.stream.studies.optuna_sampler import suggest
 
-            found = suggest(entry.spec, known, each.trial)
+            found = suggest(entry.spec, told(entry, each.told), each.trial)
             about = {"project": each.project, "study": each.study, "trial": each.trial, "told": each.told}
             answer = {"values": found.values, "versions": found.versions, "exhausted": found.exhausted, "failure": found.failure}
             return TrialSuggested.model_validate(about | answer)

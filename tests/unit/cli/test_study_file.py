@@ -78,6 +78,7 @@ def test_options_go_on_top_of_the_file(tmp_path: Path) -> None:
         ("gang: 2", "gangs: 2", 14, "job.gangs: no such field; did you mean 'gang'?"),
         ("gang: 2", "gang: 2\n  project: vision", 15, "job.project is vision, and the study's project is default; leave it out"),
         ("name: digits", "name: [a]", 1, "name: "),
+        ("name: digits", "name: a/b", 1, "name: "),
         ("parallel: 4", "parallel: 4\nparallel: 5", 12, "parallel is given twice"),
         ("  runtime:\n    command:", "  runtimes:\n    command:", 13, "job.runtime: required, but missing"),
     ],

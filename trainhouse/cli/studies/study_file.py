@@ -49,11 +49,12 @@ def _label(file: SpecFile, field: str, value: Any) -> str | None:
     from pydantic import TypeAdapter, ValidationError
 
     from trainhouse.events.model.labels import Label
+    from trainhouse.events.model.study import StudyName
 
     if value is None:
         return None
     try:
-        return str(TypeAdapter(Label).validate_python(value))
+        return str(TypeAdapter(StudyName if field == "name" else Label).validate_python(value))
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]["msg"]
         raise CliError(f"{file.name}:{file.line((field,))}: {field}: {problem} (got {str(value)[:80]!r})", Exit.USAGE) from error

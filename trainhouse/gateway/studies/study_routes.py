@@ -28,7 +28,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label
-from trainhouse.events.model.study import StudyRequest
+from trainhouse.events.model.study import StudyName, StudyRequest
 from trainhouse.events.model.study_shorthand import spelled_out
 from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.gateway import requests
@@ -71,7 +71,7 @@ class Body(BaseModel):
 class NewStudy(Body):
     """A study to begin."""
 
-    name: Annotated[Label, Field(description="name of the study, of which its project has none yet")]
+    name: Annotated[StudyName, Field(description="name of the study, of which its project has none yet")]
     project: Annotated[Label, Field(description="project that it belongs to, and its jobs")] = DEFAULT_PROJECT
     spec: Annotated[StudySpec, Field(description="what is searched, and how")]
 

@@ -11,13 +11,23 @@ from tests.support.told_trials import told_trial
 from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import Objective
 from trainhouse.events.model.study_decisions import TrialState
-from trainhouse.scheduler.core.studies.best import best_trials
+from trainhouse.scheduler.core.studies.best import best_with
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
 VALUES = st.one_of(st.integers(-3, 3).map(float), st.sampled_from([math.nan, math.inf, -math.inf]))
 LOSS = Objective(name="loss")
 ACCURACY = Objective(name="accuracy", mode=MetricMode.MAX)
 SIZE = Objective(name="size")
+
+
+def best_trials(metrics: list[Objective], trials: list[ToldTrial]) -> list[int]:
+    """The best ones after these have ended, in this order."""
+    best: list[ToldTrial] = []
+    for ended in trials:
+        numbers = best_with(metrics, best, ended)
+        assert numbers == sorted(numbers)
+        best = [trial for trial in [*best, ended] if trial.number in numbers]
+    return [trial.number for trial in sorted(best, key=lambda trial: trial.number)]
 
 
 def beats(one: ToldTrial, other: ToldTrial, metrics: list[Objective]) -> bool:
@@ -51,14 +61,6 @@ def test_best_trials_are_those_that_no_other_one_beats(study: tuple[list[Objecti
     front = sorted(trial.number for trial in counting if not any(beats(other, trial, metrics) for other in counting))
     best = best_trials(metrics, trials)
     assert best == (front[:1] if len(metrics) == 1 else front)
-
-
-@given(studies(), st.integers(0, 12))
-def test_the_best_so_far_and_further_trials_give_the_best_of_all(study: tuple[list[Objective], list[ToldTrial]], cut: int) -> None:
-    metrics, trials = study
-    before = set(best_trials(metrics, trials[:cut]))
-    kept = [trial for trial in trials[:cut] if trial.number in before]
-    assert best_trials(metrics, [*kept, *trials[cut:]]) == best_trials(metrics, trials)
 
 
 def test_no_trials_no_best() -> None:
