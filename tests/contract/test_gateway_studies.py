@@ -118,7 +118,13 @@ def test_a_study_is_paused_resumed_and_stopped_by_those_who_write_in_its_project
     assert asked(gateway_world, "/no%01ne/stop", project="speech").status_code == 422, "no name of a study"
     hidden = gateway_world.token("eve", "submitter", ["vision"])
     assert gateway_world.client.post(f"{ROUTE}/life/stop", params={"project": "speech"}, headers=hidden).status_code == 404
-    assert len(tuner.asked) == 5, "of the refused ones the study that is not there alone was sent"
+    assert len(tuner.asked) == 4, "no refused one was sent"
+
+
+def test_a_study_that_no_record_holds_is_refused_at_once(gateway_world: World, tuner: StudyBook) -> None:
+    choices = [f"{number:04d}" * 256 for number in range(300)]
+    answer = asked(gateway_world, **new("large", space=SPEC["space"] | {"size": {"choices": choices}}))
+    assert answer.status_code == 422 and "shorten choices" in answer.text and not tuner.asked
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ LARGE = frozenset(
 EVENTS = frozenset({"confluent_kafka", "pydantic"})
 STREAM = EVENTS | {"faust", "aiokafka", "aiohttp", "cryptography"}
 READ = "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
-TIMEOUT_S = 120
+TIMEOUT_S = 480
 
 
 @dataclass(frozen=True)

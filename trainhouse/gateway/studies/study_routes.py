@@ -30,6 +30,7 @@ from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label
 from trainhouse.events.model.study import StudyName, StudyRequest
 from trainhouse.events.model.study_shorthand import spelled_out
+from trainhouse.events.wire.topics import MAX_INPUT_BYTES
 from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.gateway import requests
 from trainhouse.gateway.answers import Json
@@ -53,6 +54,7 @@ READABLE_S = 2.0
 """Seconds for which an answer waits until the projections have it, so that the next question finds it."""
 NamePath = Annotated[str, Path(description="The study's name.", min_length=1, max_length=128)]
 ProjectQuery = Annotated[str, Query(description="Project that the study belongs to.", min_length=1, max_length=128)]
+MOST_STUDY_BYTES = MAX_INPUT_BYTES - 4096
 _STUDIES = Order((millis("created_at"), ("project", "String"), ("study", "String")), descending=True)
 _TRIALS = Order((("toUInt64(trial)", "UInt64"),))
 _OF = "project = {project:String} AND study = {study:String}"
@@ -147,6 +149,7 @@ async def create(body: NewStudy, here: Here, principal: Submitter, request: Requ
     spec = body.spec.model_copy(update={"job": own})
     about = {"study": body.name, "project": body.project, "spec": spec}
     event = StudyCreated.model_validate(about | {"asked_as": principal.role.name.lower()} | _by(principal))
+    _check_size(event)
     event_id = _new_id(principal, key, event)
     if key is not None and (known := await _decided(here, event, event_id)) is not None:
         return known
@@ -204,7 +207,21 @@ async def _changed(
         event = kind.model_validate(fields | _by(principal))
     except ValidationError as error:
         raise ProblemError(422, "Invalid request", explain_validation(error, kind)) from error
+    # What is asked of a study that is not there would be kept for ever, too.
+    await _visible(here, principal, project, name)
+    here.limits.submission(principal, project, time.monotonic_ns() // 1_000_000)
     return await _asked(here, principal, request, event, secrets.token_hex(16))
+
+
+def _check_size(event: StudyCreated) -> None:
+    """Raises ProblemError 422 for a study whose record no request may have: the tuner would set it aside, and never answer."""
+    size_bytes = len(event.model_dump_json().encode())
+    if size_bytes > MOST_STUDY_BYTES:
+        raise ProblemError(
+            422,
+            "Invalid request",
+            f"spec: the study has {size_bytes} bytes, and may have {MOST_STUDY_BYTES}: shorten choices, `enqueue` or `job`",
+        )
 
 
 async def _asked(here: Gateway, principal: Principal, request: Request, event: StudyRequest, event_id: str) -> Json:
