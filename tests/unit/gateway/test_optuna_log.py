@@ -291,6 +291,10 @@ JUNK = [
     '{"op_code":2,"worker_id":"w","study_id":0,"user_attr":{}}',
     '{"op_code":5,"worker_id":"w","trial_id":0,"param_name":"x","param_value_internal":0,"distribution":"{}"}',
     '{"op_code":1,"worker_id":"w","study_id":0,"more":' + "[" * 5000 + "]" * 5000 + "}",
+    *(
+        json.dumps({"op_code": 4, "worker_id": "w", "study_id": 0, "datetime_start": None, "intermediate_values": {step: 1.0}})
+        for step in ("1" * 4301, "1" * 19, "\u0661", "--1", "1\n", "-", "")
+    ),
     LINE + "\n",
     '{"op_code":1,\n"worker_id":"w","study_id":0}',
 ]
