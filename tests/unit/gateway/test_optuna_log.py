@@ -161,6 +161,34 @@ def test_a_hole_in_the_chain_is_damage_and_no_end() -> None:
     asyncio.run(all_of())
 
 
+def test_a_load_that_fails_half_way_begins_anew_at_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, fold, folded = MemoryObjectStore(), TrialFold.fold, 0
+
+    def short_of_memory(self: TrialFold, operation: Any, append: Append) -> EndedTrial | None:
+        nonlocal folded
+        folded += 1
+        if folded == 3:
+            raise MemoryError
+        return fold(self, operation, append)
+
+    async def all_of() -> None:
+        log = opened(objects)
+        for n in range(3):
+            await log.append(of(n))
+        monkeypatch.setattr(TrialFold, "fold", short_of_memory)
+        other = opened(objects)
+        with pytest.raises(MemoryError):
+            await other.refresh()
+        assert (other.state.segments, other.state.lines) == (0, []), "nothing of it is kept"
+        place = await other.append(of(3))
+        assert place.first == 3 and other.state.segments == 4
+        third = opened(objects)
+        await third.refresh()
+        assert third.state.lines == other.state.lines
+
+    asyncio.run(all_of())
+
+
 class Direct(BaseJournalBackend):
     """Optuna's operations in a list, each of which the gateway would take."""
 

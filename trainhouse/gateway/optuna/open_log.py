@@ -106,11 +106,7 @@ class OpenLog:
     async def _settle(self, appends: list[Append]) -> None:
         """Makes the log hold these, and all that others appended before."""
         if not self._loaded:
-            segments, bundled = await asyncio.to_thread(self.stored.load)
-            self._bundles = bundled // BUNDLED
-            # A long log takes a while; nothing else looks at the state before it is loaded.
-            await asyncio.to_thread(self._take, segments, bundled)
-            self._loaded = True
+            await self._load()
         elif not self._lacking(appends):
             self._take(await asyncio.to_thread(self.stored.after, self.state.segments))
         while lacking := self._lacking(appends):
@@ -118,6 +114,18 @@ class OpenLog:
                 self._take([lacking])
             else:
                 self._take(await asyncio.to_thread(self.stored.after, self.state.segments))
+
+    async def _load(self) -> None:
+        segments, bundled = await asyncio.to_thread(self.stored.load)
+        self._bundles = bundled // BUNDLED
+        try:
+            # A long log takes a while; nothing else looks at the state before it is loaded.
+            await asyncio.to_thread(self._take, segments, bundled)
+        except Exception:
+            # The next try begins anew: on top of half a log it would count segments twice, and leave a hole in the chain.
+            self.state, self._fold, self._unpublished = JournalLog(), TrialFold(), []
+            raise
+        self._loaded = True
 
     def _lacking(self, appends: list[Append]) -> list[Append]:
         return list({each.append_id: each for each in appends if each.append_id not in self.state.places}.values())
