@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.storages.journal import BaseJournalBackend
 from optuna.storages.journal._storage import JournalStorageReplayResult
+from structlog.testing import capture_logs
 
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.profiles import examples
@@ -23,7 +24,7 @@ from trainhouse.checkpointing.stores.object_store import Body
 from trainhouse.events import JobState, StepMetrics
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged
-from trainhouse.gateway.optuna.journal_log import BUNDLED, Append, bundle_key, segment_key
+from trainhouse.gateway.optuna.journal_log import BUNDLED, Append, bundle_key, encode, segment_key
 from trainhouse.gateway.optuna.log_operations import external, parsed
 from trainhouse.gateway.optuna.open_log import OpenLog
 from trainhouse.gateway.optuna.stored_segments import StoredSegments
@@ -187,6 +188,42 @@ def test_a_load_that_fails_half_way_begins_anew_at_the_next_request(monkeypatch:
         assert third.state.lines == other.state.lines
 
     asyncio.run(all_of())
+
+
+ODD = [
+    json.dumps({"op_code": 4, "study_id": 0, "intermediate_values": {"1" * 4301: 1.0}}),
+    '{"op_code":4,"study_id":0,"params":{"x":1}}',
+    '{"op_code":6,"trial_id":"0"}',
+    '{"op_code":3,"study_id":0,"system_attr":[]}',
+    "[]",
+    "no JSON",
+    "[" * 100_000,
+]
+
+
+def test_a_stored_line_that_cannot_be_folded_counts_for_nothing_and_is_told_of() -> None:
+    """What an earlier program took, say: all other lines count."""
+    journal, objects, published = Direct(), MemoryObjectStore(), list[EndedTrial]()
+    optuna.create_study(storage=optuna.storages.JournalStorage(journal)).optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
+    lines = journal.lines[:2], journal.lines[2:]
+    segments = [[of("first", *lines[0], *ODD)], [of("odd", *ODD), of("second", *lines[1])]]
+    for number, segment in enumerate(segments):
+        objects.put(segment_key("vision", "s", number), encode([segment]))
+
+    async def all_of() -> None:
+        log = opened(objects, published)
+        await log.refresh()
+        assert log.state.lines == [*lines[0], *ODD, *ODD, *lines[1]]
+        await log.append(of("third", lines[0][0]))
+        objects.put(segment_key("vision", "s", 3), encode([[of("odd too", *ODD)]]))
+        await log.refresh()
+        assert log.state.segments == 4 and [each.trial.number for each in published] == [0, 1]
+
+    with capture_logs() as told:
+        asyncio.run(all_of())
+    assert [(each["log_level"], each["log"], each["append"], each["lines"]) for each in told] == [
+        ("warning", "s", name, len(ODD)) for name in ("first", "odd", "odd too")
+    ]
 
 
 class Direct(BaseJournalBackend):

@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 MOST_SEGMENT_BYTES: Final = 4 * 1024 * 1024
 MOST_APPENDS: Final = 1000
 """Of one segment, together with its bytes: what more waits goes into the next."""
+_UNFIT: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What a line raises that is no operation, however it got into the store; what comes of its surroundings, such as MemoryError, is none."""
 Publish = Callable[[EndedTrial], Awaitable[None]]
 
 
@@ -134,9 +136,25 @@ class OpenLog:
         """Folds segments, of whose first ones the trials' runs are published."""
         for number, segment in enumerate(segments):
             for append, _ in self.state.take(segment):
-                ended = [self._fold.fold(json.loads(line), append) for line in append.lines]
+                ended = self._ended_by(append)
                 if number >= published:
-                    self._unpublished += [each for each in ended if each is not None]
+                    self._unpublished += ended
+
+    def _ended_by(self, append: Append) -> list[EndedTrial]:
+        """Folds an append. A line that cannot be folded counts for nothing here: the log with it has to stay readable for all."""
+        ended, odd = list[EndedTrial](), list[str]()
+        for line in append.lines:
+            try:
+                found = self._fold.fold(json.loads(line), append)
+            except _UNFIT as error:
+                odd.append(f"{type(error).__name__}: {error}"[:200])
+            else:
+                ended += [] if found is None else [found]
+        if odd:
+            log.warning(
+                "an append has lines that are passed over", log=self.stored.name, append=append.append_id, lines=len(odd), error=odd[0]
+            )
+        return ended
 
     async def _publish(self) -> None:
         """Publishes the runs of all trials that ended, the oldest first."""
