@@ -6,7 +6,10 @@ import asyncio
 import json
 import math
 import random
+import secrets
+import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import optuna
@@ -15,21 +18,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.storages.journal import BaseJournalBackend
 from optuna.storages.journal._storage import JournalStorageReplayResult
+from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
 from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.gateway_world import ListBus
 from tests.support.profiles import examples
 from trainhouse.checkpointing.errors import DamagedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.stores.object_store import Body
 from trainhouse.events import JobState, StepMetrics
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged
+from trainhouse.gateway.app import make_app
+from trainhouse.gateway.auth import tokens
+from trainhouse.gateway.auth.keyring import Keyring
+from trainhouse.gateway.context import Gateway
+from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.optuna.journal_log import BUNDLED, Append, bundle_key, encode, segment_key
 from trainhouse.gateway.optuna.log_operations import external, parsed
 from trainhouse.gateway.optuna.open_log import OpenLog
 from trainhouse.gateway.optuna.stored_segments import StoredSegments
 from trainhouse.gateway.optuna.trial_fold import EndedTrial, TrialFold
 from trainhouse.gateway.optuna.trial_runs import records
+from trainhouse.gateway.queries.sql_reader import SqlReader
+from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.projections.settings import ClickHouseSettings
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 LINE = '{"op_code":1,"worker_id":"w","study_id":0}'
@@ -224,6 +237,31 @@ def test_a_stored_line_that_cannot_be_folded_counts_for_nothing_and_is_told_of()
     assert [(each["log_level"], each["log"], each["append"], each["lines"]) for each in told] == [
         ("warning", "s", name, len(ODD)) for name in ("first", "odd", "odd too")
     ]
+
+
+KEY = secrets.token_hex(32)
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[TestClient, MemoryObjectStore]]:
+    """The gateway's app over a store in memory, asked by somebody of all projects. Nothing here reaches a table."""
+    chosen = GatewaySettings.model_validate({"key": KEY, "hosts": "gateway"})
+    gateway = Gateway(chosen, Keyring.of_settings(chosen), SqlReader(ClickHouseSettings()), ListBus(), Hub(50, 100))  # type: ignore[arg-type]
+    gateway.revocations.complete()
+    gateway.projects.complete()
+    app, objects = make_app(gateway), MemoryObjectStore()
+    app.state.code_store = objects
+    token = tokens.issue(KEY.encode(), "root", ["admin"], ["*"], now_s=int(time.time()))
+    with TestClient(app, base_url="http://gateway", headers={"Authorization": f"Bearer {token}"}) as client:
+        yield client, objects
+
+
+@pytest.mark.parametrize("project", ["a%0Ab", "%00", "a%1F"])
+def test_a_project_with_control_characters_is_none(asked: tuple[TestClient, MemoryObjectStore], project: str) -> None:
+    client, objects = asked
+    place = f"/v1/optuna/{project}/search/logs"
+    told = client.post(place, json={"lines": [LINE]}, headers={"Idempotency-Key": "1"}), client.get(place)
+    assert [each.status_code for each in told] == [422, 422] and not list(objects.list(""))
 
 
 class Direct(BaseJournalBackend):

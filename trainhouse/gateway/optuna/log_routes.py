@@ -33,7 +33,7 @@ MOST_APPEND_CHARS = 1024 * 1024
 MOST_LOG_BYTES = 256 * 1024 * 1024
 PAGE_BYTES = 4 * 1024 * 1024
 T = TypeVar("T")
-Project = Annotated[str, Path(min_length=1, max_length=128, description="The project that it belongs to.")]
+Project = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$", description="The project that it belongs to.")]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", description="The storage's name.")]
 Line = Annotated[str, StringConstraints(min_length=2, max_length=MOST_LINE_CHARS)]
 Key = Annotated[
