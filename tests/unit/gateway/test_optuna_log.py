@@ -34,6 +34,7 @@ from trainhouse.gateway.auth import tokens
 from trainhouse.gateway.auth.keyring import Keyring
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.live.hub import Hub
+from trainhouse.gateway.optuna import log_routes
 from trainhouse.gateway.optuna.journal_log import BUNDLED, Append, bundle_key, encode, segment_key
 from trainhouse.gateway.optuna.log_operations import external, parsed
 from trainhouse.gateway.optuna.open_log import OpenLog
@@ -254,6 +255,25 @@ def asked() -> Iterator[tuple[TestClient, MemoryObjectStore]]:
     token = tokens.issue(KEY.encode(), "root", ["admin"], ["*"], now_s=int(time.time()))
     with TestClient(app, base_url="http://gateway", headers={"Authorization": f"Bearer {token}"}) as client:
         yield client, objects
+
+
+def sent(client: TestClient, key: str, *lines: str) -> Any:
+    return client.post("/v1/optuna/vision/search/logs", json={"lines": lines}, headers={"Idempotency-Key": key})
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_LOG_BYTES", 3 * len(LINE)), ("MOST_LOG_LINES", 3)])
+def test_a_full_log_takes_nothing_also_where_a_gateway_has_to_read_it_first(
+    asked: tuple[TestClient, MemoryObjectStore], monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    client, objects = asked
+    monkeypatch.setattr(log_routes, bound, most)
+    assert sent(client, "1", LINE, LINE).status_code == sent(client, "2", LINE).status_code == 200
+    for _ in range(2):
+        refused = sent(client, "3", LINE)
+        assert refused.status_code == 422 and f"may have {most}: go on in a storage of another name" in refused.json()["detail"]
+        assert sent(client, "2", LINE).json() == {"first": 2, "count": 1}, "a repeat of what is there is harmless"
+        del client.app.state.optuna_logs  # type: ignore[attr-defined]
+    assert len(list(objects.list("optuna/"))) == 2
 
 
 @pytest.mark.parametrize("project", ["a%0Ab", "%00", "a%1F"])

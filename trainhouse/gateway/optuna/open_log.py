@@ -61,6 +61,11 @@ class OpenLog:
         await self._publish()
         return self.state.places[append.append_id]
 
+    async def load(self) -> None:
+        """Reads the log, unless that was done. Raises CheckpointError."""
+        if not self._loaded:
+            await self.refresh()
+
     async def refresh(self) -> None:
         """Reads what others appended before. Raises CheckpointError."""
         done = asyncio.get_running_loop().create_future()
