@@ -34,7 +34,7 @@ from trainhouse.gateway.auth import tokens
 from trainhouse.gateway.auth.keyring import Keyring
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.live.hub import Hub
-from trainhouse.gateway.optuna import log_routes
+from trainhouse.gateway.optuna import log_routes, open_logs
 from trainhouse.gateway.optuna.journal_log import BUNDLED, Append, bundle_key, encode, segment_key
 from trainhouse.gateway.optuna.log_operations import external, parsed
 from trainhouse.gateway.optuna.open_log import OpenLog
@@ -282,6 +282,52 @@ def test_a_project_with_control_characters_is_none(asked: tuple[TestClient, Memo
     place = f"/v1/optuna/{project}/search/logs"
     told = client.post(place, json={"lines": [LINE]}, headers={"Idempotency-Key": "1"}), client.get(place)
     assert [each.status_code for each in told] == [422, 422] and not list(objects.list(""))
+
+
+def test_logs_are_forgotten_by_what_their_lines_take_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_logs, "MOST_BYTES", 2000)
+
+    async def all_of() -> None:
+        logs = open_logs.OpenLogs(MemoryObjectStore(), ListBus())
+        first, second, third = (logs.open("vision", name) for name in "abc")
+        await first.append(of(1, LINE, LINE))
+        await second.append(of(1, LINE))
+        while not (first.idle and second.idle):
+            await asyncio.sleep(0.01)
+        assert (logs.open("vision", "a"), logs.open("vision", "b")) == (first, second), "three lines of 43 bytes are within the bound"
+        await third.append(of(1, LINE))
+        assert logs.open("vision", "c") is third
+        assert logs.open("vision", "a") is not first and logs.open("vision", "b") is second, "what was used last stays"
+
+    asyncio.run(all_of())
+
+
+def test_one_log_is_loaded_at_a_time_and_makes_those_that_nobody_waits_for_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, load, names = MemoryObjectStore(), StoredSegments.load, "abcdef"
+    for name in names:
+        objects.put(segment_key("vision", name, 0), encode([[of(name, *[LINE] * 10)]]))
+    monkeypatch.setattr(open_logs, "MOST_BYTES", 1)
+    logs = open_logs.OpenLogs(objects, ListBus())
+    loads, most_loads, most_kept = 0, 0, 0
+
+    def watched(stored: StoredSegments) -> Any:
+        nonlocal loads, most_loads, most_kept
+        loads += 1
+        time.sleep(0.02)
+        most_loads = max(most_loads, loads)
+        most_kept = max(most_kept, sum(bool(log.state.lines) for log in logs._logs.values()))
+        found = load(stored)
+        loads -= 1
+        return found
+
+    async def all_of() -> None:
+        opened = [logs.open("vision", name) for name in names]
+        await asyncio.gather(*(log.refresh() for log in opened))
+        assert all(len(log.state.lines) == 10 for log in opened)
+        assert (most_loads, most_kept, loads) == (1, 0, 0)
+
+    monkeypatch.setattr(StoredSegments, "load", watched)
+    asyncio.run(all_of())
 
 
 class Direct(BaseJournalBackend):

@@ -8,6 +8,7 @@ gateway that reads the log for the first time publishes those of all segments th
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +36,8 @@ class OpenLog:
     stored: StoredSegments
     publish: Publish
     """Returns when the brokers have the trial's run. Raises BusUnavailableError."""
+    alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """Held while the log is read whole."""
     state: JournalLog = field(default_factory=JournalLog)
     _fold: TrialFold = field(default_factory=TrialFold)
     _loaded: bool = False
@@ -113,7 +116,8 @@ class OpenLog:
     async def _settle(self, appends: list[Append]) -> None:
         """Makes the log hold these, and all that others appended before."""
         if not self._loaded:
-            await self._load()
+            async with self.alone():
+                await self._load()
         elif not self._lacking(appends):
             self._take(await asyncio.to_thread(self.stored.after, self.state.segments))
         while lacking := self._lacking(appends):
