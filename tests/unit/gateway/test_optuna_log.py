@@ -6,7 +6,10 @@ import asyncio
 import json
 import math
 import random
+import secrets
+import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import optuna
@@ -15,20 +18,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.storages.journal import BaseJournalBackend
 from optuna.storages.journal._storage import JournalStorageReplayResult
+from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.gateway_world import ListBus
 from tests.support.profiles import examples
 from trainhouse.checkpointing.errors import DamagedError, ObjectStoreUnavailableError
 from trainhouse.checkpointing.stores.object_store import Body
 from trainhouse.events import JobState, StepMetrics
 from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged
-from trainhouse.gateway.optuna.journal_log import BUNDLED, Append, bundle_key, segment_key
+from trainhouse.gateway.app import make_app
+from trainhouse.gateway.auth import tokens
+from trainhouse.gateway.auth.keyring import Keyring
+from trainhouse.gateway.context import Gateway
+from trainhouse.gateway.live.hub import Hub
+from trainhouse.gateway.optuna import log_routes, open_logs
+from trainhouse.gateway.optuna.journal_log import BUNDLED, Append, bundle_key, encode, segment_key
 from trainhouse.gateway.optuna.log_operations import external, parsed
 from trainhouse.gateway.optuna.open_log import OpenLog
 from trainhouse.gateway.optuna.stored_segments import StoredSegments
 from trainhouse.gateway.optuna.trial_fold import EndedTrial, TrialFold
 from trainhouse.gateway.optuna.trial_runs import records
+from trainhouse.gateway.queries.sql_reader import SqlReader
+from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.projections.settings import ClickHouseSettings
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 LINE = '{"op_code":1,"worker_id":"w","study_id":0}'
@@ -158,6 +173,160 @@ def test_a_hole_in_the_chain_is_damage_and_no_end() -> None:
         with pytest.raises(DamagedError, match="no segment"):
             await opened(objects).append(of(4))
 
+    asyncio.run(all_of())
+
+
+def test_a_load_that_fails_half_way_begins_anew_at_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, fold, folded = MemoryObjectStore(), TrialFold.fold, 0
+
+    def short_of_memory(self: TrialFold, operation: Any, append: Append) -> EndedTrial | None:
+        nonlocal folded
+        folded += 1
+        if folded == 3:
+            raise MemoryError
+        return fold(self, operation, append)
+
+    async def all_of() -> None:
+        log = opened(objects)
+        for n in range(3):
+            await log.append(of(n))
+        monkeypatch.setattr(TrialFold, "fold", short_of_memory)
+        other = opened(objects)
+        with pytest.raises(MemoryError):
+            await other.refresh()
+        assert (other.state.segments, other.state.lines) == (0, []), "nothing of it is kept"
+        place = await other.append(of(3))
+        assert place.first == 3 and other.state.segments == 4
+        third = opened(objects)
+        await third.refresh()
+        assert third.state.lines == other.state.lines
+
+    asyncio.run(all_of())
+
+
+ODD = [
+    json.dumps({"op_code": 4, "study_id": 0, "intermediate_values": {"1" * 4301: 1.0}}),
+    '{"op_code":4,"study_id":0,"params":{"x":1}}',
+    '{"op_code":6,"trial_id":"0"}',
+    '{"op_code":3,"study_id":0,"system_attr":[]}',
+    "[]",
+    "no JSON",
+    "[" * 100_000,
+]
+
+
+def test_a_stored_line_that_cannot_be_folded_counts_for_nothing_and_is_told_of() -> None:
+    """What an earlier program took, say: all other lines count."""
+    journal, objects, published = Direct(), MemoryObjectStore(), list[EndedTrial]()
+    optuna.create_study(storage=optuna.storages.JournalStorage(journal)).optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
+    lines = journal.lines[:2], journal.lines[2:]
+    segments = [[of("first", *lines[0], *ODD)], [of("odd", *ODD), of("second", *lines[1])]]
+    for number, segment in enumerate(segments):
+        objects.put(segment_key("vision", "s", number), encode([segment]))
+
+    async def all_of() -> None:
+        log = opened(objects, published)
+        await log.refresh()
+        assert log.state.lines == [*lines[0], *ODD, *ODD, *lines[1]]
+        await log.append(of("third", lines[0][0]))
+        objects.put(segment_key("vision", "s", 3), encode([[of("odd too", *ODD)]]))
+        await log.refresh()
+        assert log.state.segments == 4 and [each.trial.number for each in published] == [0, 1]
+
+    with capture_logs() as told:
+        asyncio.run(all_of())
+    assert [(each["log_level"], each["log"], each["append"], each["lines"]) for each in told] == [
+        ("warning", "s", name, len(ODD)) for name in ("first", "odd", "odd too")
+    ]
+
+
+KEY = secrets.token_hex(32)
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[TestClient, MemoryObjectStore]]:
+    """The gateway's app over a store in memory, asked by somebody of all projects. Nothing here reaches a table."""
+    chosen = GatewaySettings.model_validate({"key": KEY, "hosts": "gateway"})
+    gateway = Gateway(chosen, Keyring.of_settings(chosen), SqlReader(ClickHouseSettings()), ListBus(), Hub(50, 100))  # type: ignore[arg-type]
+    gateway.revocations.complete()
+    gateway.projects.complete()
+    app, objects = make_app(gateway), MemoryObjectStore()
+    app.state.code_store = objects
+    token = tokens.issue(KEY.encode(), "root", ["admin"], ["*"], now_s=int(time.time()))
+    with TestClient(app, base_url="http://gateway", headers={"Authorization": f"Bearer {token}"}) as client:
+        yield client, objects
+
+
+def sent(client: TestClient, key: str, *lines: str) -> Any:
+    return client.post("/v1/optuna/vision/search/logs", json={"lines": lines}, headers={"Idempotency-Key": key})
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_LOG_BYTES", 3 * len(LINE)), ("MOST_LOG_LINES", 3)])
+def test_a_full_log_takes_nothing_also_where_a_gateway_has_to_read_it_first(
+    asked: tuple[TestClient, MemoryObjectStore], monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    client, objects = asked
+    monkeypatch.setattr(log_routes, bound, most)
+    assert sent(client, "1", LINE, LINE).status_code == sent(client, "2", LINE).status_code == 200
+    for _ in range(2):
+        refused = sent(client, "3", LINE)
+        assert refused.status_code == 422 and f"may have {most}: go on in a storage of another name" in refused.json()["detail"]
+        assert sent(client, "2", LINE).json() == {"first": 2, "count": 1}, "a repeat of what is there is harmless"
+        del client.app.state.optuna_logs  # type: ignore[attr-defined]
+    assert len(list(objects.list("optuna/"))) == 2
+
+
+@pytest.mark.parametrize("project", ["a%0Ab", "%00", "a%1F"])
+def test_a_project_with_control_characters_is_none(asked: tuple[TestClient, MemoryObjectStore], project: str) -> None:
+    client, objects = asked
+    place = f"/v1/optuna/{project}/search/logs"
+    told = client.post(place, json={"lines": [LINE]}, headers={"Idempotency-Key": "1"}), client.get(place)
+    assert [each.status_code for each in told] == [422, 422] and not list(objects.list(""))
+
+
+def test_logs_are_forgotten_by_what_their_lines_take_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_logs, "MOST_BYTES", 2000)
+
+    async def all_of() -> None:
+        logs = open_logs.OpenLogs(MemoryObjectStore(), ListBus())
+        first, second, third = (logs.open("vision", name) for name in "abc")
+        await first.append(of(1, LINE, LINE))
+        await second.append(of(1, LINE))
+        while not (first.idle and second.idle):
+            await asyncio.sleep(0.01)
+        assert (logs.open("vision", "a"), logs.open("vision", "b")) == (first, second), "three lines of 43 bytes are within the bound"
+        await third.append(of(1, LINE))
+        assert logs.open("vision", "c") is third
+        assert logs.open("vision", "a") is not first and logs.open("vision", "b") is second, "what was used last stays"
+
+    asyncio.run(all_of())
+
+
+def test_one_log_is_loaded_at_a_time_and_makes_those_that_nobody_waits_for_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, load, names = MemoryObjectStore(), StoredSegments.load, "abcdef"
+    for name in names:
+        objects.put(segment_key("vision", name, 0), encode([[of(name, *[LINE] * 10)]]))
+    monkeypatch.setattr(open_logs, "MOST_BYTES", 1)
+    logs = open_logs.OpenLogs(objects, ListBus())
+    loads, most_loads, most_kept = 0, 0, 0
+
+    def watched(stored: StoredSegments) -> Any:
+        nonlocal loads, most_loads, most_kept
+        loads += 1
+        time.sleep(0.02)
+        most_loads = max(most_loads, loads)
+        most_kept = max(most_kept, sum(bool(log.state.lines) for log in logs._logs.values()))
+        found = load(stored)
+        loads -= 1
+        return found
+
+    async def all_of() -> None:
+        opened = [logs.open("vision", name) for name in names]
+        await asyncio.gather(*(log.refresh() for log in opened))
+        assert all(len(log.state.lines) == 10 for log in opened)
+        assert (most_loads, most_kept, loads) == (1, 0, 0)
+
+    monkeypatch.setattr(StoredSegments, "load", watched)
     asyncio.run(all_of())
 
 
@@ -291,6 +460,10 @@ JUNK = [
     '{"op_code":2,"worker_id":"w","study_id":0,"user_attr":{}}',
     '{"op_code":5,"worker_id":"w","trial_id":0,"param_name":"x","param_value_internal":0,"distribution":"{}"}',
     '{"op_code":1,"worker_id":"w","study_id":0,"more":' + "[" * 5000 + "]" * 5000 + "}",
+    *(
+        json.dumps({"op_code": 4, "worker_id": "w", "study_id": 0, "datetime_start": None, "intermediate_values": {step: 1.0}})
+        for step in ("1" * 4301, "1" * 19, "\u0661", "--1", "1\n", "-", "")
+    ),
     LINE + "\n",
     '{"op_code":1,\n"worker_id":"w","study_id":0}',
 ]

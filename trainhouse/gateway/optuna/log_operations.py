@@ -6,6 +6,7 @@ Holds: a line that a replay would fail at is not appended, since every reader of
 import datetime
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, Final
@@ -115,6 +116,10 @@ def _check_range(kind: str, attributes: Mapping[str, Any]) -> None:
         raise ValueError(f"the distribution {kind!r} has a step or a low that Optuna does not take")
 
 
+_STEP: Final = re.compile("-?[0-9]{1,18}")
+"""Of an intermediate value in a template. Python reads no number of more than 4300 digits, so neither would Optuna's replay."""
+
+
 def _check_template(found: Operation) -> None:
     if "datetime_start" not in found or found.get("datetime_complete", "") is None:
         raise ValueError("datetime_start of CREATE_TRIAL is missing, or datetime_complete is no time")
@@ -124,8 +129,8 @@ def _check_template(found: Operation) -> None:
         if not isinstance(found.get(name, {}), dict):
             raise ValueError(f"{name} of CREATE_TRIAL is no object")
     for step, value in found.get("intermediate_values", {}).items():
-        if not step.removeprefix("-").isdecimal() or not _number(value):
-            raise ValueError("intermediate_values of CREATE_TRIAL has a step or a value that is no number")
+        if not _STEP.fullmatch(step) or not _number(value):
+            raise ValueError("intermediate_values of CREATE_TRIAL has a step or value that is no number, or a step of over 18 digits")
     if found.get("value") is not None and found.get("values") is not None:
         raise ValueError("CREATE_TRIAL has both value and values")
     if not _values(found.get("values")) or not (found.get("value") is None or _number(found.get("value"))):

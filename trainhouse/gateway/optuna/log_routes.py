@@ -18,7 +18,7 @@ from trainhouse.gateway.auth.authentication import Submitter, Viewer
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here, now_ms
 from trainhouse.gateway.errors import ProblemError
-from trainhouse.gateway.optuna.journal_log import Append
+from trainhouse.gateway.optuna.journal_log import Append, JournalLog
 from trainhouse.gateway.optuna.log_operations import parsed
 from trainhouse.gateway.optuna.open_logs import OpenLogs
 from trainhouse.gateway.problems import busy, not_found
@@ -30,10 +30,11 @@ router = APIRouter(prefix="/v1/optuna", tags=["optuna"])
 MOST_LINES = 1000
 MOST_LINE_CHARS = 256 * 1024
 MOST_APPEND_CHARS = 1024 * 1024
-MOST_LOG_BYTES = 256 * 1024 * 1024
+MOST_LOG_BYTES = 128 * 1024 * 1024
+MOST_LOG_LINES = 500_000
 PAGE_BYTES = 4 * 1024 * 1024
 T = TypeVar("T")
-Project = Annotated[str, Path(min_length=1, max_length=128, description="The project that it belongs to.")]
+Project = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$", description="The project that it belongs to.")]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", description="The storage's name.")]
 Line = Annotated[str, StringConstraints(min_length=2, max_length=MOST_LINE_CHARS)]
 Key = Annotated[
@@ -83,15 +84,11 @@ async def append(project: Project, name: Name, new: NewLines, key: Key, request:
     logs = _logs_of(request, here)
     await _stored(here.storage.needs_room_beside(project, lambda: logs.stored_bytes(project), "of logs of Optuna's storages"))
     opened = logs.open(project, name)
-    if opened.state.size_bytes >= MOST_LOG_BYTES:
-        raise ProblemError(
-            422,
-            "Limit exceeded",
-            f"the log of storage {name} has {opened.state.size_bytes} bytes, and may have {MOST_LOG_BYTES}: "
-            "go on in a storage of another name",
-        )
+    await _stored(opened.load())
     append_id = keyed_event_id(principal.sub, key, "optuna")
     made = Append(append_id, principal.sub[:256], now_ms(), new.lines)
+    if append_id not in opened.state.places:
+        _check_room(opened.state, name)
     place = await _stored(opened.append(made))
     if not opened.state.is_same(made):
         raise reused_key(key)
@@ -129,6 +126,17 @@ def _check(new: NewLines) -> None:
             raise ProblemError(
                 422, "Invalid request", f"lines.{number}: it is no operation of Optuna's journal: {error}; nothing was appended"
             ) from error
+
+
+def _check_room(log: JournalLog, name: str) -> None:
+    """Raises ProblemError 422 for a log that is full. It has to be read before."""
+    for found, most, of_what in ((log.size_bytes, MOST_LOG_BYTES, "bytes"), (len(log.lines), MOST_LOG_LINES, "operations")):
+        if found >= most:
+            raise ProblemError(
+                422,
+                "Limit exceeded",
+                f"the log of storage {name} has {found} {of_what}, and may have {most}: go on in a storage of another name",
+            )
 
 
 def _logs_of(request: Request, here: Gateway) -> OpenLogs:

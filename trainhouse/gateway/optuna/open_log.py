@@ -8,6 +8,7 @@ gateway that reads the log for the first time publishes those of all segments th
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +24,8 @@ log = structlog.get_logger(__name__)
 MOST_SEGMENT_BYTES: Final = 4 * 1024 * 1024
 MOST_APPENDS: Final = 1000
 """Of one segment, together with its bytes: what more waits goes into the next."""
+_UNFIT: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What a line raises that is no operation, however it got into the store; what comes of its surroundings, such as MemoryError, is none."""
 Publish = Callable[[EndedTrial], Awaitable[None]]
 
 
@@ -33,6 +36,8 @@ class OpenLog:
     stored: StoredSegments
     publish: Publish
     """Returns when the brokers have the trial's run. Raises BusUnavailableError."""
+    alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """Held while the log is read whole."""
     state: JournalLog = field(default_factory=JournalLog)
     _fold: TrialFold = field(default_factory=TrialFold)
     _loaded: bool = False
@@ -58,6 +63,11 @@ class OpenLog:
         await done
         await self._publish()
         return self.state.places[append.append_id]
+
+    async def load(self) -> None:
+        """Reads the log, unless that was done. Raises CheckpointError."""
+        if not self._loaded:
+            await self.refresh()
 
     async def refresh(self) -> None:
         """Reads what others appended before. Raises CheckpointError."""
@@ -106,11 +116,8 @@ class OpenLog:
     async def _settle(self, appends: list[Append]) -> None:
         """Makes the log hold these, and all that others appended before."""
         if not self._loaded:
-            segments, bundled = await asyncio.to_thread(self.stored.load)
-            self._bundles = bundled // BUNDLED
-            # A long log takes a while; nothing else looks at the state before it is loaded.
-            await asyncio.to_thread(self._take, segments, bundled)
-            self._loaded = True
+            async with self.alone():
+                await self._load()
         elif not self._lacking(appends):
             self._take(await asyncio.to_thread(self.stored.after, self.state.segments))
         while lacking := self._lacking(appends):
@@ -119,6 +126,18 @@ class OpenLog:
             else:
                 self._take(await asyncio.to_thread(self.stored.after, self.state.segments))
 
+    async def _load(self) -> None:
+        segments, bundled = await asyncio.to_thread(self.stored.load)
+        self._bundles = bundled // BUNDLED
+        try:
+            # A long log takes a while; nothing else looks at the state before it is loaded.
+            await asyncio.to_thread(self._take, segments, bundled)
+        except Exception:
+            # The next try begins anew: on top of half a log it would count segments twice, and leave a hole in the chain.
+            self.state, self._fold, self._unpublished = JournalLog(), TrialFold(), []
+            raise
+        self._loaded = True
+
     def _lacking(self, appends: list[Append]) -> list[Append]:
         return list({each.append_id: each for each in appends if each.append_id not in self.state.places}.values())
 
@@ -126,9 +145,25 @@ class OpenLog:
         """Folds segments, of whose first ones the trials' runs are published."""
         for number, segment in enumerate(segments):
             for append, _ in self.state.take(segment):
-                ended = [self._fold.fold(json.loads(line), append) for line in append.lines]
+                ended = self._ended_by(append)
                 if number >= published:
-                    self._unpublished += [each for each in ended if each is not None]
+                    self._unpublished += ended
+
+    def _ended_by(self, append: Append) -> list[EndedTrial]:
+        """Folds an append. A line that cannot be folded counts for nothing here: the log with it has to stay readable for all."""
+        ended, odd = list[EndedTrial](), list[str]()
+        for line in append.lines:
+            try:
+                found = self._fold.fold(json.loads(line), append)
+            except _UNFIT as error:
+                odd.append(f"{type(error).__name__}: {error}"[:200])
+            else:
+                ended += [] if found is None else [found]
+        if odd:
+            log.warning(
+                "an append has lines that are passed over", log=self.stored.name, append=append.append_id, lines=len(odd), error=odd[0]
+            )
+        return ended
 
     async def _publish(self) -> None:
         """Publishes the runs of all trials that ended, the oldest first."""
