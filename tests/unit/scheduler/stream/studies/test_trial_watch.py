@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from aiokafka import TopicPartition
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
 from tests.support.fakes.group_fakes import Member
@@ -89,6 +91,18 @@ def began(**changes: Any) -> World:
     return world
 
 
+def waiting() -> World:
+    """A world in which the end of a trial waits for metrics that are not read yet."""
+    world = began()
+    world.status(0, JobState.RUNNING)
+    world.round()
+    world.member.held = {METRICS}
+    world.log(0, [("loss", 1, 0.5)])
+    world.status(0, JobState.SUCCEEDED)
+    assert world.round() == []
+    return world
+
+
 def values(events: list[Event]) -> list[tuple[int, dict[str, float]]]:
     return [(each.step, each.values) for each in events if isinstance(each, TrialValueObserved)]
 
@@ -127,6 +141,37 @@ def test_an_end_waits_for_what_was_logged_before_it() -> None:
     assert values(sent) == [(2, {"loss": 0.25})] and isinstance(sent[-1], TrialJobObserved) and sent[-1].device_s == 16.0
     trial = world.tuner.study.trials[0]
     assert (trial.state, trial.logged["loss"].value) == (TrialState.COMPLETE, 0.25)
+
+
+def test_an_end_whose_metrics_another_member_reads_is_that_ones_to_send() -> None:
+    world = waiting()
+    committed = dict(world.member.committed)
+    world.member.at = {}
+    for _ in range(3):
+        world.now_s += EVERY_S
+        assert world.round() == []
+    assert world.member.committed == committed, "it reads them again"
+    world.member = Member(world.broker, committed=world.member.committed)
+    sent = [each for _ in range(2) for each in world.round()]
+    assert [each.state for each in sent if isinstance(each, TrialJobObserved)][-1] is JobState.SUCCEEDED
+    assert world.tuner.study.trials[0].state is TrialState.COMPLETE
+
+
+@pytest.mark.parametrize("away", [METRICS, TRACKED_METRICS])
+def test_an_end_waits_for_metrics_that_are_not_this_members_to_read(away: str) -> None:
+    world = began()
+    world.status(0, JobState.RUNNING)
+    world.round()
+    at = world.member.at.pop(TopicPartition(away, 0))
+    world.log(0, [("loss", 1, 0.5)], topic=away)
+    world.status(0, JobState.SUCCEEDED)
+    for _ in range(2):
+        world.now_s += EVERY_S
+        assert world.round() == []
+    world.member.at[TopicPartition(away, 0)] = at
+    while world.round():
+        world.now_s += EVERY_S
+    assert world.tuner.study.trials[0].state is TrialState.COMPLETE
 
 
 def test_a_restart_sends_again_what_was_not_committed_and_it_counts_once() -> None:
