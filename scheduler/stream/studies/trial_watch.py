@@ -115,9 +115,8 @@ class TrialWatch:
         while True:  # what was read is not read again
             still_wanted()
             try:
-                if records:
-                    await self._fold_on()
-                trials = self._trials()
+                state = await self._folded_on()
+                trials = {trial.job_id: (entry, trial) for entry, trial in state.jobs()}
                 for place, record in records:
                     self._take(trials, place, Entry.of(record))
                 records = []
@@ -127,16 +126,14 @@ class TrialWatch:
                 log_.warning("brokers away", error=str(error))
                 await asyncio.sleep(RETRY_S)
 
-    async def _fold_on(self) -> None:
-        """Waits until this process has folded the journal that there is now."""
+    async def _folded_on(self) -> TunerState:
+        """Waits until this process has folded the journal that there is now: by an older state, or none, trials that run would be unknown,
+        and what is kept of them would be dropped and committed."""
         end = (await self.log.ends(TUNING, [0]))[0]
-        while self.folded_to() < end or self.state() is None:
+        while (state := self.state()) is None or self.folded_to() < end:
             still_wanted()
             await asyncio.sleep(0.02)
-
-    def _trials(self) -> Trials:
-        state = self.state()
-        return {} if state is None else {trial.job_id: (entry, trial) for entry, trial in state.jobs()}
+        return state
 
     def _take(self, trials: Trials, place: TopicPartition, entry: Entry) -> None:
         assert entry.value is not None  # nosec B101  # the caller has looked
@@ -188,8 +185,8 @@ class TrialWatch:
             del self._values[job_id]
 
     async def _due_ends(self, consumer: Any, assigned: frozenset[TopicPartition]) -> list[str]:
-        """Jobs whose ends were seen, and of whose points all are read that were with the brokers then. A partition that is not this member's
-        counts as not read."""
+        """Jobs whose ends were seen, and of whose points all are read that were with the brokers then. A partition that is another
+        member's counts as not read."""
         new = [end for end in self._ends.values() if end.points is None]
         if new:
             points = await self._points_now(assigned)

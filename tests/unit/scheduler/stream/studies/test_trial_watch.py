@@ -27,7 +27,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.points import Point, records_of
-from trainhouse.events.wire.topics import METRICS, STATUS, STUDY_REQUESTS, TRACKED_METRICS
+from trainhouse.events.wire.topics import METRICS, STATUS, STUDY_REQUESTS, TRACKED_METRICS, TUNING
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.stream.studies.trial_watch import EVERY_S, OneMember, TrialWatch
 
@@ -172,6 +172,29 @@ def test_an_end_waits_for_metrics_that_are_not_this_members_to_read(away: str) -
     while world.round():
         world.now_s += EVERY_S
     assert world.tuner.study.trials[0].state is TrialState.COMPLETE
+
+
+@pytest.mark.parametrize("state", ["none", "old"])
+def test_what_waits_stays_while_the_tuners_state_is_not_known(state: str) -> None:
+    world = waiting()
+    asyncio.run(FakeLog(world.broker).append(TUNING, 0, b"a record"))
+    known, unknown = world.watch.state, {"none": None, "old": Tuner().state}[state]
+    committed, looks = dict(world.member.committed), list[bool]()
+
+    def looked() -> Any:
+        assert world.member.committed == committed, "nothing is committed meanwhile"
+        looks.append(0 < len(looks) < 4)
+        return unknown if looks[-1] else known()
+
+    world.watch.state, world.watch.folded_to = looked, lambda: 0 if looks[-1] else 1
+    world.now_s += EVERY_S
+    asyncio.run(world.watch.round(world.member))
+    world.watch.state, world.watch.folded_to = known, lambda: 1
+    world.member.held = set()
+    while world.round():
+        world.now_s += EVERY_S
+    assert world.tuner.study.trials[0].state is TrialState.COMPLETE
+    assert len(looks) > 4, "the state was unknown for a while"
 
 
 def test_a_restart_sends_again_what_was_not_committed_and_it_counts_once() -> None:
