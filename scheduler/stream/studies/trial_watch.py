@@ -36,7 +36,7 @@ from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.events.wire.topics import METRICS, STATUS, STUDY_REQUESTS, TRACKED_METRICS, TUNING
 from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.studies.study_state import StudyEntry, Trial, TunerState
-from trainhouse.scheduler.core.studies.trial_jobs import PREFIX, submission_of
+from trainhouse.scheduler.core.studies.trial_jobs import PREFIX, admission_of, submission_of
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log
 from trainhouse.scheduler.stream.kafka.group_member import WAIT_MS, GroupReading, read_as_member
@@ -148,7 +148,9 @@ class TrialWatch:
             values.places.add(place)
         elif isinstance(event, JobStatus) and str(event.job_id) in trials:
             job_id = str(event.job_id)
-            if not is_of_trial(event, trials[job_id][1]):
+            if is_set_aside(event, trials[job_id][1]):
+                event = event.model_copy(update={"state": JobState.REJECTED})
+            elif not is_of_trial(event, trials[job_id][1]):
                 return
             if event.state.final:
                 self._ends[job_id] = JobEnd(event, place, entry.offset)
@@ -265,3 +267,10 @@ def is_of_trial(status: JobStatus, trial: Trial) -> bool:
     if status.state is JobState.REJECTED:
         return status.submission_id == submission_of(trial.job_id)
     return status.spec_sha256 == trial.spec_sha256
+
+
+def is_set_aside(status: JobStatus, trial: Trial) -> bool:
+    """Whether the program failed on the submission of a trial's job, or on its admission: there is no such job then, though the notice says
+    NEEDS_REVIEW. One of a job that there is names its spec."""
+    made_it = (submission_of(trial.job_id), admission_of(trial.job_id))
+    return status.state is JobState.NEEDS_REVIEW and not status.spec_sha256 and status.submission_id in made_it

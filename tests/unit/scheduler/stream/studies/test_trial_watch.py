@@ -232,6 +232,18 @@ def test_what_is_not_of_the_trial_itself_counts_for_nothing() -> None:
     assert [each.state for _ in range(2) for each in world.round() if isinstance(each, TrialJobObserved)] == [JobState.REJECTED]
 
 
+@pytest.mark.parametrize("step", ["submitted", "admitted"])
+def test_a_trial_whose_submission_was_set_aside_has_no_job_and_fails(step: str) -> None:
+    world = began()
+    reviewed = {"spec_sha256": "", "status_seq": 0}
+    world.status(0, JobState.NEEDS_REVIEW)
+    world.status(0, JobState.NEEDS_REVIEW, submission_id="another event about it", **reviewed)
+    assert [*world.round(), *world.round()] == []
+    world.status(0, JobState.NEEDS_REVIEW, submission_id=f"{job_of(0)}:{step}", reason="it was set aside", **reviewed)
+    assert [each.state for _ in range(2) for each in world.round() if isinstance(each, TrialJobObserved)] == [JobState.REJECTED]
+    assert world.tuner.study.trials[0].state is TrialState.FAILED and "it was set aside" in str(world.tuner.decisions)
+
+
 def test_a_metric_is_that_of_the_least_rank_which_logs_it() -> None:
     world = began()
     world.log(0, [("loss", 1, 0.9)], rank=3)
