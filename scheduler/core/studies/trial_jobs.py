@@ -31,6 +31,11 @@ def submission_of(job_id: str) -> str:
     return f"{job_id}:submitted"
 
 
+def admission_of(job_id: str) -> str:
+    """Id of the event by which the directory passes a job to its scheduler."""
+    return f"{job_id}:admitted"
+
+
 def trial_spec(spec: StudySpec, project: str, study: str, user: str, trial: int, values: Mapping[str, Value]) -> JobSpec:
     """Spec of a trial's job. Raises pydantic's ValidationError for more hyperparameters or labels than a job may have."""
     return JobSpec.model_validate(

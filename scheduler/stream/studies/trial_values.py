@@ -17,10 +17,12 @@ MOST_NAME_CHARS: Final = 256
 
 @dataclass(slots=True)
 class TrialValues:
-    """Values of one trial. `names`: metrics that it logged, for a trial that lacks one of the study's; `sent_s`: when it was sent."""
+    """Values of one trial. `names`: metrics that it logged, for a trial that lacks one of the study's; `places`: topics and partitions that
+    they were read from; `sent_s`: when it was sent."""
 
     spec: StudySpec
     names: set[str] = field(default_factory=set)
+    places: set[tuple[str, int]] = field(default_factory=set)
     sent_s: float = float("-inf")
     _ranks: dict[str, int] = field(default_factory=dict)
     _newest: dict[str, tuple[int, float]] = field(default_factory=dict)

@@ -2,8 +2,9 @@
 
 Holds: of all other jobs nothing is decoded. One member of the group reads all partitions, so that it has a job's metrics when it sees the
 end: that is sent once all points are read that were with the brokers when it was seen, and after their values. An offset is committed once
-all that came before it was sent; what is read twice is sent twice, and counts once. What is read waits until this process has folded the
-tuner's journal as it was then: a trial is in it before its job is submitted.
+all that came before it was sent; what is read twice is sent twice, and counts once. What was read of a partition that was then given to
+another member is that one's to send. What is read waits until this process has folded the tuner's journal as it was then: a trial is in it
+before its job is submitted.
 Never: decides.
 """
 
@@ -35,7 +36,7 @@ from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.events.wire.topics import METRICS, STATUS, STUDY_REQUESTS, TRACKED_METRICS, TUNING
 from trainhouse.scheduler.core.errors import LogUnavailableError
 from trainhouse.scheduler.core.studies.study_state import StudyEntry, Trial, TunerState
-from trainhouse.scheduler.core.studies.trial_jobs import PREFIX, submission_of
+from trainhouse.scheduler.core.studies.trial_jobs import PREFIX, admission_of, submission_of
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log
 from trainhouse.scheduler.stream.kafka.group_member import WAIT_MS, GroupReading, read_as_member
@@ -114,9 +115,8 @@ class TrialWatch:
         while True:  # what was read is not read again
             still_wanted()
             try:
-                if records:
-                    await self._fold_on()
-                trials = self._trials()
+                state = await self._folded_on()
+                trials = {trial.job_id: (entry, trial) for entry, trial in state.jobs()}
                 for place, record in records:
                     self._take(trials, place, Entry.of(record))
                 records = []
@@ -126,16 +126,14 @@ class TrialWatch:
                 log_.warning("brokers away", error=str(error))
                 await asyncio.sleep(RETRY_S)
 
-    async def _fold_on(self) -> None:
-        """Waits until this process has folded the journal that there is now."""
+    async def _folded_on(self) -> TunerState:
+        """Waits until this process has folded the journal that there is now: by an older state, or none, trials that run would be unknown,
+        and what is kept of them would be dropped and committed."""
         end = (await self.log.ends(TUNING, [0]))[0]
-        while self.folded_to() < end or self.state() is None:
+        while (state := self.state()) is None or self.folded_to() < end:
             still_wanted()
             await asyncio.sleep(0.02)
-
-    def _trials(self) -> Trials:
-        state = self.state()
-        return {} if state is None else {trial.job_id: (entry, trial) for entry, trial in state.jobs()}
+        return state
 
     def _take(self, trials: Trials, place: TopicPartition, entry: Entry) -> None:
         assert entry.value is not None  # nosec B101  # the caller has looked
@@ -145,10 +143,14 @@ class TrialWatch:
             return
         if isinstance(event, StepMetrics) and str(event.job_id) in trials:
             spec = trials[str(event.job_id)][0].spec
-            self._values.setdefault(str(event.job_id), TrialValues(spec)).take(event)
+            values = self._values.setdefault(str(event.job_id), TrialValues(spec))
+            values.take(event)
+            values.places.add(place)
         elif isinstance(event, JobStatus) and str(event.job_id) in trials:
             job_id = str(event.job_id)
-            if not is_of_trial(event, trials[job_id][1]):
+            if is_set_aside(event, trials[job_id][1]):
+                event = event.model_copy(update={"state": JobState.REJECTED})
+            elif not is_of_trial(event, trials[job_id][1]):
                 return
             if event.state.final:
                 self._ends[job_id] = JobEnd(event, place, entry.offset)
@@ -156,9 +158,8 @@ class TrialWatch:
                 self._running[job_id] = event
 
     async def _send(self, consumer: Any, trials: Trials) -> None:
-        for kept in (self._values, self._ends, self._running, self._running_sent_s):
-            for job_id in kept.keys() - trials.keys():
-                del kept[job_id]
+        assigned = frozenset(consumer.assignment())
+        self._forget(trials, assigned)
         now_s = self.clock.steady_s()
         is_due = now_s >= self._commit_due_s
         for job_id, status in list(self._running.items()):
@@ -166,28 +167,49 @@ class TrialWatch:
         for job_id, values in self._values.items():
             if is_due or values.is_urgent or now_s - values.sent_s >= EVERY_S:
                 await self._send_values(job_id, trials[job_id], values, now_s)
-        for job_id, end in list(self._ends.items()):
-            if await self._has_read(consumer, end):
-                values = self._values.setdefault(job_id, TrialValues(trials[job_id][0].spec))
-                await self._send_values(job_id, trials[job_id], values, now_s)
-                await self._send_job(*trials[job_id], end.status, values)
-                del self._ends[job_id]
+        for job_id in await self._due_ends(consumer, assigned):
+            values = self._values.setdefault(job_id, TrialValues(trials[job_id][0].spec))
+            await self._send_values(job_id, trials[job_id], values, now_s)
+            await self._send_job(*trials[job_id], self._ends[job_id].status, values)
+            del self._ends[job_id]
         if is_due:
             await self._commit(consumer)
             self._commit_due_s = now_s + EVERY_S
 
-    async def _has_read(self, consumer: Any, end: JobEnd) -> bool:
-        """Whether all points are read that were with the brokers when an end was seen."""
-        if end.points is None:
-            parts = {topic: [each.partition for each in consumer.assignment() if each.topic == topic] for topic in _POINTS}
-            ends = {topic: await self.log.ends(topic, of_topic) for topic, of_topic in parts.items()}
-            end.points = {TopicPartition(topic, part): at for topic, of_topic in ends.items() for part, at in of_topic.items()}
-        assigned = consumer.assignment()
-        for place, at in list(end.points.items()):
-            if place in assigned and await consumer.position(place) < at:
-                return False
-            del end.points[place]
-        return True
+    def _forget(self, trials: Trials, assigned: frozenset[TopicPartition]) -> None:
+        """Drops what is of no open trial, and what was read where another member reads now: that one reads it again."""
+        for kept in (self._values, self._ends, self._running, self._running_sent_s):
+            for job_id in kept.keys() - trials.keys():
+                del kept[job_id]
+        for job_id in [job_id for job_id, end in self._ends.items() if end.place not in assigned]:
+            del self._ends[job_id]
+        for job_id in [job_id for job_id, values in self._values.items() if values.places.isdisjoint(assigned)]:
+            del self._values[job_id]
+
+    async def _due_ends(self, consumer: Any, assigned: frozenset[TopicPartition]) -> list[str]:
+        """Jobs whose ends were seen, and of whose points all are read that were with the brokers then. A partition that is another
+        member's counts as not read."""
+        new = [end for end in self._ends.values() if end.points is None]
+        if new:
+            points = await self._points_now(assigned)
+            for end in new:
+                end.points = points
+        if not self._ends:
+            return []
+        read = {place: await consumer.position(place) for place in assigned if place.topic in _POINTS}
+        return [
+            job_id
+            for job_id, end in self._ends.items()
+            if end.points is not None and all(read.get(place, -1) >= at for place, at in end.points.items())
+        ]
+
+    async def _points_now(self, assigned: frozenset[TopicPartition]) -> dict[TopicPartition, int] | None:
+        """Ends of the metrics' partitions; None where not all of them are this member's."""
+        parts = {topic: await self.log.partitions(topic) for topic in _POINTS}
+        if not assigned.issuperset(TopicPartition(topic, part) for topic, of_topic in parts.items() for part in of_topic):
+            return None
+        ends = {topic: await self.log.ends(topic, of_topic) for topic, of_topic in parts.items()}
+        return {TopicPartition(topic, part): at for topic, of_topic in ends.items() for part, at in of_topic.items()}
 
     async def _send_running(self, job_id: str, status: JobStatus, entry: StudyEntry, trial: Trial, now_s: float) -> None:
         is_wanted = trial.state is TrialState.WAITING or entry.spec.budget.device_s is not None
@@ -245,3 +267,10 @@ def is_of_trial(status: JobStatus, trial: Trial) -> bool:
     if status.state is JobState.REJECTED:
         return status.submission_id == submission_of(trial.job_id)
     return status.spec_sha256 == trial.spec_sha256
+
+
+def is_set_aside(status: JobStatus, trial: Trial) -> bool:
+    """Whether the program failed on the submission of a trial's job, or on its admission: there is no such job then, though the notice says
+    NEEDS_REVIEW. One of a job that there is names its spec."""
+    made_it = (submission_of(trial.job_id), admission_of(trial.job_id))
+    return status.state is JobState.NEEDS_REVIEW and not status.spec_sha256 and status.submission_id in made_it

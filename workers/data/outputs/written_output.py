@@ -9,7 +9,7 @@ import mmap
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -29,7 +29,7 @@ from trainhouse.events.model.version_names import NAME_PATTERN
 from trainhouse.workers.data.errors import InvalidDataError
 from trainhouse.workers.data.outputs.piece_writer import TRAIN, PieceStore, PieceWriter
 from trainhouse.workers.data.outputs.pieces import Piece, parsed_piece
-from trainhouse.workers.data.outputs.written_once import put_record, warn_of_torn, without_turn
+from trainhouse.workers.data.outputs.written_once import put_record, read_record, without_turn
 from trainhouse.workers.data.shards import Shard
 from trainhouse.workers.data.shards.writer import MOST_BYTES
 
@@ -104,7 +104,7 @@ class Output:
         self._made_with = tuple(sorted([*others, NamedArtifact(name=name, sha256=sha256)], key=lambda each: each.name))
 
     def pieces(self) -> frozenset[str]:
-        """Names of the pieces that are there, of this attempt and earlier ones. Asks the store."""
+        """Names of the pieces that are there, of this attempt and earlier ones. Asks the store, and reads the record of each once."""
         return self._store.pieces()
 
     def work_prefix(self) -> str | None:
@@ -126,13 +126,14 @@ class Output:
 
 @dataclass(frozen=True)
 class JobOutputStore:
-    """The output in the object store, below the job's own prefix."""
+    """The output in the object store, below the job's own prefix. `whole`: pieces whose records were read; nothing replaces those."""
 
     objects: ObjectStore
     job_id: str
     output: str
     epoch: int
     rank: int
+    whole: set[str] = field(default_factory=set, compare=False)
 
     def of_rank(self) -> RankStore:
         return _OfRank(self)
@@ -141,17 +142,13 @@ class JobOutputStore:
         return _OfPiece(self, piece)
 
     def pieces(self) -> frozenset[str]:
+        """Reads the record of each once: a piece that has torn ones alone is not there, since sealing raises for it."""
         prefix = pieces_prefix(self.job_id, self.output)
-        names, torn = set[str](), dict[str, str]()
-        for stat in self.objects.list(prefix):
-            name = without_turn(stat.key).removeprefix(prefix).removesuffix(".json")
-            if stat.size_bytes:
-                names.add(name)
-            else:
-                torn[name] = stat.key
-        for name in torn.keys() - names:
-            warn_of_torn(self.objects, torn[name], "it is empty")
-        return frozenset(names)
+        listed = {without_turn(stat.key).removeprefix(prefix).removesuffix(".json") for stat in self.objects.list(prefix)}
+        for name in sorted(listed - self.whole):
+            if read_record(self.objects, piece_key(self.job_id, self.output, name), parsed_piece) is not None:
+                self.whole.add(name)
+        return frozenset(listed & self.whole)
 
     def work_prefix(self) -> str | None:
         return work_prefix(self.job_id, self.output)

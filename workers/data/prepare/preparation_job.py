@@ -72,7 +72,9 @@ def run(
     for name, sha256 in made_with.items():
         out.made_with(name, sha256)
     # Pieces first: of this plan there are none before the records of all units.
-    pieces, began_s, there = out.pieces(), time.monotonic(), work.names()
+    with session.busy("looking at the pieces that are there", limit_s=UNIT_S):
+        pieces = out.pieces()
+    began_s, there = time.monotonic(), work.names()
     if not there.issuperset(unit.name for unit in source.units):
         _refuse(steps.rules.output, pieces)
     mine = source.units[session.rank :: session.world_size]

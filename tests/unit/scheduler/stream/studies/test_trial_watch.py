@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from aiokafka import TopicPartition
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
 from tests.support.fakes.group_fakes import Member
@@ -25,7 +27,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.points import Point, records_of
-from trainhouse.events.wire.topics import METRICS, STATUS, STUDY_REQUESTS, TRACKED_METRICS
+from trainhouse.events.wire.topics import METRICS, STATUS, STUDY_REQUESTS, TRACKED_METRICS, TUNING
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.stream.studies.trial_watch import EVERY_S, OneMember, TrialWatch
 
@@ -89,6 +91,18 @@ def began(**changes: Any) -> World:
     return world
 
 
+def waiting() -> World:
+    """A world in which the end of a trial waits for metrics that are not read yet."""
+    world = began()
+    world.status(0, JobState.RUNNING)
+    world.round()
+    world.member.held = {METRICS}
+    world.log(0, [("loss", 1, 0.5)])
+    world.status(0, JobState.SUCCEEDED)
+    assert world.round() == []
+    return world
+
+
 def values(events: list[Event]) -> list[tuple[int, dict[str, float]]]:
     return [(each.step, each.values) for each in events if isinstance(each, TrialValueObserved)]
 
@@ -129,6 +143,60 @@ def test_an_end_waits_for_what_was_logged_before_it() -> None:
     assert (trial.state, trial.logged["loss"].value) == (TrialState.COMPLETE, 0.25)
 
 
+def test_an_end_whose_metrics_another_member_reads_is_that_ones_to_send() -> None:
+    world = waiting()
+    committed = dict(world.member.committed)
+    world.member.at = {}
+    for _ in range(3):
+        world.now_s += EVERY_S
+        assert world.round() == []
+    assert world.member.committed == committed, "it reads them again"
+    world.member = Member(world.broker, committed=world.member.committed)
+    sent = [each for _ in range(2) for each in world.round()]
+    assert [each.state for each in sent if isinstance(each, TrialJobObserved)][-1] is JobState.SUCCEEDED
+    assert world.tuner.study.trials[0].state is TrialState.COMPLETE
+
+
+@pytest.mark.parametrize("away", [METRICS, TRACKED_METRICS])
+def test_an_end_waits_for_metrics_that_are_not_this_members_to_read(away: str) -> None:
+    world = began()
+    world.status(0, JobState.RUNNING)
+    world.round()
+    at = world.member.at.pop(TopicPartition(away, 0))
+    world.log(0, [("loss", 1, 0.5)], topic=away)
+    world.status(0, JobState.SUCCEEDED)
+    for _ in range(2):
+        world.now_s += EVERY_S
+        assert world.round() == []
+    world.member.at[TopicPartition(away, 0)] = at
+    while world.round():
+        world.now_s += EVERY_S
+    assert world.tuner.study.trials[0].state is TrialState.COMPLETE
+
+
+@pytest.mark.parametrize("state", ["none", "old"])
+def test_what_waits_stays_while_the_tuners_state_is_not_known(state: str) -> None:
+    world = waiting()
+    asyncio.run(FakeLog(world.broker).append(TUNING, 0, b"a record"))
+    known, unknown = world.watch.state, {"none": None, "old": Tuner().state}[state]
+    committed, looks = dict(world.member.committed), list[bool]()
+
+    def looked() -> Any:
+        assert world.member.committed == committed, "nothing is committed meanwhile"
+        looks.append(0 < len(looks) < 4)
+        return unknown if looks[-1] else known()
+
+    world.watch.state, world.watch.folded_to = looked, lambda: 0 if looks[-1] else 1
+    world.now_s += EVERY_S
+    asyncio.run(world.watch.round(world.member))
+    world.watch.state, world.watch.folded_to = known, lambda: 1
+    world.member.held = set()
+    while world.round():
+        world.now_s += EVERY_S
+    assert world.tuner.study.trials[0].state is TrialState.COMPLETE
+    assert len(looks) > 4, "the state was unknown for a while"
+
+
 def test_a_restart_sends_again_what_was_not_committed_and_it_counts_once() -> None:
     world = began(early_stopping=ASHA)
     world.now_s += EVERY_S
@@ -162,6 +230,18 @@ def test_what_is_not_of_the_trial_itself_counts_for_nothing() -> None:
     assert world.round() == [] and world.round() == []
     world.status(0, JobState.REJECTED)
     assert [each.state for _ in range(2) for each in world.round() if isinstance(each, TrialJobObserved)] == [JobState.REJECTED]
+
+
+@pytest.mark.parametrize("step", ["submitted", "admitted"])
+def test_a_trial_whose_submission_was_set_aside_has_no_job_and_fails(step: str) -> None:
+    world = began()
+    reviewed = {"spec_sha256": "", "status_seq": 0}
+    world.status(0, JobState.NEEDS_REVIEW)
+    world.status(0, JobState.NEEDS_REVIEW, submission_id="another event about it", **reviewed)
+    assert [*world.round(), *world.round()] == []
+    world.status(0, JobState.NEEDS_REVIEW, submission_id=f"{job_of(0)}:{step}", reason="it was set aside", **reviewed)
+    assert [each.state for _ in range(2) for each in world.round() if isinstance(each, TrialJobObserved)] == [JobState.REJECTED]
+    assert world.tuner.study.trials[0].state is TrialState.FAILED and "it was set aside" in str(world.tuner.decisions)
 
 
 def test_a_metric_is_that_of_the_least_rank_which_logs_it() -> None:

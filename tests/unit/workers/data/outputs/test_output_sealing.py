@@ -129,9 +129,23 @@ def test_of_torn_records_of_a_piece_the_first_whole_one_is_sealed(torn: bytes) -
     store, alone = MemoryObjectStore(), MemoryObjectStore()
     store.put(f"{pieces_prefix('j', 'out')}p.json", torn)
     for each in (alone, store):
-        with output(each).piece("p") as piece:
+        out = output(each)
+        assert not out.pieces(), "a torn one counts as not there: the piece is written again"
+        with out.piece("p") as piece:
             piece.add({"txt": "whole"})
+        assert out.pieces() == {"p"} == output(each, rank=1).pieces()
     assert sealed(store).sha256 == sealed(alone).sha256
+
+
+def test_of_each_record_of_a_piece_that_is_whole_a_rank_reads_once() -> None:
+    store, read = MemoryObjectStore(), list[str]()
+    out = output(store)
+    for name in ("a", "b"):
+        with out.piece(name) as piece:
+            piece.add({"txt": name})
+    get = store.get
+    store.get = lambda key: read.append(key) or get(key)  # type: ignore[method-assign,func-returns-value]
+    assert out.pieces() == out.pieces() == {"a", "b"} and len(read) == 2
 
 
 def test_a_record_with_torn_ones_under_all_of_its_keys_is_said_to_be_so() -> None:
