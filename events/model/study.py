@@ -260,8 +260,8 @@ class StudyStopRequested(StudyRequest, type="trainhouse.study.stop-requested.v1"
 class SamplerVersions(Model):
     """Versions of what computed a suggestion: the same versions compute the same again."""
 
-    optuna: ShortText = ""
-    numpy: ShortText = ""
+    optuna: ShortText = Field("", description="version of Optuna")
+    numpy: ShortText = Field("", description="version of NumPy")
 
 
 class TrialSuggested(StudyEvent, type="trainhouse.study.trial-suggested.v1"):
@@ -270,7 +270,7 @@ class TrialSuggested(StudyEvent, type="trainhouse.study.trial-suggested.v1"):
     trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
     told: Count = Field(description="number of the study's decision up to which trials and values were known to the sampler")
     values: dict[Label, Value] = Field(default_factory=dict, max_length=MOST_PARAMETERS, description="values by parameter")
-    versions: SamplerVersions = SamplerVersions()
+    versions: SamplerVersions = Field(SamplerVersions(), description="versions of what computed the values")
     exhausted: bool = Field(False, description="whether there is no other point: a grid that was tried in full")
     failure: CutText = Field("", exclude_if=is_absent, description="why no values could be suggested")
 
@@ -278,7 +278,7 @@ class TrialSuggested(StudyEvent, type="trainhouse.study.trial-suggested.v1"):
 class TrialValueObserved(StudyEvent, type="trainhouse.study.trial-value-observed.v1"):
     """Values of the study's metrics that a trial's job logged, each the newest up to its step."""
 
-    trial: int = Field(ge=0, le=MOST_TRIALS)
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
     job_id: JobId
     step: Count = Field(description="step at which it was logged")
     values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values by metric")
@@ -287,9 +287,9 @@ class TrialValueObserved(StudyEvent, type="trainhouse.study.trial-value-observed
 class TrialJobObserved(StudyEvent, type="trainhouse.study.trial-job-observed.v1"):
     """A trial's job began to run, or ended, as its status says."""
 
-    trial: int = Field(ge=0, le=MOST_TRIALS)
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
     job_id: JobId
-    state: JobState
+    state: JobState = Field(description="state of the job")
     reason: CutText = ""
     device_s: ComputedS = Field(0.0, description="device-seconds that it had so far")
     logged: tuple[MetricName, ...] = Field(

@@ -68,10 +68,10 @@ class TrialStarted(StudyDecision, type="trainhouse.study.trial-started.v1"):
     """A trial begins: its job is submitted, whose id follows from project, study and number."""
 
     trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
-    values: dict[Label, Value] = Field(default_factory=dict, max_length=MOST_PARAMETERS)
+    values: dict[Label, Value] = Field(default_factory=dict, max_length=MOST_PARAMETERS, description="values by parameter")
     told: Count = Field(description="number of the study's decision up to which trials and values were known to the sampler")
     enqueued: bool = Field(False, description="whether the study's spec names values of it")
-    versions: SamplerVersions = SamplerVersions()
+    versions: SamplerVersions = Field(SamplerVersions(), description="versions of what computed the values")
     job_id: JobId
     spec: JobSpec
     spec_sha256: Sha256
@@ -83,9 +83,9 @@ class TrialStarted(StudyDecision, type="trainhouse.study.trial-started.v1"):
 class TrialValueRecorded(StudyDecision, type="trainhouse.study.trial-value-recorded.v1"):
     """Values of a trial at a step count."""
 
-    trial: int = Field(ge=0, le=MOST_TRIALS)
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
     step: Count
-    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES)
+    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values by metric")
     rungs: tuple[SmallCount, ...] = Field(
         (), max_length=64, exclude_if=is_absent, description="rungs of early stopping, from 0, that it reaches by it"
     )
@@ -94,14 +94,14 @@ class TrialValueRecorded(StudyDecision, type="trainhouse.study.trial-value-recor
 class TrialBegan(StudyDecision, type="trainhouse.study.trial-began.v1"):
     """A trial's job has devices. Comes again where the study's budget bounds device-seconds."""
 
-    trial: int = Field(ge=0, le=MOST_TRIALS)
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
     device_s: ComputedS = Field(0.0, description="device-seconds that it had so far")
 
 
 class TrialStopping(StudyDecision, type="trainhouse.study.trial-stopping.v1"):
     """A trial's job is cancelled: by the rule of early stopping, by the end of the study, or on request."""
 
-    trial: int = Field(ge=0, le=MOST_TRIALS)
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
     job_id: JobId
     early: bool = Field(description="whether it is by the rule of early stopping: then its last values count")
     step: Count | None = Field(None, exclude_if=is_absent, description="step at which the rule looked")
@@ -111,8 +111,8 @@ class TrialStopping(StudyDecision, type="trainhouse.study.trial-stopping.v1"):
 class TrialEnded(StudyDecision, type="trainhouse.study.trial-ended.v1"):
     """A trial has ended."""
 
-    trial: int = Field(ge=0, le=MOST_TRIALS)
-    state: TrialState
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
+    state: TrialState = Field(description="state in which it ended")
     values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values that count; empty: none")
     device_s: ComputedS = Field(0.0, description="device-seconds that it had")
     reason: CutText = ""
@@ -122,7 +122,7 @@ class TrialEnded(StudyDecision, type="trainhouse.study.trial-ended.v1"):
 class StudyChanged(StudyDecision, type="trainhouse.study.changed.v1"):
     """The state of a study is another one from now on."""
 
-    state: StudyState
+    state: StudyState = Field(description="state of the study")
     reason: CutText = ""
     request_id: EventId | None = Field(None, exclude_if=is_absent, description="event id of the request; absent: none asked for it")
     user: ShortText = Field("", exclude_if=is_absent)
@@ -141,24 +141,24 @@ class StudyRequestRefused(StudyEvent, type="trainhouse.study.request-refused.v1"
 class TrialSummary(Model):
     """A best trial of a study."""
 
-    trial: int = Field(ge=0, le=MOST_TRIALS)
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
     job_id: JobId
-    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES)
-    parameters: dict[Label, Value] = Field(default_factory=dict, max_length=MOST_PARAMETERS)
+    values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values by metric")
+    parameters: dict[Label, Value] = Field(default_factory=dict, max_length=MOST_PARAMETERS, description="values by parameter")
 
 
 class StudyStatus(StudyEvent, type="trainhouse.study.status.v1"):
     """Whole current status of a study. `best`: the best trial; with several metrics those that no other one beats in each."""
 
     number: int = Field(ge=1, le=MOST_SMALL, description="number of the study's newest decision")
-    state: StudyState
+    state: StudyState = Field(description="state of the study")
     reason: CutText = ""
     user: ShortText = ""
-    best: tuple[TrialSummary, ...] = Field((), max_length=MOST_BEST)
+    best: tuple[TrialSummary, ...] = Field((), max_length=MOST_BEST, description="its best trials, as many as the record holds")
     trials: dict[TrialState, SmallCount] = Field(default_factory=dict, max_length=16, description="trials by state")
     device_s: ComputedS = Field(0.0, description="device-seconds of trials that ended")
-    created_at_ms: TimestampMs
-    updated_at_ms: TimestampMs
+    created_at_ms: TimestampMs = Field(description="time of its creation, in milliseconds since 1970")
+    updated_at_ms: TimestampMs = Field(description="time of the newest decision, in milliseconds since 1970")
 
 
 STUDY_HISTORY: Final[tuple[type[Event], ...]] = (

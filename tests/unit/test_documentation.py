@@ -30,6 +30,7 @@ NOT_RUN = {
     "docs/howto/datasets.md": 1,
     "docs/howto/interactive.md": 3,
     "docs/howto/models.md": 1,
+    "docs/howto/track.md": 1,
     "docs/internals/checkpoints.md": 1,
     "docs/operate/many-machines.md": 2,
     "docs/operate/one-machine.md": 1,
