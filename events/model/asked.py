@@ -27,3 +27,8 @@ class RequestedBy(Model):
     via: AskedVia = Field(description="how that is known")
     role: str = Field("", max_length=32, description="role with which a gateway let the user in")
     project: str = Field("", max_length=128, description="project of the topic that vouches for it")
+
+
+def requester(requested_by: RequestedBy | None, user: str) -> str:
+    """Returns the name of who asks: by the evidence for it, else as the request has it."""
+    return requested_by.name if requested_by is not None else user

@@ -7,6 +7,7 @@ and of outcomes the sender's where that is earlier: one that is sent again late 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainhouse.events.model.asked import requester
 from trainhouse.events.model.dataset_profile import FieldProfile
 from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.model.model_observations import LiveSide, ModelDriftMeasured, PredictionsObserved, ReferenceRecorded
@@ -56,7 +57,7 @@ def _version(event: PredictionsObserved | ReferenceRecorded | ModelDriftMeasured
 
 
 def _sender(event: PredictionsObserved | ReferenceRecorded) -> str:
-    return event.requested_by.name if event.requested_by is not None else event.user
+    return requester(event.requested_by, event.user)
 
 
 def _histograms(inputs: Mapping[str, FieldProfile], outputs: Mapping[str, FieldProfile]) -> dict[str, list[str]]:

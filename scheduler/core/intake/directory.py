@@ -125,6 +125,7 @@ from trainhouse.scheduler.core.intake.projects import (
     why_not_priority,
     why_too_large,
 )
+from trainhouse.scheduler.core.intake.request_ids import MOST_AHEAD_MS
 from trainhouse.scheduler.core.intake.settled_memory import MemorySettledJobs
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
@@ -194,8 +195,6 @@ SPEC_FIELDS_SINCE: Final = {
     "interactive": INTERACTIVE_SINCE,
     "register": REGISTERS_SINCE,
 }
-# How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
-MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
 _CHANGES = ChangeJob | ReviewJob | ChangeProject | GrantDataset | RevokeDatasetGrant | SecretDeclared | SecretRemoved | PoolRequest
 

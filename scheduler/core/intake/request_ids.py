@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from trainhouse.events.wire.envelope import Envelope
 
+MOST_AHEAD_MS: Final = 2 * 86_400_000
+"""How far ahead of journal time a request may say that it was made: beyond any clock that is a day off."""
 MOST_OF_OPERATORS: Final = 65_536
 MOST_OF_PROJECT: Final = 16_384
 MOST_OF_PROJECTS: Final = 262_144
@@ -70,6 +72,14 @@ class AskedIds:
         """Whether ids of requests that were made later are forgotten already."""
         ids = self._of.get(project)
         return ids is not None and ids.floor_ms is not None and made_at_ms <= ids.floor_ms
+
+    def why_untimely(self, made_at_ms: int, now_ms: int) -> str:
+        """Returns why a request to operators' machines cannot count for the time at which it was made; empty: it can."""
+        if made_at_ms > now_ms + MOST_AHEAD_MS:
+            return "the request says that it was made more than two days ahead of now; set the sender's clock, and send it under a new id"
+        if self.too_old(None, made_at_ms):
+            return "so many requests were made since this one that it may have counted already; send it again under a new id"
+        return ""
 
     def note(self, project: str | None, made_at_ms: int, digest: bytes) -> None:
         """Remembers a request that counted; forgets what is beyond the bounds."""

@@ -6,7 +6,6 @@ version's checkpoint, where it is one, in `resume_from`, by which alone its rank
 """
 
 import hashlib
-import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,13 +15,13 @@ from trainhouse.events import JobId, JobSpec, JobState, JobStatus, ModelEvaluate
 from trainhouse.events.model.gate_evaluation import EvaluationKind, GateEvaluation
 from trainhouse.events.model.job_ids import slug
 from trainhouse.events.model.version_names import is_by_content
+from trainhouse.scheduler.core.intake.own_jobs import submission_of, user_of_job
 from trainhouse.scheduler.core.registry.registry_state import EvaluationJob, ModelEntry, RunningEvaluation, Version
 from trainhouse.scheduler.core.registry.trained_on import is_same, trained_on
 
 PREFIX: Final = "evaluate-"
 """Beginning of the ids of these jobs; others may have it, too."""
 PROGRAM: Final = ("python", "-m", "trainhouse.workers.evaluation", "version")
-_CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _OF_JOB: Final = frozenset({"dataset", "purpose", "device_type", "pool", "team", "priority", "run_time_s", "code", "format", "model"})
 """Fields that the job's spec has; the others describe the evaluation."""
 
@@ -46,11 +45,6 @@ def evaluation_job_id(model: ModelEntry, version: int, suite: str, attempt: int)
     return JobId.parse(f"{PREFIX}{slug(model.name)}-{version}-{hashlib.sha256(named).hexdigest()[:16]}")
 
 
-def submission_of(job_id: str) -> str:
-    """Id of the event that submits a job: of all refusals that name the job, the one under this id alone is of the job itself."""
-    return f"{job_id}:submitted"
-
-
 def is_end(status: JobStatus) -> bool:
     """Whether a status is of the end of such a job. A refusal of another request about it, a review as much as a submission of somebody
     else, is none."""
@@ -70,7 +64,7 @@ def evaluation_spec(model: ModelEntry, version: Version, evaluation: GateEvaluat
             "name": f"{PREFIX}{slug(model.name)}",
             "project": model.project,
             "team": evaluation.team,
-            "user": _CONTROL.sub(" ", version.registered_by)[:128] or "unknown",
+            "user": user_of_job(version.registered_by),
             "pool": evaluation.pool,
             "priority": evaluation.priority,
             "seed": evaluation.seed,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from trainhouse.events import Event, JobSubmitted, ModelEvaluationStarted, ModelRequestRefused, ModelStatus
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.wire.topics import JOBS, MODEL_HISTORY, MODELS
+from trainhouse.scheduler.core.intake.own_jobs import submission_of
 from trainhouse.scheduler.core.protocol.machine import Effect
-from trainhouse.scheduler.core.registry.evaluation_jobs import submission_of
 from trainhouse.scheduler.core.registry.registry_state import held_key
 
 

@@ -49,6 +49,7 @@ from trainhouse.events import (
     ModelStageStored,
     ModelVersionRegistered,
 )
+from trainhouse.events.model.asked import requester
 from trainhouse.events.model.bounds import short_text
 from trainhouse.events.model.model_decisions import EvidenceUsed, ModelDecision
 from trainhouse.events.model.model_gate import OnDrift
@@ -58,7 +59,7 @@ from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.events.wire.topics import REGISTRY
 from trainhouse.scheduler.core.errors import UnexpectedInput
-from trainhouse.scheduler.core.intake.request_ids import request_digest
+from trainhouse.scheduler.core.intake.request_ids import MOST_AHEAD_MS, request_digest
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import REGISTRY_FORMATS
@@ -90,8 +91,6 @@ from trainhouse.scheduler.core.registry.room import why_registrations_wait, why_
 from trainhouse.scheduler.core.registry.trained_on import SPEC, trained_on
 from trainhouse.scheduler.core.registry.version_numbers import next_semver
 
-MOST_AHEAD_MS: Final = 2 * 86_400_000
-"""How far ahead of journal time a request, or a result, may say that it was made: beyond any clock that is a day off."""
 APPROVER_ROLES: Final = ("approver", "admin")
 UNNAMED: Final = ("", "unknown")
 KNOWS_SPECS_SINCE: Final = 2
@@ -149,7 +148,7 @@ class RegistryMachine(Leveled):
             digest=request_digest(refused).hex(),
             request_type=event.event_type,
             reason=f"{reason}; nothing changed: report it to who runs the platform",
-            user=asker(event),
+            user=requester(event.requested_by, event.user),
             at_ms=0,  # the time comes with the record
         )
 
@@ -255,7 +254,7 @@ class _Turn:
         if self.state.asked.knows(None, digest) or (keeps_ids and held_key(self.digest, envelope.id) in self.state.held):
             return
         made_at_ms = envelope.time_ms if envelope.time_ms is not None else self.now_ms
-        untimely = self.why_untimely(made_at_ms)
+        untimely = self.state.asked.why_untimely(made_at_ms, self.now_ms)
         later = why_stages_wait(self.state, event.project, event.name)
         if isinstance(event, ModelRegistered):
             later = later or why_registrations_wait(self.state, event.project)
@@ -275,13 +274,6 @@ class _Turn:
             if is_held:
                 self.emit(seen)
             self.refuse(envelope.id, event, refused)
-
-    def why_untimely(self, made_at_ms: int) -> str:
-        if made_at_ms > self.now_ms + MOST_AHEAD_MS:
-            return "the request says that it was made more than two days ahead of now; set the sender's clock, and send it under a new id"
-        if self.state.asked.too_old(None, made_at_ms):
-            return "so many requests were made since this one that it may have counted already; send it again under a new id"
-        return ""
 
     def decide(self, request_id: EventId, event: ModelRequest) -> None:
         waits = why_stages_wait(self.state, event.project, event.name)
@@ -320,7 +312,7 @@ class _Turn:
                 digest=self.digest,
                 request_type=event.event_type,
                 reason=str(refused),
-                user=asker(event),
+                user=requester(event.requested_by, event.user),
                 version=refused.version.version if refused.version is not None else None,
                 conditions=refused.found,
                 at_ms=self.now_ms,
@@ -335,7 +327,7 @@ class _Turn:
             "name": event.name,
             "request_id": request_id,
             "number": model.number + 1,
-            "user": asker(event) if isinstance(event, ModelRequest) else "",
+            "user": requester(event.requested_by, event.user) if isinstance(event, ModelRequest) else "",
             "at_ms": self.now_ms,
         }
 
@@ -562,7 +554,7 @@ class _Turn:
 
     def approve(self, request_id: EventId, event: ModelApproved | ModelRejected) -> None:
         model, version = self.version(event, event.version)
-        user, approved = asker(event), isinstance(event, ModelApproved)
+        user, approved = requester(event.requested_by, event.user), isinstance(event, ModelApproved)
         word = "approve" if approved else "reject"
         by = event.requested_by
         if by is not None and by.via is AskedVia.GATEWAY and by.role not in APPROVER_ROLES:
@@ -742,7 +734,7 @@ class _Turn:
 
     def review(self, request_id: EventId, event: ModelEmergencyReview) -> None:
         model, version = self.version(event, event.version)
-        user = asker(event)
+        user = requester(event.requested_by, event.user)
         if not version.emergency:
             raise _RefusedError(f"version {version.version} of model {model.key} has no emergency promotion to review", version)
         if user in (*UNNAMED, version.promoted_by):
@@ -777,11 +769,6 @@ class _Turn:
         self.emit_kept(changed, version)
         if model.number == 0:
             self.publish(event)
-
-
-def asker(event: ModelRequest) -> str:
-    """Name of the requester: by the evidence for it, else by the request."""
-    return event.requested_by.name if event.requested_by is not None else event.user
 
 
 def why_trained_on(version: Version, event: ModelEvaluated) -> str:

@@ -10,8 +10,8 @@ from trainhouse.events import CancelJob, Event, JobSubmitted, StudyRequestRefuse
 from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.study_decisions import StudyDecision
 from trainhouse.events.wire.topics import JOBS, STUDIES, STUDY_HISTORY
+from trainhouse.scheduler.core.intake.own_jobs import submission_of
 from trainhouse.scheduler.core.protocol.machine import Effect
-from trainhouse.scheduler.core.studies.trial_jobs import submission_of
 
 
 def study_effects(decisions: Iterable[Event]) -> Iterator[Effect]:

@@ -37,6 +37,7 @@ from trainhouse.events import (
     TrialValueObserved,
     TrialValueRecorded,
 )
+from trainhouse.events.model.asked import requester
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.routing import EventSeen
 from trainhouse.events.model.study import StudyEvent, StudyRequest
@@ -66,8 +67,6 @@ from trainhouse.scheduler.core.studies.study_state import (
 )
 from trainhouse.scheduler.core.studies.trial_jobs import largest_values, trial_job_id, trial_spec
 
-MOST_AHEAD_MS: Final = 2 * 86_400_000
-"""How far ahead of journal time a request may say that it was made: beyond any clock that is a day off."""
 MOST_JOB_BYTES: Final = MAX_INPUT_BYTES - 8192
 """Of the spec of a trial's job: its submission is no larger than any other."""
 _TRIAL_STATES: Final = {JobState.FAILED: TrialState.FAILED, JobState.REJECTED: TrialState.FAILED, JobState.CANCELLED: TrialState.CANCELLED}
@@ -176,7 +175,7 @@ class _Turn:
         if self.state.asked.knows(None, digest):
             return
         made_at_ms = envelope.time_ms if envelope.time_ms is not None else self.now_ms
-        untimely = self.why_untimely(made_at_ms)
+        untimely = self.state.asked.why_untimely(made_at_ms, self.now_ms)
         # What is far ahead is not noted under its time: it would keep others from theirs.
         self.emit(EventSeen(digest=digest.hex(), made_at_ms=min(made_at_ms, self.now_ms)))
         try:
@@ -188,13 +187,6 @@ class _Turn:
             return
         self.go_on(event.subject())
 
-    def why_untimely(self, made_at_ms: int) -> str:
-        if made_at_ms > self.now_ms + MOST_AHEAD_MS:
-            return "the request says that it was made more than two days ahead of now; set the sender's clock, and send it under a new id"
-        if self.state.asked.too_old(None, made_at_ms):
-            return "so many requests were made since this one that it may have counted already; send it again under a new id"
-        return ""
-
     def decide(self, request_id: EventId, event: StudyRequest) -> None:
         if isinstance(event, StudyCreated):
             self.create(request_id, event)
@@ -205,7 +197,7 @@ class _Turn:
             raise _RefusedError(f"study {key} has ended; `trainhouse study create` begins another one")
         if entry is None:
             raise _RefusedError(f"project {event.project} has no study {event.study}; `trainhouse study list` names those that there are")
-        asked = {"request_id": request_id, "user": asker(event)}
+        asked = {"request_id": request_id, "user": requester(event.requested_by, event.user)}
         match event:
             case StudyPauseRequested():
                 if entry.state is not StudyState.RUNNING:
@@ -225,7 +217,7 @@ class _Turn:
             raise _RefusedError(f"study {key} is there already; take another name")
         if spec.job.project not in (DEFAULT_PROJECT, event.project):
             raise _RefusedError(f"job.project is {spec.job.project}, and the study is of project {event.project}: leave job.project out")
-        user = asker(event)
+        user = requester(event.requested_by, event.user)
         try:
             largest = trial_spec(spec, event.project, event.study, user, 0, largest_values(spec.space))
         except ValidationError as error:
@@ -415,11 +407,6 @@ def why_over(entry: StudyEntry, now_ms: int) -> str:
     return ""
 
 
-def asker(event: StudyRequest) -> str:
-    """Name of the requester: by the evidence for it, else by the request."""
-    return event.requested_by.name if event.requested_by is not None else event.user
-
-
 def _refusal(request_id: EventId, event: StudyRequest, reason: str, at_ms: int) -> StudyRequestRefused:
     return StudyRequestRefused(
         project=event.project,
@@ -427,7 +414,7 @@ def _refusal(request_id: EventId, event: StudyRequest, reason: str, at_ms: int) 
         request_id=request_id,
         request_type=event.event_type,
         reason=reason,
-        user=asker(event),
+        user=requester(event.requested_by, event.user),
         at_ms=at_ms,
     )
 

@@ -5,7 +5,6 @@ submitted again is the same job. It has the name of the study's creator and the 
 """
 
 import hashlib
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,21 +13,16 @@ import orjson
 from trainhouse.events import JobId, JobSpec, StudySpec
 from trainhouse.events.model.job_ids import slug
 from trainhouse.events.model.study_space import Parameter, Value
+from trainhouse.scheduler.core.intake.own_jobs import user_of_job
 
 PREFIX: Final = "study-"
 """Beginning of the ids of these jobs; others may have it, too."""
-_CONTROL: Final = re.compile(r"[\x00-\x1f]")
 
 
 def trial_job_id(project: str, study: str, trial: int) -> JobId:
     """Id of a trial's job."""
     named = orjson.dumps([project, study, trial])
     return JobId.parse(f"{PREFIX}{slug(study)}-{trial}-{hashlib.sha256(named).hexdigest()[:16]}")
-
-
-def submission_of(job_id: str) -> str:
-    """Id of the event that submits a job: of all refusals that name the job, the one under this id alone is of the job itself."""
-    return f"{job_id}:submitted"
 
 
 def admission_of(job_id: str) -> str:
@@ -42,7 +36,7 @@ def trial_spec(spec: StudySpec, project: str, study: str, user: str, trial: int,
         spec.job.model_dump(mode="json")
         | {
             "project": project,
-            "user": _CONTROL.sub(" ", user)[:128] or "unknown",
+            "user": user_of_job(user),
             "hyperparameters": {**spec.job.hyperparameters, **values},
             "labels": {**spec.job.labels, "study": f"{project}/{study}", "trial": str(trial)},
         }

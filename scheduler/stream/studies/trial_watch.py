@@ -35,8 +35,9 @@ from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.events.wire.topics import METRICS, STATUS, STUDY_REQUESTS, TRACKED_METRICS, TUNING
 from trainhouse.scheduler.core.errors import LogUnavailableError
+from trainhouse.scheduler.core.intake.own_jobs import submission_of
 from trainhouse.scheduler.core.studies.study_state import StudyEntry, Trial, TunerState
-from trainhouse.scheduler.core.studies.trial_jobs import PREFIX, admission_of, submission_of
+from trainhouse.scheduler.core.studies.trial_jobs import PREFIX, admission_of
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log
 from trainhouse.scheduler.stream.kafka.group_member import WAIT_MS, GroupReading, read_as_member
