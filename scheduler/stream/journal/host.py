@@ -131,6 +131,16 @@ class JournalHost(Generic[S]):
                 follower.ownership.on_revoked()
             follower.wake()
 
+    def folded(self, partition: int = 0) -> S | None:
+        """The state of a partition as this process has folded it; None before it was recovered, and while it is halted."""
+        follower = self.followers.get(partition) if self.ready.is_set() else None
+        return None if follower is None or follower.halted else follower.folded.state
+
+    def deciding(self, partition: int = 0) -> S | None:
+        """The same, where this process decides; else None."""
+        state = self.folded(partition)
+        return state if state is not None and self.followers[partition].ownership.decides(self._clock.steady_s()) else None
+
     async def _recovered(self) -> Tail:
         while True:
             still_wanted()

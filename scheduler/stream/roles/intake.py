@@ -116,17 +116,11 @@ def compose(
 
     app.beside += [decide, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
     if models is not None and of_models is not None:
-        shared = (log, clock, models, lambda: _folded(of_models))
+        shared = (log, clock, models, of_models.folded)
         requests = [JobRegistrations(*shared), EvaluationEnds(*shared, folded_to=lambda: of_models.followers[0].position)]
         ends = JobEndWatch(kafka, clock, requests, settings.group_session_s)
         app.beside += [of_models.run, ends.run]
     return app
-
-
-def _folded(host: JournalHost[RegistryState]) -> RegistryState | None:
-    """The registry's state by its one journal partition; None before it was recovered, and while it is halted."""
-    follower = host.followers.get(0) if host.ready.is_set() else None
-    return None if follower is None or follower.halted else follower.folded.state
 
 
 def _registry(

@@ -12,10 +12,8 @@ from trainhouse.events.runtime.metrics_server import new_registry
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import STUDY_REQUESTS, TUNING
 from trainhouse.scheduler.core.studies.study_machine import TunerMachine
-from trainhouse.scheduler.core.studies.study_state import TunerState
 from trainhouse.scheduler.stream.history.journal_archive import ArchivedJournals
 from trainhouse.scheduler.stream.interfaces import SnapshotStore
-from trainhouse.scheduler.stream.journal.follower import Follower
 from trainhouse.scheduler.stream.journal.host import JournalHost
 from trainhouse.scheduler.stream.journal.settings import host_settings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
@@ -55,22 +53,9 @@ def compose(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSett
     archived = ArchivedJournals(kafka, archive) if archive is not None else None
     keeper = Snapshots(log, snapshots, TUNING, machine, every_records=settings.snapshot_every_records, archive=archived)
     hosted = host_settings(settings, TUNING, STUDY_REQUESTS, transactional=True)
-
-    def follower() -> Follower[TunerState] | None:
-        found = host.followers.get(0) if host.ready.is_set() else None
-        return None if found is None or found.halted else found
-
-    def folded() -> TunerState | None:
-        found = follower()
-        return None if found is None else found.folded.state
-
-    def deciding() -> TunerState | None:
-        found = follower()
-        return found.folded.state if found is not None and found.ownership.decides(clock.steady_s()) else None
-
-    suggestions = SuggestionSender(log, clock, deciding)
+    suggestions = SuggestionSender(log, clock, lambda: host.deciding())
     host = JournalHost(hosted, log, machine, keeper, clock, [suggestions.after_record], meters=JournalMeters("tuner", registry))
-    watch = TrialWatch(log, clock, folded, lambda: host.followers[0].position)
+    watch = TrialWatch(log, clock, host.folded, lambda: host.followers[0].position)
     app = tuner_app(kafka, settings, registry, host)
     app.beside += [host.run, suggestions.run, lambda: watch.run(kafka, settings.group_session_s)]
     return app
