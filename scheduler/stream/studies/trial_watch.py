@@ -4,12 +4,13 @@ Holds: of all other jobs nothing is decoded. One member of the group reads all p
 end: that is sent once all points are read that were with the brokers when it was seen, and after their values. An offset is committed once
 all that came before it was sent; what is read twice is sent twice, and counts once. What was read of a partition that was then given to
 another member is that one's to send. What is read waits until this process has folded the tuner's journal as it was then: a trial is in it
-before its job is submitted.
+before its job is submitted. While no trial is open nothing is read: metrics of all jobs are much, and what is there by then is of none that
+begins later.
 Never: decides.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -108,11 +109,20 @@ class TrialWatch:
 
     async def round(self, consumer: Any) -> None:
         """Reads a batch, sends what is due, and commits what was sent."""
-        if self.state() is None:
+        state = self.state()
+        if state is None:
             await asyncio.sleep(RETRY_S)
             return
+        rests = next(state.jobs(), None) is None and not any((self._values, self._ends, self._running, self._running_sent_s))
+        if rests:
+            consumer.pause(*consumer.assignment())
+        else:
+            consumer.resume(*consumer.paused())
         found = await consumer.getmany(timeout_ms=WAIT_MS, max_records=MOST_RECORDS)
         records = [(place, each) for place, of_place in found.items() for each in of_place if each.value and _WORD in each.value]
+        if rests and not records:
+            await self._go_on_behind(consumer)
+            return
         while True:  # what was read is not read again
             still_wanted()
             try:
@@ -126,6 +136,30 @@ class TrialWatch:
             except LogUnavailableError as error:
                 log_.warning("brokers away", error=str(error))
                 await asyncio.sleep(RETRY_S)
+
+    async def _go_on_behind(self, consumer: Any) -> None:
+        """Now and then goes on behind what is there: it was before the journal was folded, in which no trial is open."""
+        now_s = self.clock.steady_s()
+        if now_s < self._commit_due_s:
+            return
+        self._commit_due_s = now_s + EVERY_S
+        try:
+            ends = await self._ends_of(consumer.assignment())
+            state = await self._folded_on()
+        except LogUnavailableError as error:
+            log_.warning("brokers away", error=str(error))
+            return
+        if next(state.jobs(), None) is None:
+            for place, at in ends.items():
+                consumer.seek(place, at)
+            await self._commit(consumer)
+
+    async def _ends_of(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        parts: dict[str, list[int]] = {}
+        for place in places:
+            parts.setdefault(place.topic, []).append(place.partition)
+        ends = {topic: await self.log.ends(topic, of_topic) for topic, of_topic in parts.items()}
+        return {TopicPartition(topic, part): at for topic, of_topic in ends.items() for part, at in of_topic.items()}
 
     async def _folded_on(self) -> TunerState:
         """Waits until this process has folded the journal that there is now: by an older state, or none, trials that run would be unknown,
@@ -206,11 +240,8 @@ class TrialWatch:
 
     async def _points_now(self, assigned: frozenset[TopicPartition]) -> dict[TopicPartition, int] | None:
         """Ends of the metrics' partitions; None where not all of them are this member's."""
-        parts = {topic: await self.log.partitions(topic) for topic in _POINTS}
-        if not assigned.issuperset(TopicPartition(topic, part) for topic, of_topic in parts.items() for part in of_topic):
-            return None
-        ends = {topic: await self.log.ends(topic, of_topic) for topic, of_topic in parts.items()}
-        return {TopicPartition(topic, part): at for topic, of_topic in ends.items() for part, at in of_topic.items()}
+        places = [TopicPartition(topic, part) for topic in _POINTS for part in await self.log.partitions(topic)]
+        return await self._ends_of(places) if assigned.issuperset(places) else None
 
     async def _send_running(self, job_id: str, status: JobStatus, entry: StudyEntry, trial: Trial, now_s: float) -> None:
         is_wanted = trial.state is TrialState.WAITING or entry.spec.budget.device_s is not None

@@ -18,6 +18,7 @@ class Member:
     at: dict[TopicPartition, int] = field(default_factory=dict)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
+    resting: set[TopicPartition] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.at = {
@@ -27,10 +28,22 @@ class Member:
     def assignment(self) -> set[TopicPartition]:
         return set(self.at)
 
+    def pause(self, *places: TopicPartition) -> None:
+        self.resting |= set(places)
+
+    def paused(self) -> set[TopicPartition]:
+        return set(self.resting)
+
+    def resume(self, *places: TopicPartition) -> None:
+        self.resting -= set(places)
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        self.at[place] = offset
+
     async def getmany(self, **_: Any) -> dict[TopicPartition, list[Any]]:
         found = {}
         for place, offset in self.at.items():
-            entries = [] if place.topic in self.held else self.broker.committed(place.topic, 0)[offset:]
+            entries = [] if place.topic in self.held or place in self.resting else self.broker.committed(place.topic, 0)[offset:]
             found[place] = [
                 SimpleNamespace(partition=0, offset=each.offset, timestamp=0, key=each.key, value=each.value, headers=each.headers)
                 for each in entries

@@ -270,3 +270,41 @@ def test_one_member_of_the_group_reads_everything() -> None:
     given = OneMember.assign(cluster, {"b": metadata, "a": metadata})
     assert given["a"].assignment == [(METRICS, [0]), (STATUS, [0, 1])] and given["b"].assignment == []
     assert StepMetrics.event_type == "trainhouse.metrics.step.v1"
+
+
+def test_nothing_is_read_while_no_trial_is_open_and_nothing_of_the_next_one_is_missed() -> None:
+    world = World()
+    world.put(STATUS, JobStatus.model_validate({"job_id": "study-x-0-1", "status_seq": 1, "state": JobState.RUNNING, "spec_sha256": "a"}))
+    for step in range(5):
+        world.log(0, [("loss", step, 0.1)])
+    assert world.round() == [] and len(world.member.resting) == 3
+    assert {place.topic: at for place, at in world.member.committed.items()} == {STATUS: 1, METRICS: 5, TRACKED_METRICS: 0}
+    world.log(0, [("loss", 9, 0.9)])
+    assert world.round() == [] and world.member.committed[TopicPartition(METRICS, 0)] == 5, "not due yet"
+    world.tuner.create()
+    world.tuner.fill()
+    world.status(0, JobState.RUNNING)
+    world.log(0, [("loss", 1, 0.5)])
+    world.now_s += EVERY_S
+    assert {type(each) for each in world.round()} == {TrialJobObserved, TrialValueObserved} and not world.member.resting
+    assert world.tuner.study.trials[0].logged["loss"].value in (0.5, 0.9) and world.tuner.study.trials[0].state is TrialState.RUNNING
+
+
+def test_a_trial_that_begins_while_positions_are_looked_up_is_not_passed_over() -> None:
+    world = World()
+    state, begun = world.tuner.state.copy(), []
+
+    def later() -> Any:
+        # The first look finds no study; by the second one, a trial runs and has logged.
+        if begun:
+            return world.tuner.state
+        begun.append(True)
+        world.tuner.create()
+        world.tuner.fill()
+        [record] = records_of(job_of(0), [Point("loss", 0.5, 1, 1)], "metrics")
+        world.broker.land(METRICS, 0, None, encode(envelope_of(record, id=EventId("x"), source="tests", now_ms=1)))
+        return state
+
+    world.watch.state = later
+    assert world.round() == [] and world.member.committed == {}
+    assert values(world.round()) == [(1, {"loss": 0.5})]
