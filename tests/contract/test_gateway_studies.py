@@ -192,7 +192,7 @@ def test_a_request_without_brokers_says_what_is_missing(gateway_world: World) ->
 def test_only_the_answer_to_a_request_ends_its_wait(gateway_world: World) -> None:
     async def wait() -> Any:
         answers = StudyAnswers(None)
-        waiting = answers._waiting["mine"] = asyncio.get_running_loop().create_future()
+        waiting = answers._answers._waiting["mine"] = asyncio.get_running_loop().create_future()
         other, own = Story("vision", "s"), Story("vision", "s")
         other.begin("other")
         own.refuse("mine", "no room")

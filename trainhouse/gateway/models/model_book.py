@@ -1,24 +1,19 @@
 """Models as the registry's history has them, and the answers to requests of this gateway.
 
-Holds: nothing is read before the first question, so that an idle gateway pays nothing; from then on a thread follows the history. What this
-gateway asked for is in the models once it is answered. A refusal is an exception with the registry's own words. Requests about models that
-do not exist take a bounded memory. A record that cannot be folded is logged, and those after it are taken.
-Never: commits offsets, or joins a group.
+Holds: the history is followed from the first question on. What this gateway asked for is in the models once it is answered. A refusal is
+an exception with the registry's own words. Requests about models that do not exist take a bounded memory. A record that cannot be folded is
+logged, and those after it are taken.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections import OrderedDict, deque
-from typing import Any
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
 from trainhouse.events import Event, InvalidEvent, ModelRequestRefused, decode
-from trainhouse.events.bus.kafka import consumer, headers_of, partitions_of
-from trainhouse.events.model.errors import BusUnavailableError
+from trainhouse.events.bus.kafka import headers_of
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.model_key import model_key
 from trainhouse.events.model.model_registry import ModelRequest
@@ -27,20 +22,15 @@ from trainhouse.events.wire.topics import MODEL_HISTORY, MODEL_REQUESTS
 from trainhouse.gateway.bus import Bus
 from trainhouse.gateway.errors import GatewayError
 from trainhouse.gateway.models.champion_spans import ChampionSpans
+from trainhouse.gateway.topic_follower import Answers, TopicFollower
 from trainhouse.scheduler.core.registry.registry_view import RegistryView
 
 log = structlog.get_logger(__name__)
-POLL_S = 0.05
-RETRY_S = 1.0
-METADATA_S = 10.0
-READY_S = 30.0
-ANSWER_S = 30.0
 MOST_KEPT = 200
 """Decisions of each model that are kept to be listed, the newest."""
 MOST_EARLY_MODELS = 1_000
 MOST_EARLY = 8
 """Refusals about models that do not exist: of so many names the newest, of each so many. They are in the history of a model that comes."""
-QUIET: dict[str, Any] = {"log_level": 0, "enable.partition.eof": True}
 
 
 class ModelRefusedError(GatewayError):
@@ -56,29 +46,17 @@ class ModelBook:
 
     def __init__(self, kafka: KafkaSettings | None) -> None:
         self.view = RegistryView()
-        self._kafka = kafka
         self._history: dict[str, deque[Event]] = {}
         self._dropped: dict[str, int] = {}
         """By model: decisions that were kept once."""
         self._champions: dict[str, ChampionSpans] = {}
         self._early: OrderedDict[str, deque[Event]] = OrderedDict()
-        self._waiting: dict[str, asyncio.Future[ModelDecision]] = {}
-        self._ready = asyncio.Event()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._follower = TopicFollower(kafka, MODEL_HISTORY, self._take, "models")
+        self._answers: Answers[ModelDecision] = Answers(MODEL_REQUESTS, "the registry")
 
     async def ready(self) -> None:
         """Returns once all decisions of before are in. Raises BusUnavailableError."""
-        if self._kafka is None:
-            raise BusUnavailableError("this gateway has no brokers, and models are asked of them")
-        if self._thread is None:
-            loop = asyncio.get_running_loop()
-            self._thread = threading.Thread(target=self._run, args=(loop, self._kafka), name="model-book", daemon=True)
-            self._thread.start()
-        try:
-            await asyncio.wait_for(self._ready.wait(), READY_S)
-        except TimeoutError as error:
-            raise BusUnavailableError(f"{MODEL_HISTORY} could not be read within {READY_S:.0f} s; is Kafka up?") from error
+        await self._follower.ready()
 
     async def ask(self, bus: Bus, event: ModelRequest, event_id: str) -> ModelDecision:
         """Sends a request; returns the first decision that follows from it, all of which are in the models then.
@@ -86,17 +64,8 @@ class ModelBook:
         Raises ModelRefusedError; BusUnavailableError where there is no answer in time: the request may still count.
         """
         await self.ready()
-        waiting: asyncio.Future[ModelDecision] = asyncio.get_running_loop().create_future()
-        self._waiting[event_id] = waiting
-        try:
-            await bus.send(MODEL_REQUESTS, event, event_id, key=event.subject())
-            return await asyncio.wait_for(waiting, ANSWER_S)
-        except TimeoutError as error:
-            raise BusUnavailableError(
-                f"the registry did not answer within {ANSWER_S:.0f} s; the request counts once it does (id {event_id})"
-            ) from error
-        finally:
-            self._waiting.pop(event_id, None)
+        decided, _ = await self._answers.ask(bus, event, event_id)
+        return decided
 
     def history(self, project: str, name: str, begin: int = 0) -> list[tuple[int, Event]]:
         """The newest decisions about a model from the one with this number on, in their order, refusals among them, each with its number:
@@ -112,38 +81,11 @@ class ModelBook:
 
     def close(self) -> None:
         """Stops reading. Blocks for a moment."""
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join(5)
-
-    def _run(self, loop: asyncio.AbstractEventLoop, kafka: KafkaSettings) -> None:
-        offset = 0
-        while not self._closing.is_set():
-            reader = consumer(kafka, **QUIET)
-            try:
-                reader.assign([TopicPartition(MODEL_HISTORY, n, offset) for n in partitions_of(reader, MODEL_HISTORY, METADATA_S)])
-                while not self._closing.is_set():
-                    found = reader.consume(1000, timeout=POLL_S)
-                    if found and not loop.is_closed():
-                        loop.call_soon_threadsafe(self._take, found)
-                        offset = max(offset, *((message.offset() or -1) + 1 for message in found if message.error() is None), 0)
-                return
-            except (KafkaException, BusUnavailableError) as error:
-                log.warning("models cannot be followed; tried again", error=str(error))
-                self._closing.wait(RETRY_S)
-            except RuntimeError:
-                return  # the loop ended between the check and the call
-            finally:
-                reader.close()
+        self._follower.close()
 
     def _take(self, messages: list[Message]) -> None:
         answers: list[ModelDecision | ModelRequestRefused] = []
         for message in messages:
-            error = message.error()
-            if error is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
-                    self._ready.set()
-                continue
             try:
                 event = decode(message.value(), headers_of(message)).event
             except InvalidEvent:
@@ -179,10 +121,4 @@ class ModelBook:
         kept.append(event)
 
     def _answer(self, event: ModelDecision | ModelRequestRefused) -> None:
-        waiting = self._waiting.get(str(event.request_id))
-        if waiting is None or waiting.done():
-            return
-        if isinstance(event, ModelRequestRefused):
-            waiting.set_exception(ModelRefusedError(event))
-        else:
-            waiting.set_result(event)
+        self._answers.give(str(event.request_id), ModelRefusedError(event) if isinstance(event, ModelRequestRefused) else event)
