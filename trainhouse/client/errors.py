@@ -24,6 +24,13 @@ class UnknownJobError(ClientError):
         self.job_id = job_id
 
 
+class UnknownStudyError(ClientError):
+    """There is no such study, or none that this user may see."""
+
+    def __init__(self, project: str, name: str) -> None:
+        super().__init__(f"project {project} has no study {name}; `trainhouse study list` shows what there is")
+
+
 class CodeTooLargeError(ClientError):
     """The working folder is larger than what may be packed."""
 

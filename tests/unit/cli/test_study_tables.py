@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.support.study_story import BEGAN_MS, DONE, WHY_FAILED, WHY_STOPPED
 from tests.unit.cli.test_narrow_tables import shown
 from tests.unit.cli.test_table_widths import on_terminal
+from trainhouse.cli.shared.exit_codes import Exit, explain
 from trainhouse.cli.studies import study_commands, study_tables
+from trainhouse.client.errors import UnknownStudyError
+from trainhouse.client.studies.study_reads import StudyReads
 
 Captured = pytest.CaptureFixture[str]
 PARAMETERS: dict[str, Any] = {"lr": 0.012345678, "opt": "adam", "nesterov": True}
@@ -140,3 +143,19 @@ def test_nothing_there_is_said(capsys: Captured) -> None:
     assert "trainhouse study create" in remarks
     _, remarks = shown(capsys, lambda: study_tables.show_trials([]))
     assert "no trial has begun" in remarks
+
+
+class _NoRows:
+    def table(self, query: str, values: Any) -> Any:
+        return self
+
+    def dicts(self) -> list[Any]:
+        return []
+
+
+def test_a_study_that_is_not_there_is_named_with_the_way_out_and_an_exit_code_of_its_own() -> None:
+    with pytest.raises(UnknownStudyError) as caught:
+        StudyReads(sql=cast(Any, _NoRows())).study("vision", "lr")
+    explained = explain(caught.value)
+    assert explained is not None and explained.code is Exit.NOT_FOUND
+    assert str(explained) == "project vision has no study lr; `trainhouse study list` shows what there is"

@@ -76,6 +76,7 @@ def _known(error: BaseException) -> CliError | None:
         (client.AccessDeniedError, Exit.CONFIG),
         (client.JournalBrokenError, Exit.FAILED),
         (client.UnknownJobError, Exit.NOT_FOUND),
+        (client.UnknownStudyError, Exit.NOT_FOUND),
         (client.ChangeRefusedError, Exit.REJECTED),
         (client.ClientError, Exit.USAGE),
     )

@@ -123,7 +123,7 @@ def show(
     from trainhouse.client.studies.study_reads import study_reads
 
     reads = study_reads()
-    study = _known(reads.study(project, name), project, name)
+    study = reads.study(project, name)
     trials = reads.trials(project, name)
     shown = _chosen(trials, study["modes"][0], limit, best_first=best_first)
     if json:
@@ -153,23 +153,20 @@ def watch(
     from trainhouse.cli.shared.filters import parse_duration_s
     from trainhouse.cli.studies import study_tables
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.studies.study_requests import UnknownStudyError, follow_study
+    from trainhouse.client.studies.study_requests import follow_study
 
     until_s = None if timeout is None else time.monotonic() + parse_duration_s(timeout)
-    try:
-        for status in follow_study(TrainhouseClient.from_settings(), project, name):
-            if status is not None and json:
-                output.json_lines([status])
-            elif status is not None:
-                lines = output.wrapped(output.printable(f"{output.clock(status['updated_at_ms'])[11:]}  {study_tables.progress(status)}"))
-                sys.stdout.write("".join(f"{line}\n" for line in lines))
-            sys.stdout.flush()
-            if status is not None and status["state"] == "ENDED":
-                return
-            if until_s is not None and time.monotonic() > until_s:
-                raise TimeoutError(f"study {name} has not ended within {timeout}; it goes on")
-    except UnknownStudyError as error:
-        raise CliError(str(error), Exit.NOT_FOUND) from error
+    for status in follow_study(TrainhouseClient.from_settings(), project, name):
+        if status is not None and json:
+            output.json_lines([status])
+        elif status is not None:
+            lines = output.wrapped(output.printable(f"{output.clock(status['updated_at_ms'])[11:]}  {study_tables.progress(status)}"))
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+        if status is not None and status["state"] == "ENDED":
+            return
+        if until_s is not None and time.monotonic() > until_s:
+            raise TimeoutError(f"study {name} has not ended within {timeout}; it goes on")
 
 
 def best(name: NameArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: DataDir = None) -> None:
@@ -185,7 +182,7 @@ def best(name: NameArgument, project: Project = DEFAULT_PROJECT, json: Json = Fa
     from trainhouse.cli.studies import study_tables
     from trainhouse.client.studies.study_reads import study_reads
 
-    study = _known(study_reads().study(project, name), project, name)
+    study = study_reads().study(project, name)
     if json:
         output.json_lines(study["best"])
     elif study["best"]:
@@ -271,27 +268,18 @@ def _change(kind: Any, about: dict[str, Any], timeout: float, json: bool) -> Non
 
     from trainhouse.cli.shared import output
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.studies.study_requests import UnknownStudyError, change_study
+    from trainhouse.client.studies.study_requests import change_study
     from trainhouse.events.wire.validation_messages import explain_validation
 
     try:
         event = kind.model_validate(about | {"user": getpass.getuser()})
     except ValidationError as error:
         raise CliError(f"{explain_validation(error, kind)}\nnothing was sent", Exit.USAGE) from error
-    try:
-        decided = change_study(TrainhouseClient.from_settings(), event, timeout)
-    except UnknownStudyError as error:
-        raise CliError(str(error), Exit.NOT_FOUND) from error
+    decided = change_study(TrainhouseClient.from_settings(), event, timeout)
     if json:
         output.json_lines([decided])
     else:
         sys.stdout.write(output.printable(f"study {decided['study']} is {decided['state']}") + "\n")
-
-
-def _known(study: dict[str, Any] | None, project: str, name: str) -> dict[str, Any]:
-    if study is None:
-        raise CliError(f"project {project} has no study {name}; `trainhouse study list` shows what there is", Exit.NOT_FOUND)
-    return study
 
 
 def _chosen(trials: list[dict[str, Any]], mode: str, limit: int, *, best_first: bool) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Studies and trials as the tables have them, or as the gateway gives them: the same rows by both ways, without models.
 
-Holds: a study that is not there, or not the asker's to see, is None.
+Holds: a study that is not there, or not the asker's to see, is an UnknownStudyError.
 """
 
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from trainhouse.client.errors import UnknownStudyError
 from trainhouse.client.gateway.exchange import Flow, NotFoundError, Request, ask, everything
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class StudyReads:
         query = f"SELECT {STUDY_COLUMNS} FROM studies {where}ORDER BY created_at DESC, project, study"
         return [study_row(row) for row in self._rows(query, {} if project is None else {"project": project})]
 
-    def study(self, project: str, name: str) -> "Row | None":
-        """One study with its spec and, as `cost`, what its trials took by state."""
+    def study(self, project: str, name: str) -> "Row":
+        """One study with its spec and, as `cost`, what its trials took by state. Raises UnknownStudyError."""
         if self.gateway is not None:
             return self.gateway.run(_study(project, name))
         from trainhouse.projections.study_listing import COST_COLUMNS, STUDY_COLUMNS, study_row
@@ -46,7 +47,7 @@ class StudyReads:
         of = {"project": project, "study": name}
         found = self._rows(f"SELECT {STUDY_COLUMNS}, spec FROM studies WHERE {_OF}", of)
         if not found:
-            return None
+            raise UnknownStudyError(project, name)
         cost = self._rows(f"SELECT {COST_COLUMNS} FROM study_cost WHERE {_OF} ORDER BY state", of)
         return study_row(found[0]) | {"cost": cost}
 
@@ -85,10 +86,10 @@ def study_reads() -> StudyReads:
     return StudyReads(gateway=way) if isinstance(way, ByGateway) else StudyReads(sql=way.sql)
 
 
-def _study(project: str, name: str) -> Flow[dict[str, Any] | None]:
+def _study(project: str, name: str) -> Flow[dict[str, Any]]:
     try:
         answer = yield from ask(Request("GET", study_path(name), {"project": project}))
-    except NotFoundError:
-        return None
+    except NotFoundError as error:
+        raise UnknownStudyError(project, name) from error
     found: dict[str, Any] = answer.json()
     return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from trainhouse.client.errors import ChangeRefusedError, ClientError, NoReplyError, NotReachableError
+from trainhouse.client.errors import ChangeRefusedError, NoReplyError, NotReachableError, UnknownStudyError
 from trainhouse.client.gateway.exchange import NotFoundError, Request, ask
 from trainhouse.client.kafka.outcomes import Outcomes, event_of, key_of
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, SILENT, unreachable
@@ -41,13 +41,6 @@ LOOK_S: Final = 1.0
 TABLES_S: Final = 3.0
 _WORDS: Final = {StudyPauseRequested: "pause", StudyResumeRequested: "resume", StudyStopRequested: "stop"}
 StudyChange = StudyPauseRequested | StudyResumeRequested | StudyStopRequested
-
-
-class UnknownStudyError(ClientError):
-    """There is no such study, or none that this user may see."""
-
-    def __init__(self, project: str, name: str) -> None:
-        super().__init__(f"project {project} has no study {name}; `trainhouse study list` shows what there is")
 
 
 def create_study(client: "TrainhouseClient", event: StudyCreated, timeout_s: float) -> "Row":
@@ -133,8 +126,6 @@ def _by_looks(way: "ByGateway", project: str, name: str) -> "Iterator[Row | None
     reads, number = StudyReads(gateway=way), None
     while True:
         found = reads.study(project, name)
-        if found is None:
-            raise UnknownStudyError(project, name)
         seen: Any = (found["updated_at_ms"], found["state"], found["trials"])
         yield None if seen == number else found
         number = seen
