@@ -486,6 +486,23 @@ def test_reading_after_a_write_waits_for_it_and_says_when_it_cannot(world: World
     problem(world.client.get(f"{JOBS}?after={forged}", headers=world.token()), 400)
 
 
+def test_reading_after_a_refused_write_waits_for_all_that_tells_of_it(world: World) -> None:
+    """A projector writes a refusal to two tables, and the submission from another topic: any of them may be there before the rest."""
+    spec = SPEC | {"project": "vision", "user": "ana"}
+    sent = world.client.post(JOBS, headers=world.token(), json={"spec": spec}).json()
+    path = f"{JOBS}/{sent['job_id']}?after={sent['after']}"
+    (event_id, submission), *_ = [(event_id, event) for _, event_id, event in world.bus.sent if isinstance(event, JobSubmitted)][::-1]
+    refusal = {"submission_id": event_id, "job_id": sent["job_id"], "reason": "no such pool"}
+    world.tables.insert("rejections_rows", refusal)
+    problem(world.client.get(path, headers=world.token()), 503)
+    of_job = {"job_key": sent["job_id"], "job_id": sent["job_id"], "submission_id": event_id, "state": "REJECTED"}
+    world.tables.insert("jobs_rows", of_job)
+    problem(world.client.get(path, headers=world.token()), 503)
+    world.tables.put(topics.JOBS, [submission], NOW_MS, event_id=event_id)
+    found = world.client.get(path, headers=world.token())
+    assert found.status_code == 200 and found.json()["state"] == "REJECTED", found.text
+
+
 # -- limits
 
 

@@ -1,7 +1,7 @@
 """Decisions about studies to `study_facts`, what a study is to `studies_rows`, and its newest status to `study_statuses_rows`.
 
 Holds: an event that is read twice makes the same rows.
-Never: the value of a variable of a spec's `env`, or the file that a study was made of, which has them.
+Never: the value of a variable of a spec's `env`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,12 +50,17 @@ class Tables:
         for table, rows in builder.build(records, dict.fromkeys(builder.streams(records), 0)).tables.items():
             self.clickhouse.insert(table, rows, f"{topic}:{records[-1].offset}:{table}:records")
 
-    def put(self, topic: str, events: Iterable[Event], at_ms: int = 0) -> None:
-        """One batch of a topic, as the projector would insert it. `at_ms`: when those were told that do not say when they happened."""
+    def insert(self, table: str, row: Mapping[str, Any]) -> None:
+        """One row of one table alone; columns that it does not name have their defaults."""
+        self.clickhouse.command(f"INSERT INTO {table} FORMAT JSONEachRow {json.dumps(row)}")
+
+    def put(self, topic: str, events: Iterable[Event], at_ms: int = 0, event_id: str | None = None) -> None:
+        """One batch of a topic, as the projector would insert it. `at_ms`: when those were told that do not say when they happened;
+        `event_id`: the events' id, one of their own for each by default."""
         records = []
         for event in events:
             self._offset += 1
-            envelope = envelope_of(event, id=f"e{self._offset}", source="test", now_ms=getattr(event, "at_ms", at_ms))
+            envelope = envelope_of(event, id=event_id or f"e{self._offset}", source="test", now_ms=getattr(event, "at_ms", at_ms))
             records.append(Record(topic, 0, self._offset, 0, envelope.subject.encode(), encode(envelope)))
         builder = self._builders[topic]
         built = builder.build(records, dict.fromkeys(builder.streams(records), 0))

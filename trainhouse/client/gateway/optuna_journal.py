@@ -20,8 +20,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from trainhouse.client.errors import InvalidSettingsError, NotReachableError
 from trainhouse.client.gateway import transport
 from trainhouse.client.gateway.exchange import GatewayAnswer, Request, away, error_of
+from trainhouse.events.model.version_names import NAME_PATTERN
 
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 LONGEST_WAIT_S: Final = 5.0
 
 
@@ -30,7 +30,7 @@ class GatewayJournal(BaseJournalBackend):
     NotReachableError."""
 
     def __init__(self, url: str, token: str, project: str, name: str, patience_s: float) -> None:
-        if not NAME.fullmatch(name):
+        if not re.fullmatch(NAME_PATTERN, name):
             raise InvalidSettingsError(
                 f"{name!r} is no name of a storage: use 1 to 128 letters, digits, '.', '_' or '-', starting with a letter or digit"
             )

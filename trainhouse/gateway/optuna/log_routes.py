@@ -14,6 +14,8 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from trainhouse.checkpointing.errors import CheckpointError, DamagedError
+from trainhouse.events.model.labels import Label
+from trainhouse.events.model.version_names import NAME_PATTERN
 from trainhouse.gateway.auth.authentication import Submitter, Viewer
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here, now_ms
@@ -34,8 +36,8 @@ MOST_LOG_BYTES = 128 * 1024 * 1024
 MOST_LOG_LINES = 500_000
 PAGE_BYTES = 4 * 1024 * 1024
 T = TypeVar("T")
-Project = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$", description="The project that it belongs to.")]
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", description="The storage's name.")]
+Project = Annotated[Label, Path(description="The project that it belongs to.")]
+Name = Annotated[str, Path(pattern=rf"^{NAME_PATTERN}$", description="The storage's name.")]
 Line = Annotated[str, StringConstraints(min_length=2, max_length=MOST_LINE_CHARS)]
 Key = Annotated[
     str,

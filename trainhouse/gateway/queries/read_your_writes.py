@@ -26,9 +26,12 @@ MAX_CHARS = 1024
 FIRST_POLL_S = 0.03
 LONGEST_POLL_S = 0.25
 
+# A refusal makes rows of several tables, one after the other, and who may see it stands in the submission itself: all have to be there.
 _SUBMITTED = """
-SELECT (SELECT count() FROM jobs_rows WHERE job_key = {job_id:String} AND spec_sha256 IN ({spec_sha256:String}, ''))
-    + (SELECT count() FROM rejections_rows WHERE submission_id = {event_id:String}) > 0 AS there
+SELECT (SELECT count() FROM jobs_rows WHERE job_key = {job_id:String} AND version > 0 AND spec_sha256 IN ({spec_sha256:String}, '')) > 0
+    OR (SELECT count() FROM rejections_rows WHERE submission_id = {event_id:String}) > 0
+        AND (SELECT count() FROM jobs_rows WHERE job_key IN ({job_id:String}, {event_id:String})) > 0
+        AND (SELECT count() FROM events_rows WHERE job_id = {job_id:String} AND event_id = {event_id:String}) > 0 AS there
 """
 _ASKED = """
 SELECT count() > 0 AS there FROM events_rows WHERE job_id = {job_id:String} AND event_id = {event_id:String}
