@@ -10,6 +10,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ from trainhouse.checkpointing.staging.writer import StagingMemory
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.checkpointing.uploading.upload_helper import HelperUploader, UploadHelper
 from trainhouse.checkpointing.uploading.uploader import InProcessUploader, Uploader
+from trainhouse.events.model.checkpoint import MOST_METRICS
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 from trainhouse.events.model.resume_ref import ResumeFrom
 from trainhouse.events.model.spec import UploadPace
@@ -430,6 +432,8 @@ class Checkpointer:
         if always_publish or self._ranks.rank == 0:
             fields = asdict(saved) | {"event_id": f"{manifest.job_id}:commit:{manifest.commit}", "world_size": manifest.world_size}
             fields["memory_nodes"] = sorted({held.node_id for held in manifest.held})
+            if manifest.metrics:
+                fields["metrics"] = dict(islice(manifest.metrics.items(), MOST_METRICS))
             self._on_event("CheckpointCompleted", fields | _writer_fields(manifest, manifest.created_at_s))
         return saved
 

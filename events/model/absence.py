@@ -8,4 +8,4 @@ def is_no(value: object) -> bool:
 
 def is_absent(value: object) -> bool:
     """Whether a field that came later says nothing: it is then written as if it did not exist, and old journals replay byte for byte."""
-    return value is None or value == "" or value == ()
+    return value is None or value == "" or value == () or value == {}

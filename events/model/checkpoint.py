@@ -4,11 +4,29 @@ Holds: a CheckpointCompleted follows the manifest it names, its event id is `{jo
 CheckpointDeleted follows the deletion, its event id is `{job}:deleted:{n}`; the epoch and attempt are those that saved the checkpoint.
 """
 
+from typing import Final
+
 from pydantic import Field
 
+from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.base import Event
-from trainhouse.events.model.bounds import MOST_ITEMS, MOST_LISTED, ByteCount, Count, CutText, LongText, ReportedS, SmallCount, TimestampMs
+from trainhouse.events.model.bounds import (
+    MOST_ITEMS,
+    MOST_LISTED,
+    ByteCount,
+    Count,
+    CutText,
+    LongText,
+    Metric,
+    ReportedS,
+    ShortText,
+    SmallCount,
+    TimestampMs,
+)
 from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
+
+MOST_METRICS: Final = 32
+"""Metrics that the event of a checkpoint has; its manifest has all."""
 
 
 class CheckpointEvent(Event):
@@ -40,6 +58,12 @@ class CheckpointCompleted(CheckpointEvent, type="trainhouse.checkpoint.completed
     world_size: SmallCount = Field(1, description="ranks that saved it")
     memory_nodes: tuple[NodeId, ...] = Field(
         (), max_length=MOST_ITEMS, description="nodes that had chunks of it in memory, beside the store, when it was committed"
+    )
+    metrics: dict[ShortText, Metric] = Field(
+        default_factory=dict,
+        max_length=MOST_METRICS,
+        exclude_if=is_absent,
+        description="newest values of metrics when it was saved; of more than 32 those that were logged last",
     )
 
 

@@ -30,6 +30,7 @@ _BLANK: dict[str, Any] = {
     "restore_s": 0.0,
     "world_size": 0,
     "memory_nodes": [],
+    "metrics": {},
     "reason": "",
 }
 
@@ -56,6 +57,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             upload_s=event.upload_s,
             world_size=event.world_size,
             memory_nodes=[str(node_id) for node_id in event.memory_nodes],
+            metrics=dict(event.metrics),
         )
     elif isinstance(event, CheckpointRestored):
         yield _fact(

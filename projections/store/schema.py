@@ -32,6 +32,7 @@ _SIMPLE: dict[str, pa.DataType] = {
     "Array(UInt32)": pa.list_(pa.uint32()),
     "Array(UInt64)": pa.list_(pa.uint64()),
     "Map(String, String)": pa.map_(pa.string(), pa.string()),
+    "Map(String, Float64)": pa.map_(pa.string(), pa.float64()),
     "Map(UInt8, Float32)": pa.map_(pa.uint8(), pa.float32()),
     "Map(UInt32, Float64)": pa.map_(pa.uint32(), pa.float64()),
 }

@@ -7,30 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
-from tests.support.gateway_world import ListBus, World, world_in
-from tests.support.waiting import until
+from tests.support.gateway_world import World, world_in
+from tests.support.served_gateway import served
 from trainhouse.deploy.local.credentials import token_keys
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.gateway.app import make_app
 from trainhouse.gateway.auth import tokens
 from trainhouse.gateway.auth.keyring import Keyring
-from trainhouse.gateway.context import Gateway
-from trainhouse.gateway.limits.connection_timeouts import PatientProtocol, listening
-from trainhouse.gateway.live.hub import Hub
-from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
-from trainhouse.projections.settings import ClickHouseSettings
 
 STREAMS = int(os.environ.get("TRAINHOUSE_TEST_STREAMS", "50"))
 JOB = "streamed-1"
@@ -61,26 +52,6 @@ def url(world: World, folder: StackFolder) -> Iterator[str]:
     settings = GatewaySettings.model_validate(files | bounds)
     with served(world, settings) as found:
         yield found
-
-
-@contextmanager
-def served(world: World, settings: GatewaySettings) -> Iterator[str]:
-    """A gateway on a port of its own, over the world's tables."""
-    reader = SqlReader(ClickHouseSettings(url=world.tables.url))
-    gateway = Gateway(settings, Keyring.of_settings(settings), reader, ListBus(), Hub(settings.stream_watchers, 100))  # type: ignore[arg-type]
-    gateway.revocations.complete()
-    gateway.projects.complete()
-    listener = listening("127.0.0.1", 0)
-    app, at_once = make_app(gateway), settings.requests_at_once
-    server = uvicorn.Server(uvicorn.Config(app, http=PatientProtocol, log_config=None, ws="none", limit_concurrency=at_once))
-    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-    thread.start()
-    try:
-        until(lambda: server.started, "the gateway never started")
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join(30)
 
 
 def token_by(folder: StackFolder, sub: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from trainhouse.events.runtime.metrics_server import exposition
 from trainhouse.gateway import problems
+from trainhouse.gateway.aliases import training_run_routes
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.artifacts import artifact_version_routes, media_routes
 from trainhouse.gateway.audit.auditor import Audited
@@ -93,6 +94,7 @@ ROUTES = (
     version_parts,
     service_routes,
     study_routes,
+    training_run_routes,
     artifact_version_routes,
     media_routes,
     log_routes,

@@ -21,6 +21,8 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_S = "1"
 TITLES = {400: "Bad request", 404: "Not found", 405: "Method not allowed", 406: "Not acceptable", 413: "Too large"}
 """Of errors that the framework itself finds."""
+FORMS = ("in whole", "in few words")
+"""Names of forms of one body, which the framework puts into the place of an error; no part of the body has them."""
 
 
 def answer(problem: ProblemError, instance: str = "") -> Response:
@@ -84,7 +86,7 @@ def _framework(request: Request, error: Exception) -> Response:
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = [{"where": ".".join(map(str, e["loc"])), "what": e["msg"]} for e in error.errors()][:20]
+    found = [{"where": ".".join(str(part) for part in e["loc"] if part not in FORMS), "what": e["msg"]} for e in error.errors()][:20]
     first = found[0] if found else {"where": "request", "what": "is invalid"}
     return _response(request, ProblemError(422, "Invalid request", f"{first['where']}: {first['what']}", errors=found))
 

@@ -27,6 +27,7 @@ from trainhouse.checkpointing.errors import (
 )
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.stores.object_store import Body
+from trainhouse.events.model.checkpoint import MOST_METRICS
 
 torch.set_num_threads(1)
 OF_J1 = chunks_prefix("j1")
@@ -424,6 +425,16 @@ def test_completed_is_told_again_on_restore_with_the_same_fields() -> None:
     completed = [fields for name, fields in told if name == "CheckpointCompleted"]
     assert [n for n, _ in told] == ["CheckpointStarted", "CheckpointCompleted"]
     assert told_again[0] == ("CheckpointCompleted", completed[0]) and completed[0]["event_id"] == "j1:commit:1"
+
+
+def test_a_checkpoint_says_what_was_measured_up_to_a_bound() -> None:
+    objects, training, told = MemoryObjectStore(), Training(), []
+    saver = checkpointer(objects, 1, told)
+    for measured in ({"loss": 0.5}, {f"m{n}": float(n) for n in range(MOST_METRICS + 10)}, {}):
+        training.train(1)
+        saver.save(training.state, {}, training.step, 1.0, metrics=measured)
+    first, second, third = [fields.get("metrics") for name, fields in told if name == "CheckpointCompleted"]
+    assert (first, second, third) == ({"loss": 0.5}, {f"m{n}": float(n) for n in range(MOST_METRICS)}, None)
 
 
 # Resuming from another job

@@ -38,6 +38,7 @@ NAMED = {
     ("POST", "/v1/query"): Access.SQL,
     ("GET", "/v1/stream"): Access.STREAM,
     ("GET", "/v1/training-jobs/{job_id}/stream"): Access.STREAM,
+    ("GET", "/training-runs/{run_id}/metrics"): Access.STREAM,
     ("POST", "/v1/session"): Access.SESSION,
     ("DELETE", "/v1/session"): Access.SESSION,
     ("POST", "/v1/login-codes"): Access.SESSION,

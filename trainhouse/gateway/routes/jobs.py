@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
@@ -67,7 +68,40 @@ class Job(BaseModel):
     status_seq: int
 
 
+class LastValue(BaseModel):
+    """The newest value of a metric of rank 0; null: it was no finite number."""
+
+    value: float | None
+    step: int
+    time: datetime
+
+
+class CheckpointReference(BaseModel):
+    """A checkpoint that the object store has. `metrics`: newest values when it was saved."""
+
+    step: int
+    commit: int
+    object_ref: str
+    metrics: dict[str, float | None]
+    created_at: datetime
+
+
+class JobDocument(Job):
+    """A job with the newest value of each metric, the first 100 by name, and its newest 20 checkpoints."""
+
+    metrics: dict[str, LastValue]
+    checkpoints: list[CheckpointReference]
+
+
 COLUMNS = ", ".join(Job.model_fields)
+_METRICS = """
+SELECT toString(metric) AS metric, value, step, time FROM metric_latest
+WHERE job_id = {job_id:String} AND rank = 0 ORDER BY metric LIMIT 100
+"""
+_CHECKPOINTS = """
+SELECT step, commit, object_ref, metrics, created_at FROM checkpoints
+WHERE job_id = {job_id:String} AND state = 'COMPLETED' ORDER BY commit DESC LIMIT 20
+"""
 Tags = Annotated[
     list[Annotated[str, Query(min_length=1, max_length=8300)]] | None,
     Query(max_length=20, description="Only with this tag: `key=value`, or `key` with any value. Of several all count."),
@@ -130,10 +164,14 @@ async def jobs(
     return Json(found.answer())
 
 
-@router.get("/{job_id}", response_model=Job)
+@router.get("/{job_id}", response_model=JobDocument)
 async def job(job_id: JobPath, here: Here, principal: Viewer) -> Json:
-    """One job."""
-    return Json(await visible_job(here, principal, job_id))
+    """One job: its state, the newest value of each metric, and its newest checkpoints."""
+    found = await visible_job(here, principal, job_id)
+    metrics, checkpoints = await asyncio.gather(
+        here.reader.rows(_METRICS, {"job_id": job_id}), here.reader.rows(_CHECKPOINTS, {"job_id": job_id})
+    )
+    return Json(dict(found) | {"metrics": {row.pop("metric"): row for row in metrics}, "checkpoints": checkpoints})
 
 
 async def visible_job(here: Gateway, principal: Principal, job_id: str) -> Row:

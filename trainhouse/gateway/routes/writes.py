@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from trainhouse.events import CancelJob, ChangeJob, Event, JobId, JobSpec, JobState, JobSubmitted, ReviewAction, ReviewJob
 from trainhouse.events import Limits as JobLimits
@@ -18,7 +18,8 @@ from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
 from trainhouse.events.model.resume_ref import ResumeFrom, parse_resume_from
 from trainhouse.events.model.tracking import is_model_id
 from trainhouse.events.wire.topics import JOBS
-from trainhouse.gateway import requests
+from trainhouse.gateway import problems, requests
+from trainhouse.gateway.aliases.few_words import PlainJob
 from trainhouse.gateway.auth.authentication import Submitter
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
@@ -45,6 +46,17 @@ class Submission(Body):
 
     spec: JobSpec
     job_id: JobId | None = None
+
+
+WHOLE, FEW_WORDS = problems.FORMS
+
+
+def _form(body: Any) -> str:
+    """The form of a submission: in few words where it has a command of its own, and no spec."""
+    return FEW_WORDS if isinstance(body, PlainJob) or (isinstance(body, dict) and "spec" not in body and "command" in body) else WHOLE
+
+
+AnySubmission = Annotated[Annotated[Submission, Tag(WHOLE)] | Annotated[PlainJob, Tag(FEW_WORDS)], Discriminator(_form)]
 
 
 class Cancellation(Body):
@@ -86,11 +98,12 @@ class Requested(BaseModel):
 
 
 @router.post("", status_code=202)
-async def submit(body: Submission, here: Here, principal: Submitter, request: Request, response: Response, key: Key = None) -> Submitted:
-    """Submits a job."""
-    requests.refuse_named(body.job_id, principal)
+async def submit(body: AnySubmission, here: Here, principal: Submitter, request: Request, response: Response, key: Key = None) -> Submitted:
+    """Submits a job, by its spec or in few words."""
+    job_id = body.job_id if isinstance(body, Submission) else None
+    requests.refuse_named(job_id, principal)
     spec = requests.own_spec(body.spec, principal)
-    answer = await _submit(here, principal, request, spec, body.job_id, key)
+    answer = await _submit(here, principal, request, spec, job_id, key)
     response.headers["Location"] = f"/v1/training-jobs/{answer.job_id}"
     return answer
 
