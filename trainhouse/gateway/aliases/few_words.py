@@ -14,10 +14,10 @@ from pydantic.alias_generators import to_camel
 
 from trainhouse.events import JobSpec
 from trainhouse.events.model.bounds import MOST_COUNT, MOST_DURATION_S
-from trainhouse.events.model.dataset_names import REFERENCE_PATTERN
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label
 from trainhouse.events.model.spec import MOST_RANKS, Scalar
+from trainhouse.events.model.version_names import REFERENCE_PATTERN
 
 _HASHED: Final = re.compile(r"(?P<uri>.+)@sha256:(?P<sha256>[0-9a-f]{64})")
 MOST_REFERENCE_CHARS: Final = 4096
