@@ -48,7 +48,7 @@ class CamelDevices(Devices):
 
 
 class CamelPolicy(Few):
-    """When a session saves, and how many checkpoints stay."""
+    """Schedule of saves, and how many checkpoints stay."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
 

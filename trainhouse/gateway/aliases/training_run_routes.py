@@ -37,8 +37,8 @@ class Begun(BaseModel):
 @router.post("/training-runs", status_code=202)
 async def begin(body: TrainingRun, here: Here, principal: Submitter, request: Request, response: Response, key: Key = None) -> Begun:
     """Submits a training run."""
-    told = await writes.submit(writes.Submission(spec=body.spec), here, principal, request, response, key)
-    return _begun(told, response)
+    submitted = await writes.submit(writes.Submission(spec=body.spec), here, principal, request, response, key)
+    return _begun(submitted, response)
 
 
 @router.get("/training-runs/{run_id}", response_model=jobs.JobDocument)
@@ -76,6 +76,6 @@ async def study(body: study_routes.NewStudy, here: Here, principal: Submitter, r
     return await study_routes.create(body, here, principal, request, key)
 
 
-def _begun(told: writes.Submitted, response: Response) -> Begun:
-    response.headers["Location"] = f"/training-runs/{told.job_id}"
-    return Begun(run_id=told.job_id, after=told.after)
+def _begun(submitted: writes.Submitted, response: Response) -> Begun:
+    response.headers["Location"] = f"/training-runs/{submitted.job_id}"
+    return Begun(run_id=submitted.job_id, after=submitted.after)
