@@ -14,6 +14,7 @@ import orjson
 from trainhouse.events import StudySpec, StudyState, StudyStatus, TrialState, TrialSummary
 from trainhouse.events.model.bounds import read_stored
 from trainhouse.events.model.ids import JobId
+from trainhouse.events.model.study import MOST_UNBOUNDED
 from trainhouse.events.model.study_decisions import MOST_BEST
 from trainhouse.events.model.study_space import Value
 from trainhouse.scheduler.core.intake.request_ids import AskedIds
@@ -32,8 +33,6 @@ PROJECT_SHARE: Final = 5
 """A project has at most one part in so many of each."""
 MOST_BEST_BYTES: Final = 256 * 1024
 """Of the best trials in a status, whose record has at most 1 MiB."""
-MOST_UNBOUNDED: Final = 10_000
-"""Trials of a study whose budget names no number of them."""
 
 
 @dataclass(frozen=True, slots=True)
