@@ -30,6 +30,8 @@ from trainhouse.events import (
     TrialBegan,
     TrialEnded,
     TrialJobObserved,
+    TrialPutOff,
+    TrialResubmitted,
     TrialStarted,
     TrialState,
     TrialStopping,
@@ -49,6 +51,7 @@ from trainhouse.scheduler.core.intake.request_ids import request_digest
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS
+from trainhouse.scheduler.core.studies.resubmission import due_ms, next_due, put_off_until_ms, submitted_again
 from trainhouse.scheduler.core.studies.stopping import rungs_passed, why_stopped
 from trainhouse.scheduler.core.studies.study_effects import study_effects
 from trainhouse.scheduler.core.studies.study_fold import fold_tuning
@@ -86,9 +89,10 @@ class TunerMachine(Leveled):
         return TunerState(partition)
 
     def wakes_ms(self, state: TunerState, after_ms: int) -> int | None:
-        """Returns the time at which the budget of the next study runs out; at once where one has run out and the study goes on."""
-        going_on = (entry for entry in state.studies.values() if entry.state is not StudyState.DRAINING)
-        return min((max(entry.ends_at_ms, after_ms + 1) for entry in going_on if entry.ends_at_ms is not None), default=None)
+        """Returns the time at which the budget of the next study runs out, or a job is submitted again; at once where it has passed."""
+        going_on = (entry.ends_at_ms for entry in state.studies.values() if entry.state is not StudyState.DRAINING)
+        again = (due_ms(entry) for entry in state.studies.values() if entry.put_off)
+        return min((max(each, after_ms + 1) for each in (*going_on, *again) if each is not None), default=None)
 
     def decide(self, state: TunerState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that the topic of requests does not carry."""
@@ -158,6 +162,7 @@ class _Turn:
                 # One study at a time: what several decide together may be more than a record holds. The next tick follows at once.
                 for key in list(self.state.studies):
                     self.go_on(key)
+                    self.submit_again(key)
                     if self.decisions:
                         break
             case StudyRequest():
@@ -261,7 +266,7 @@ class _Turn:
                 trial = entry.trials[event.trial]
                 if trial.job_id == event.job_id:
                     self.logged(entry, trial, event)
-            case TrialJobObserved() if event.trial in entry.open:
+            case TrialJobObserved() if event.trial in entry.open and event.trial not in entry.put_off:
                 trial = entry.trials[event.trial]
                 if trial.job_id == event.job_id and event.state.final:
                     self.ended(entry, trial, event)
@@ -319,6 +324,13 @@ class _Turn:
                 return
 
     def ended(self, entry: StudyEntry, trial: Trial, event: TrialJobObserved) -> None:
+        until_ms = put_off_until_ms(trial, event, self.now_ms)
+        if until_ms is not None and trial.stopping is None:
+            self.emit(TrialPutOff(**self.head(entry), trial=trial.number, until_ms=until_ms, reason=event.reason))
+            return
+        if until_ms is not None:
+            self.cancelled(entry.key, trial, event.reason)
+            return
         metrics = [each.name for each in entry.spec.metrics]
         lacking = next((name for name in metrics if name not in trial.logged), "")
         state, reason = _TRIAL_STATES.get(event.state, TrialState.COMPLETE), event.reason
@@ -340,6 +352,19 @@ class _Turn:
             )
         )
         self.publish(entry.key)
+
+    def submit_again(self, key: str) -> None:
+        """Submits the job of a trial that was put off until now."""
+        entry = self.state.studies.get(key)
+        trial = next_due(entry, self.now_ms) if entry is not None else None
+        if entry is not None and trial is not None:
+            self.emit(TrialResubmitted(**self.head(entry), **submitted_again(entry, trial)))
+
+    def cancelled(self, key: str, trial: Trial, reason: str) -> None:
+        """Ends a trial that has no job."""
+        head = self.head(self.state.studies[key])
+        self.emit(TrialEnded(**head, trial=trial.number, state=TrialState.CANCELLED, device_s=trial.device_s, reason=reason))
+        self.publish(key)
 
     def go_on(self, key: str) -> None:
         """Ends a study whose budget is used up, or that fails; and one whose last trial has ended."""
@@ -365,7 +390,9 @@ class _Turn:
     def cancel_open(self, key: str, reason: str) -> None:
         entry = self.state.studies[key]
         for number in entry.open:
-            if entry.trials[number].stopping is None:
+            if number in entry.put_off:
+                self.cancelled(key, entry.trials[number], reason)
+            elif entry.trials[number].stopping is None:
                 self.stop(key, entry.trials[number], reason, early=False)
 
     def stop(self, key: str, trial: Trial, reason: str, *, early: bool, step: int | None = None) -> None:

@@ -55,7 +55,8 @@ class RungValue:
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One trial. `started`, `ended`: numbers of the study's decisions; `stopping`: whether its job is cancelled, True: by early stopping;
-    `logged`: newest values, in the end those that count."""
+    `logged`: newest values, in the end those that count; `submission`: number of that of its job; `due_ms`: when the next one is, after a
+    refusal that passes."""
 
     number: int
     parameters: Mapping[str, Value]
@@ -68,13 +69,15 @@ class Trial:
     device_s: float = 0.0
     stopping: bool | None = None
     ended: int | None = None
+    submission: int = 0
+    due_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class StudyEntry:
     """One study that has not ended. `trials` by number; `open`: numbers of those that have not ended; `best`: all of the best ones;
     `device_s`: of ended trials; `rejected`: trials that failed since their jobs were not admitted; `admitted`: whether any job was;
-    `rungs`: by rung the values of all trials that reached it."""
+    `rungs`: by rung the values of all trials that reached it; `put_off`: numbers of trials whose jobs are to be submitted again."""
 
     project: str
     study: str
@@ -93,6 +96,7 @@ class StudyEntry:
     rejected: int = 0
     admitted: bool = False
     rungs: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    put_off: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -111,8 +115,8 @@ class StudyEntry:
 
     @property
     def wants_trial(self) -> bool:
-        """Whether another trial is to begin now. After a job was refused none begins before one was admitted."""
-        is_free = len(self.open) < self.spec.parallel and len(self.trials) < self.most_trials
+        """Whether another trial is to begin now. After a job was refused none begins before one was admitted, or is submitted again."""
+        is_free = len(self.open) < self.spec.parallel and len(self.trials) < self.most_trials and not self.put_off
         return self.state is StudyState.RUNNING and is_free and (self.admitted or not self.rejected)
 
     @property
@@ -132,6 +136,10 @@ class StudyEntry:
         still_open = tuple(each for each in self.open if each != trial.number)
         if not trial.state.final:
             still_open = tuple(sorted((*still_open, trial.number)))
+        put_off = tuple(each for each in self.put_off if each != trial.number)
+        if trial.due_ms is not None:
+            put_off = tuple(sorted((*put_off, trial.number)))
+        changes["put_off"] = put_off
         ended_s = trial.device_s if trial.state.final else 0.0
         counted = {state: count for state, count in counts.items() if count}
         return replace(self, trials=trials, open=still_open, counts=counted, device_s=self.device_s + ended_s, **changes)
@@ -316,7 +324,7 @@ def _trial_json(trial: Trial) -> list[Any]:
     logged = sorted((name, each.step, _number(each.value)) for name, each in trial.logged.items())
     curve = [[each.number, each.rung, _number(each.value)] for each in trial.curve]
     about = [dict(trial.parameters), trial.job_id, trial.spec_sha256, trial.started, trial.state]
-    return [*about, logged, curve, trial.device_s, trial.stopping, trial.ended]
+    return [*about, logged, curve, trial.device_s, trial.stopping, trial.ended, trial.submission, trial.due_ms]
 
 
 def _number(value: float) -> float | str:
@@ -346,11 +354,12 @@ def _study(raw: dict[str, Any]) -> StudyEntry:
         raw["rejected"],
         raw["admitted"],
         with_rungs({}, sorted((each for trial in trials for each in trial.curve), key=lambda each: each.number)),
+        tuple(trial.number for trial in trials if trial.due_ms is not None),
     )
 
 
 def _trial(spec: StudySpec, number: int, raw: list[Any]) -> Trial:
-    parameters, job_id, spec_sha256, started, state, logged, curve, device_s, stopping, ended = raw
+    parameters, job_id, spec_sha256, started, state, logged, curve, device_s, stopping, ended, submission, due_ms = raw
     return Trial(
         number,
         in_order(spec, parameters),
@@ -363,4 +372,6 @@ def _trial(spec: StudySpec, number: int, raw: list[Any]) -> Trial:
         device_s,
         stopping,
         ended,
+        submission,
+        due_ms,
     )
