@@ -24,7 +24,6 @@ from trainhouse.events import (
     StudyPauseRequested,
     StudyRequestRefused,
     StudyResumeRequested,
-    StudySpec,
     StudyState,
     StudyStopRequested,
     TrialBegan,
@@ -55,17 +54,13 @@ from trainhouse.scheduler.core.studies.resubmission import due_ms, next_due, put
 from trainhouse.scheduler.core.studies.stopping import rungs_passed, why_stopped
 from trainhouse.scheduler.core.studies.study_effects import study_effects
 from trainhouse.scheduler.core.studies.study_fold import fold_tuning
+from trainhouse.scheduler.core.studies.study_room import why_no_room
 from trainhouse.scheduler.core.studies.study_state import (
-    MAX_NAMES,
-    MAX_OPEN,
-    MAX_VALUES,
-    PROJECT_SHARE,
     StudyEntry,
     Trial,
     TunerState,
     capture_tuning,
     load_tuning,
-    most_trials,
     study_key,
 )
 from trainhouse.scheduler.core.studies.trial_jobs import largest_values, trial_job_id, trial_spec
@@ -228,7 +223,7 @@ class _Turn:
         except ValidationError as error:
             raise _RefusedError(f"no job can be made of `job` and a trial's values: {error.errors()[0]['msg']}; change `job`") from error
         size_bytes = len(largest.model_dump_json().encode())
-        why = self.why_no_room(event.project, spec)
+        why = why_no_room(self.state, event.project, user, spec)
         if size_bytes > MOST_JOB_BYTES:
             why = f"a trial's job would have {size_bytes} bytes, and may have {MOST_JOB_BYTES}: shorten `job`, or the choices of `space`"
         if why:
@@ -237,25 +232,6 @@ class _Turn:
         sha256 = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
         self.emit(StudyBegun(**self.head(event, 1), **about, spec_sha256=sha256))
         self.publish(key)
-
-    def why_no_room(self, project: str, spec: StudySpec) -> str:
-        """The reason that no other study begins; empty where there is room."""
-        studies = self.state.studies.values()
-        of_project = [each for each in studies if each.project == project]
-        names = self.state.names
-        all_names = sum(names.values())
-        if names.get(project, 0) >= MAX_NAMES // PROJECT_SHARE or all_names >= MAX_NAMES:
-            return f"project {project} had {names.get(project, 0)} studies, all projects {all_names}, and no more may be: ask an operator"
-        if len(of_project) >= MAX_OPEN // PROJECT_SHARE or len(studies) >= MAX_OPEN:
-            return f"{len(of_project)} studies of project {project} and {len(studies)} in all have not ended; wait for one, or stop one"
-        for what, entries, most in ((f"project {project}", of_project, MAX_VALUES // PROJECT_SHARE), ("all projects", studies, MAX_VALUES)):
-            left = most - sum(_values(each.spec) for each in entries)
-            if _values(spec) > left:
-                return (
-                    f"the study may come to {_values(spec)} values of parameters, and studies of {what} have room for {left}: "
-                    "name a smaller budget.trials, or wait for another study to end"
-                )
-        return ""
 
     def observed(self, entry: StudyEntry, event: StudyEvent) -> None:
         match event:
@@ -454,9 +430,3 @@ def _is_new(known: Mapping[str, Any], name: str, step: int, value: float) -> boo
     before = known.get(name)
     # A value that is no number equals itself here: it is the same again.
     return before is None or step > before.step or (step == before.step and repr(value) != repr(before.value))
-
-
-def _values(spec: StudySpec) -> int:
-    """Values of parameters that a study may come to, long texts as several."""
-    longest = (max((len(str(choice)) for choice in each.choices), default=0) for each in spec.space.values())
-    return most_trials(spec) * sum(1 + chars // 64 for chars in longest)

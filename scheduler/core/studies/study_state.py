@@ -31,6 +31,8 @@ MAX_VALUES: Final = 2_000_000
 """Values of parameters that studies which have not ended may come to, by their budgets."""
 PROJECT_SHARE: Final = 5
 """A project has at most one part in so many of each."""
+USER_SHARE: Final = 2
+"""A user has at most one part in so many of a project's studies that have not ended."""
 MOST_BEST_BYTES: Final = 256 * 1024
 """Of the best trials in a status, whose record has at most 1 MiB."""
 
