@@ -75,8 +75,8 @@ def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
         case TrialPutOff():
             return entry.with_trial(replace(_trial(entry, decision.trial), due_ms=decision.until_ms))
         case TrialResubmitted():
-            trial, job = _trial(entry, decision.trial), {"job_id": str(decision.job_id), "spec_sha256": decision.spec_sha256}
-            return entry.with_trial(replace(trial, due_ms=None, submission=decision.submission, **job))
+            again = replace(_trial(entry, decision.trial), due_ms=None, submission=decision.submission)
+            return entry.with_trial(replace(again, job_id=str(decision.job_id), spec_sha256=decision.spec_sha256))
         case TrialBegan():
             running = replace(_trial(entry, decision.trial), state=TrialState.RUNNING, device_s=decision.device_s)
             return entry.with_trial(running, admitted=True)

@@ -42,11 +42,11 @@ def why_no_room(state: TunerState, project: str, user: str, spec: StudySpec) -> 
         (f"project {project}", of_project, MAX_VALUES // PROJECT_SHARE),
         ("all projects", studies, MAX_VALUES),
     )
-    for whose, entries, most in shares:
+    for owner, entries, most in shares:
         left = most - sum(_values(each.spec) for each in entries)
         if _values(spec) > left:
             return (
-                f"the study may come to {_values(spec)} values of parameters, and studies of {whose} have room for {left}: "
+                f"the study may come to {_values(spec)} values of parameters, and studies of {owner} have room for {left}: "
                 "name a smaller budget.trials, or wait for another study to end"
             )
     return ""
