@@ -19,16 +19,15 @@ from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.job import JobState
 from trainhouse.events.model.labels import Label
 from trainhouse.events.model.spec import JobSpec, MetricMode
+from trainhouse.events.model.study_cost import MOST_GRID, why_too_costly
 from trainhouse.events.model.study_space import MOST_PARAMETERS, Parameter, Value
 from trainhouse.events.model.study_values import value_fault
 
 MOST_TRIALS: Final = 100_000
-MOST_GRID: Final = 100_000
 MOST_PARALLEL: Final = 1024
 MOST_OBJECTIVES: Final = 8
-MOST_GP_TRIALS: Final = 1000
-MOST_GP_WORK: Final = 10_000_000
-"""Of trials × trials × parameters of a study whose sampler is a Gaussian process: its memory grows so, to about a GiB, its time faster."""
+MOST_UNBOUNDED: Final = 10_000
+"""Trials of a study whose budget names no number of them."""
 StudyName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f]+$")]
 """Name of a study in its project. It has no '/': the last one of `PROJECT/NAME` parts both, whatever the project is called."""
 MetricName = Annotated[str, Field(max_length=256)]
@@ -165,13 +164,10 @@ class StudySpec(Model):
                 count *= values
             if count > MOST_GRID:
                 raise ValueError(f"the grid has {count} points, more than {MOST_GRID}; make it coarser, or take another sampler")
-        if self.sampler.name is SamplerName.GP:
-            most = min(MOST_GP_TRIALS, int((MOST_GP_WORK / len(self.space)) ** 0.5))
-            if (self.budget.trials or MOST_TRIALS) > most:
-                raise ValueError(
-                    f"budget.trials: sampler gp takes ever longer for each trial, so with {len(self.space)} parameters a study of at most "
-                    f"{most} trials may have it; name so many, or take another sampler"
-                )
+        sampler, trials = self.sampler, self.budget.trials or MOST_UNBOUNDED
+        costly = why_too_costly(sampler.name, self.space, len(self.metrics), sampler.startup_trials, trials)
+        if costly:
+            raise ValueError(costly)
         conditional = next((name for name, parameter in self.space.items() if parameter.when), None)
         if conditional is not None and self.sampler.name in (SamplerName.GP, SamplerName.CMAES, SamplerName.QMC, SamplerName.GRID):
             raise ValueError(f"space.{conditional}.when: {self.sampler.name} takes no conditional parameters; tpe, random and nsgaii do")

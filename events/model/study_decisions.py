@@ -80,6 +80,27 @@ class TrialStarted(StudyDecision, type="trainhouse.study.trial-started.v1"):
     )
 
 
+class TrialPutOff(StudyDecision, type="trainhouse.study.trial-put-off.v1"):
+    """A trial's job was refused for a reason that passes: it is submitted again later."""
+
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
+    until_ms: TimestampMs = Field(description="time from which it is submitted again, in milliseconds since 1970")
+    reason: CutText = ""
+
+
+class TrialResubmitted(StudyDecision, type="trainhouse.study.trial-resubmitted.v1"):
+    """A trial's job is submitted again, under a new id: that of one that was refused may be used up."""
+
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
+    submission: SmallCount = Field(description="number of the submission, from 0")
+    job_id: JobId
+    spec: JobSpec
+    spec_sha256: Sha256
+    asked_as: str | None = Field(
+        None, max_length=32, exclude_if=is_absent, description="role with which a gateway let the user in; absent: nobody vouches for it"
+    )
+
+
 class TrialValueRecorded(StudyDecision, type="trainhouse.study.trial-value-recorded.v1"):
     """Values of a trial at a step count."""
 
@@ -164,6 +185,8 @@ class StudyStatus(StudyEvent, type="trainhouse.study.status.v1"):
 STUDY_HISTORY: Final[tuple[type[Event], ...]] = (
     StudyBegun,
     TrialStarted,
+    TrialPutOff,
+    TrialResubmitted,
     TrialBegan,
     TrialValueRecorded,
     TrialStopping,

@@ -1,6 +1,6 @@
 -- What the tuner decided about studies, one row a decision, for ever.
 --   number   counts the decisions about a study from 1; 0: the request was refused, and `request_id` names it
---   fact     begun, trial-started, trial-began, value, trial-stopping, trial-ended, changed, refused
+--   fact     begun, trial-started, trial-put-off, trial-resubmitted, trial-began, value, trial-stopping, trial-ended, changed, refused
 --   trial    number of the trial, from 0; -1: it is about none
 --   figures  values of `metrics`; a record of values has those alone that are new
 CREATE TABLE IF NOT EXISTS study_facts (
@@ -112,7 +112,7 @@ FROM (
             anyIf(figure, fact = 'trial-ended') AS final, countIf(fact = 'trial-ended') > 0 AS has_ended,
             countIf(fact = 'trial-began') > 0 AS has_begun, countIf(fact = 'trial-started') > 0 AS has_started,
             anyIf(f.state, fact = 'trial-ended') AS last_state, anyIf(f.parameters, fact = 'trial-started') AS parameters,
-            anyIf(f.parameters_json, fact = 'trial-started') AS parameters_json, anyIf(f.job_id, fact = 'trial-started') AS job_id,
+            anyIf(f.parameters_json, fact = 'trial-started') AS parameters_json, argMaxIf(f.job_id, f.number, fact IN ('trial-started', 'trial-resubmitted')) AS job_id,
             max(f.device_s) AS device_s, maxIf(f.early, fact = 'trial-stopping') AS early,
             anyIf(f.reason, fact = 'trial-stopping') AS why_stopped, anyIf(f.reason, fact = 'trial-ended') AS why_ended,
             anyIf(f.enqueued, fact = 'trial-started') AS enqueued, anyIf(f.told, fact = 'trial-started') AS told,

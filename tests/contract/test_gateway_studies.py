@@ -14,6 +14,7 @@ from tests.support.study_story import SPEC, Story, both, story
 from trainhouse.events import RequestAccepted, StudyCreated
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.wire import topics
+from trainhouse.gateway import topic_follower
 from trainhouse.gateway.studies.study_answers import StudyAnswers, StudyRefusedError
 
 ROUTE = "/v1/hpo/studies"
@@ -187,6 +188,20 @@ def test_lists_have_the_studies_of_ones_projects_the_newest_first(gateway_world:
 def test_a_request_without_brokers_says_what_is_missing(gateway_world: World) -> None:
     answer = asked(gateway_world, **new("unsent"))
     assert answer.status_code == 503 and "no brokers" in answer.json()["detail"]
+
+
+def test_a_request_whose_answer_is_late_is_in_the_audit_too(gateway_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ready() -> None:
+        """The history is followed."""
+
+    answers = StudyAnswers(None)
+    monkeypatch.setattr(answers._follower, "ready", ready)
+    monkeypatch.setattr(topic_follower, "ANSWER_S", 0.05)
+    monkeypatch.setattr(gateway_world.gateway, "studies", answers)
+    answer = asked(gateway_world, **new("late"))
+    assert answer.status_code == 503 and "the tuner did not answer" in answer.json()["detail"]
+    accepted = [each for each in gateway_world.bus.of(RequestAccepted) if each.target == "vision/late"]
+    assert [(each.sub, each.action) for each in accepted] == [("ana", "POST /v1/hpo/studies")]
 
 
 def test_only_the_answer_to_a_request_ends_its_wait(gateway_world: World) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.fakes.group_fakes import Member
 from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
+from tests.support.here_samplers import HereSamplers
 from tests.support.profiles import examples
 from tests.support.study_requests import OF_STUDY, study_spec
 from trainhouse.events import (
@@ -54,7 +55,7 @@ class Process:
         self.log, self.broker, self.member = FakeLog(broker), broker, Member(broker, committed=committed)
         clock, machine = LoopClock(), TunerMachine()
         keeper = Snapshots(self.log, store, TUNING, machine, offload=call_directly, every_records=15)
-        sender = SuggestionSender(self.log, clock, self.state)
+        sender = SuggestionSender(self.log, clock, self.state, HereSamplers)
         settings = HostSettings(TUNING, STUDY_REQUESTS, name, transactional=True)
         self.host = JournalHost(settings, self.log, machine, keeper, clock, [sender.after_record])
         self.watch = TrialWatch(self.log, clock, self.state, lambda: self.host.followers[0].position)

@@ -105,6 +105,14 @@ class TopicFollower:
             self._ready.set()
 
 
+class LateAnswerError(BusUnavailableError):
+    """A request was sent, and its answer did not come in time: it may still count. `sent`: where it is."""
+
+    def __init__(self, text: str, sent: Sent) -> None:
+        super().__init__(text)
+        self.sent = sent
+
+
 class Answers(Generic[T]):
     """Requests that wait for their decisions, by event id. `decider`: what decides, for people."""
 
@@ -113,17 +121,17 @@ class Answers(Generic[T]):
         self._waiting: dict[str, asyncio.Future[T]] = {}
 
     async def ask(self, bus: Bus, event: Event, event_id: str) -> tuple[T, Sent]:
-        """Sends a request; returns what was decided, and where the request is. Raises what it was refused with; BusUnavailableError where
+        """Sends a request; returns what was decided, and where the request is. Raises what it was refused with; LateAnswerError where
         there is no answer in time: the request may still count."""
         waiting = self._waiting.setdefault(event_id, asyncio.get_running_loop().create_future())
         try:
             sent = await bus.send(self._topic, event, event_id, key=event.subject())
-            # Another request of the same key may wait for the same answer.
-            return await asyncio.wait_for(asyncio.shield(waiting), ANSWER_S), sent
-        except TimeoutError as error:
-            raise BusUnavailableError(
-                f"{self._decider} did not answer within {ANSWER_S:.0f} s; the request counts once it does (id {event_id})"
-            ) from error
+            try:
+                # Another request of the same key may wait for the same answer.
+                return await asyncio.wait_for(asyncio.shield(waiting), ANSWER_S), sent
+            except TimeoutError as error:
+                why = f"{self._decider} did not answer within {ANSWER_S:.0f} s; the request counts once it does (id {event_id})"
+                raise LateAnswerError(why, sent) from error
         finally:
             self._waiting.pop(event_id, None)
 

@@ -17,6 +17,8 @@ from trainhouse.events.model.study_decisions import (
     StudyStatus,
     TrialBegan,
     TrialEnded,
+    TrialPutOff,
+    TrialResubmitted,
     TrialStarted,
     TrialStopping,
     TrialValueRecorded,
@@ -85,6 +87,10 @@ def _values(event: StudyDecision | StudyRequestRefused) -> dict[str, Any]:
             }
             values = {"parameters": _texts(event.values), "parameters_json": orjson.dumps(dict(event.values)).decode()}
             return {"fact": "trial-started", "trial": event.trial, "job_id": str(event.job_id)} | values | of_sampler
+        case TrialPutOff():
+            return {"fact": "trial-put-off", "trial": event.trial, "reason": event.reason}
+        case TrialResubmitted():
+            return {"fact": "trial-resubmitted", "trial": event.trial, "job_id": str(event.job_id)}
         case TrialBegan():
             return {"fact": "trial-began", "trial": event.trial, "device_s": event.device_s}
         case TrialValueRecorded():

@@ -7,6 +7,7 @@ from trainhouse.events import CancelJob, ChangeJob, Envelope, JobAdmitted, PoolC
 from trainhouse.events.model.decisions import JobQueued, JobRetuned, TokenSeen
 from trainhouse.events.model.phases import Cancelled, Pending, Rejected, StopCause, StopKind, Stopping, UnderReview
 from trainhouse.scheduler.core.attempts.stopping import stop
+from trainhouse.scheduler.core.intake.passing_refusals import beyond_queue
 from trainhouse.scheduler.core.placement.feasibility import refuse_at_submission
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job
@@ -50,11 +51,7 @@ def refuse_beyond_queue(draft: Draft, job: Job) -> bool:
     reviewed = draft.state.reviewed.get((str(job.pool), str(project)), 0)
     if bound is None or bound.queued is None or book.lanes.of(job.pool).projects.get(project, 0) + reviewed <= bound.queued:
         return False
-    review = f" ({reviewed} of them under review)" if reviewed else ""
-    reason = (
-        f"spec.project: as many jobs of project {project} wait in pool {job.pool} as may{review}, limits.queued is {bound.queued}: submit "
-        "it again under a new id when some of them have started, or ask an operator to raise the project's limits.queued"
-    )
+    reason = beyond_queue(str(project), str(job.pool), bound.queued, reviewed)
     draft.move(job.job_id, Rejected(), reason)
     return True
 

@@ -6,7 +6,16 @@ Holds: the first two are keyed by project and study, jobs by their ids: a job th
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from trainhouse.events import CancelJob, Event, JobSubmitted, StudyRequestRefused, StudyStatus, TrialStarted, TrialStopping
+from trainhouse.events import (
+    CancelJob,
+    Event,
+    JobSubmitted,
+    StudyRequestRefused,
+    StudyStatus,
+    TrialResubmitted,
+    TrialStarted,
+    TrialStopping,
+)
 from trainhouse.events.model.ids import TRAINHOUSE
 from trainhouse.events.model.study_decisions import StudyDecision
 from trainhouse.events.wire.topics import JOBS, STUDIES, STUDY_HISTORY
@@ -23,7 +32,7 @@ def study_effects(decisions: Iterable[Event]) -> Iterator[Effect]:
                 yield Effect(STUDY_HISTORY, decision.subject(), decision, key)
             case StudyDecision():
                 yield Effect(STUDY_HISTORY, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}")
-                if isinstance(decision, TrialStarted):
+                if isinstance(decision, TrialStarted | TrialResubmitted):
                     submitted = JobSubmitted(job_id=decision.job_id, spec=decision.spec, asked_as=decision.asked_as)
                     yield Effect(JOBS, str(decision.job_id), submitted, submission_of(str(decision.job_id)))
                 elif isinstance(decision, TrialStopping):

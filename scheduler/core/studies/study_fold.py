@@ -10,6 +10,8 @@ from trainhouse.events import (
     StudyStatus,
     TrialBegan,
     TrialEnded,
+    TrialPutOff,
+    TrialResubmitted,
     TrialStarted,
     TrialState,
     TrialStopping,
@@ -70,6 +72,11 @@ def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
                 raise BrokenInvariant(f"trial {decision.trial} of study {entry.key} begins, and {len(entry.trials)} is the next one")
             parameters = in_order(entry.spec, decision.values)
             return entry.with_trial(Trial(decision.trial, parameters, str(decision.job_id), decision.spec_sha256, decision.number))
+        case TrialPutOff():
+            return entry.with_trial(replace(_trial(entry, decision.trial), due_ms=decision.until_ms))
+        case TrialResubmitted():
+            again = replace(_trial(entry, decision.trial), due_ms=None, submission=decision.submission)
+            return entry.with_trial(replace(again, job_id=str(decision.job_id), spec_sha256=decision.spec_sha256))
         case TrialBegan():
             running = replace(_trial(entry, decision.trial), state=TrialState.RUNNING, device_s=decision.device_s)
             return entry.with_trial(running, admitted=True)
@@ -80,7 +87,7 @@ def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
             return entry.with_trial(replace(_trial(entry, decision.trial), stopping=decision.early))
         case TrialEnded():
             trial = _trial(entry, decision.trial)
-            ended = replace(trial, state=decision.state, device_s=decision.device_s, ended=decision.number)
+            ended = replace(trial, state=decision.state, device_s=decision.device_s, ended=decision.number, due_ms=None)
             rejected = entry.rejected + decision.rejected
             then = entry.with_trial(ended, rejected=rejected, admitted=entry.admitted or not decision.rejected)
             before = [then.told_trial(then.trials[number]) for number in then.best]

@@ -24,12 +24,13 @@ from trainhouse.events import (
     StudyPauseRequested,
     StudyRequestRefused,
     StudyResumeRequested,
-    StudySpec,
     StudyState,
     StudyStopRequested,
     TrialBegan,
     TrialEnded,
     TrialJobObserved,
+    TrialPutOff,
+    TrialResubmitted,
     TrialStarted,
     TrialState,
     TrialStopping,
@@ -49,20 +50,17 @@ from trainhouse.scheduler.core.intake.request_ids import request_digest
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS
+from trainhouse.scheduler.core.studies.resubmission import due_ms, next_due, put_off_until_ms, submitted_again
 from trainhouse.scheduler.core.studies.stopping import rungs_passed, why_stopped
 from trainhouse.scheduler.core.studies.study_effects import study_effects
 from trainhouse.scheduler.core.studies.study_fold import fold_tuning
+from trainhouse.scheduler.core.studies.study_room import why_no_room
 from trainhouse.scheduler.core.studies.study_state import (
-    MAX_NAMES,
-    MAX_OPEN,
-    MAX_VALUES,
-    PROJECT_SHARE,
     StudyEntry,
     Trial,
     TunerState,
     capture_tuning,
     load_tuning,
-    most_trials,
     study_key,
 )
 from trainhouse.scheduler.core.studies.trial_jobs import largest_values, trial_job_id, trial_spec
@@ -86,9 +84,10 @@ class TunerMachine(Leveled):
         return TunerState(partition)
 
     def wakes_ms(self, state: TunerState, after_ms: int) -> int | None:
-        """Returns the time at which the budget of the next study runs out; at once where one has run out and the study goes on."""
-        going_on = (entry for entry in state.studies.values() if entry.state is not StudyState.DRAINING)
-        return min((max(entry.ends_at_ms, after_ms + 1) for entry in going_on if entry.ends_at_ms is not None), default=None)
+        """Returns the time at which the budget of the next study runs out, or a job is submitted again; at once where it has passed."""
+        going_on = (entry.ends_at_ms for entry in state.studies.values() if entry.state is not StudyState.DRAINING)
+        again = (due_ms(entry) for entry in state.studies.values() if entry.put_off)
+        return min((max(each, after_ms + 1) for each in (*going_on, *again) if each is not None), default=None)
 
     def decide(self, state: TunerState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that the topic of requests does not carry."""
@@ -158,6 +157,7 @@ class _Turn:
                 # One study at a time: what several decide together may be more than a record holds. The next tick follows at once.
                 for key in list(self.state.studies):
                     self.go_on(key)
+                    self.submit_again(key)
                     if self.decisions:
                         break
             case StudyRequest():
@@ -223,7 +223,7 @@ class _Turn:
         except ValidationError as error:
             raise _RefusedError(f"no job can be made of `job` and a trial's values: {error.errors()[0]['msg']}; change `job`") from error
         size_bytes = len(largest.model_dump_json().encode())
-        why = self.why_no_room(event.project, spec)
+        why = why_no_room(self.state, event.project, user, spec)
         if size_bytes > MOST_JOB_BYTES:
             why = f"a trial's job would have {size_bytes} bytes, and may have {MOST_JOB_BYTES}: shorten `job`, or the choices of `space`"
         if why:
@@ -232,25 +232,6 @@ class _Turn:
         sha256 = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
         self.emit(StudyBegun(**self.head(event, 1), **about, spec_sha256=sha256))
         self.publish(key)
-
-    def why_no_room(self, project: str, spec: StudySpec) -> str:
-        """The reason that no other study begins; empty where there is room."""
-        studies = self.state.studies.values()
-        of_project = [each for each in studies if each.project == project]
-        names = self.state.names
-        all_names = sum(names.values())
-        if names.get(project, 0) >= MAX_NAMES // PROJECT_SHARE or all_names >= MAX_NAMES:
-            return f"project {project} had {names.get(project, 0)} studies, all projects {all_names}, and no more may be: ask an operator"
-        if len(of_project) >= MAX_OPEN // PROJECT_SHARE or len(studies) >= MAX_OPEN:
-            return f"{len(of_project)} studies of project {project} and {len(studies)} in all have not ended; wait for one, or stop one"
-        for what, entries, most in ((f"project {project}", of_project, MAX_VALUES // PROJECT_SHARE), ("all projects", studies, MAX_VALUES)):
-            left = most - sum(_values(each.spec) for each in entries)
-            if _values(spec) > left:
-                return (
-                    f"the study may come to {_values(spec)} values of parameters, and studies of {what} have room for {left}: "
-                    "name a smaller budget.trials, or wait for another study to end"
-                )
-        return ""
 
     def observed(self, entry: StudyEntry, event: StudyEvent) -> None:
         match event:
@@ -261,7 +242,7 @@ class _Turn:
                 trial = entry.trials[event.trial]
                 if trial.job_id == event.job_id:
                     self.logged(entry, trial, event)
-            case TrialJobObserved() if event.trial in entry.open:
+            case TrialJobObserved() if event.trial in entry.open and event.trial not in entry.put_off:
                 trial = entry.trials[event.trial]
                 if trial.job_id == event.job_id and event.state.final:
                     self.ended(entry, trial, event)
@@ -319,6 +300,13 @@ class _Turn:
                 return
 
     def ended(self, entry: StudyEntry, trial: Trial, event: TrialJobObserved) -> None:
+        until_ms = put_off_until_ms(trial, event, self.now_ms)
+        if until_ms is not None and trial.stopping is None:
+            self.emit(TrialPutOff(**self.head(entry), trial=trial.number, until_ms=until_ms, reason=event.reason))
+            return
+        if until_ms is not None:
+            self.cancelled(entry.key, trial, event.reason)
+            return
         metrics = [each.name for each in entry.spec.metrics]
         lacking = next((name for name in metrics if name not in trial.logged), "")
         state, reason = _TRIAL_STATES.get(event.state, TrialState.COMPLETE), event.reason
@@ -340,6 +328,19 @@ class _Turn:
             )
         )
         self.publish(entry.key)
+
+    def submit_again(self, key: str) -> None:
+        """Submits the job of a trial that was put off until now."""
+        entry = self.state.studies.get(key)
+        trial = next_due(entry, self.now_ms) if entry is not None else None
+        if entry is not None and trial is not None:
+            self.emit(TrialResubmitted(**self.head(entry), **submitted_again(entry, trial)))
+
+    def cancelled(self, key: str, trial: Trial, reason: str) -> None:
+        """Ends a trial that has no job."""
+        head = self.head(self.state.studies[key])
+        self.emit(TrialEnded(**head, trial=trial.number, state=TrialState.CANCELLED, device_s=trial.device_s, reason=reason))
+        self.publish(key)
 
     def go_on(self, key: str) -> None:
         """Ends a study whose budget is used up, or that fails; and one whose last trial has ended."""
@@ -365,7 +366,9 @@ class _Turn:
     def cancel_open(self, key: str, reason: str) -> None:
         entry = self.state.studies[key]
         for number in entry.open:
-            if entry.trials[number].stopping is None:
+            if number in entry.put_off:
+                self.cancelled(key, entry.trials[number], reason)
+            elif entry.trials[number].stopping is None:
                 self.stop(key, entry.trials[number], reason, early=False)
 
     def stop(self, key: str, trial: Trial, reason: str, *, early: bool, step: int | None = None) -> None:
@@ -427,9 +430,3 @@ def _is_new(known: Mapping[str, Any], name: str, step: int, value: float) -> boo
     before = known.get(name)
     # A value that is no number equals itself here: it is the same again.
     return before is None or step > before.step or (step == before.step and repr(value) != repr(before.value))
-
-
-def _values(spec: StudySpec) -> int:
-    """Values of parameters that a study may come to, long texts as several."""
-    longest = (max((len(str(choice)) for choice in each.choices), default=0) for each in spec.space.values())
-    return most_trials(spec) * sum(1 + chars // 64 for chars in longest)

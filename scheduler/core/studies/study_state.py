@@ -14,6 +14,7 @@ import orjson
 from trainhouse.events import StudySpec, StudyState, StudyStatus, TrialState, TrialSummary
 from trainhouse.events.model.bounds import read_stored
 from trainhouse.events.model.ids import JobId
+from trainhouse.events.model.study import MOST_UNBOUNDED
 from trainhouse.events.model.study_decisions import MOST_BEST
 from trainhouse.events.model.study_space import Value
 from trainhouse.scheduler.core.intake.request_ids import AskedIds
@@ -30,10 +31,10 @@ MAX_VALUES: Final = 2_000_000
 """Values of parameters that studies which have not ended may come to, by their budgets."""
 PROJECT_SHARE: Final = 5
 """A project has at most one part in so many of each."""
+USER_SHARE: Final = 2
+"""A user has at most one part in so many of a project's studies that have not ended."""
 MOST_BEST_BYTES: Final = 256 * 1024
 """Of the best trials in a status, whose record has at most 1 MiB."""
-MOST_UNBOUNDED: Final = 10_000
-"""Trials of a study whose budget names no number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class RungValue:
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One trial. `started`, `ended`: numbers of the study's decisions; `stopping`: whether its job is cancelled, True: by early stopping;
-    `logged`: newest values, in the end those that count."""
+    `logged`: newest values, in the end those that count; `submission`: number of that of its job; `due_ms`: when the next one is, after a
+    refusal that passes."""
 
     number: int
     parameters: Mapping[str, Value]
@@ -69,13 +71,15 @@ class Trial:
     device_s: float = 0.0
     stopping: bool | None = None
     ended: int | None = None
+    submission: int = 0
+    due_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class StudyEntry:
     """One study that has not ended. `trials` by number; `open`: numbers of those that have not ended; `best`: all of the best ones;
     `device_s`: of ended trials; `rejected`: trials that failed since their jobs were not admitted; `admitted`: whether any job was;
-    `rungs`: by rung the values of all trials that reached it."""
+    `rungs`: by rung the values of all trials that reached it; `put_off`: numbers of trials whose jobs are to be submitted again."""
 
     project: str
     study: str
@@ -94,6 +98,7 @@ class StudyEntry:
     rejected: int = 0
     admitted: bool = False
     rungs: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    put_off: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -112,8 +117,8 @@ class StudyEntry:
 
     @property
     def wants_trial(self) -> bool:
-        """Whether another trial is to begin now. After a job was refused none begins before one was admitted."""
-        is_free = len(self.open) < self.spec.parallel and len(self.trials) < self.most_trials
+        """Whether another trial is to begin now. After a job was refused none begins before one was admitted, or is submitted again."""
+        is_free = len(self.open) < self.spec.parallel and len(self.trials) < self.most_trials and not self.put_off
         return self.state is StudyState.RUNNING and is_free and (self.admitted or not self.rejected)
 
     @property
@@ -133,6 +138,10 @@ class StudyEntry:
         still_open = tuple(each for each in self.open if each != trial.number)
         if not trial.state.final:
             still_open = tuple(sorted((*still_open, trial.number)))
+        put_off = tuple(each for each in self.put_off if each != trial.number)
+        if trial.due_ms is not None:
+            put_off = tuple(sorted((*put_off, trial.number)))
+        changes["put_off"] = put_off
         ended_s = trial.device_s if trial.state.final else 0.0
         counted = {state: count for state, count in counts.items() if count}
         return replace(self, trials=trials, open=still_open, counts=counted, device_s=self.device_s + ended_s, **changes)
@@ -317,7 +326,7 @@ def _trial_json(trial: Trial) -> list[Any]:
     logged = sorted((name, each.step, _number(each.value)) for name, each in trial.logged.items())
     curve = [[each.number, each.rung, _number(each.value)] for each in trial.curve]
     about = [dict(trial.parameters), trial.job_id, trial.spec_sha256, trial.started, trial.state]
-    return [*about, logged, curve, trial.device_s, trial.stopping, trial.ended]
+    return [*about, logged, curve, trial.device_s, trial.stopping, trial.ended, trial.submission, trial.due_ms]
 
 
 def _number(value: float) -> float | str:
@@ -347,11 +356,12 @@ def _study(raw: dict[str, Any]) -> StudyEntry:
         raw["rejected"],
         raw["admitted"],
         with_rungs({}, sorted((each for trial in trials for each in trial.curve), key=lambda each: each.number)),
+        tuple(trial.number for trial in trials if trial.due_ms is not None),
     )
 
 
 def _trial(spec: StudySpec, number: int, raw: list[Any]) -> Trial:
-    parameters, job_id, spec_sha256, started, state, logged, curve, device_s, stopping, ended = raw
+    parameters, job_id, spec_sha256, started, state, logged, curve, device_s, stopping, ended, submission, due_ms = raw
     return Trial(
         number,
         in_order(spec, parameters),
@@ -364,4 +374,6 @@ def _trial(spec: StudySpec, number: int, raw: list[Any]) -> Trial:
         device_s,
         stopping,
         ended,
+        submission,
+        due_ms,
     )

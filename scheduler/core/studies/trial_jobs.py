@@ -1,7 +1,7 @@
 """Jobs of trials: their ids and specs. Pure.
 
-Holds: the id follows from project, study and number of the trial, the spec from the study's and the trial's values, so that a job that is
-submitted again is the same job. It has the name of the study's creator and the study's project.
+Holds: the id follows from project, study, number of the trial and of its submission, the spec from the study's and the trial's values, so
+that a submission that is sent again is of the same job. It has the name of the study's creator and the study's project.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ PREFIX: Final = "study-"
 """Beginning of the ids of these jobs; others may have it, too."""
 
 
-def trial_job_id(project: str, study: str, trial: int) -> JobId:
-    """Id of a trial's job."""
-    named = orjson.dumps([project, study, trial])
+def trial_job_id(project: str, study: str, trial: int, submission: int = 0) -> JobId:
+    """Id of a trial's job. `submission`: how often it was refused for a reason that passes."""
+    named = orjson.dumps([project, study, trial, *([submission] if submission else [])])
     return JobId.parse(f"{PREFIX}{slug(study)}-{trial}-{hashlib.sha256(named).hexdigest()[:16]}")
 
 

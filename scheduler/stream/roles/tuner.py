@@ -1,6 +1,6 @@
 """The tuner process: studies, by suggestions of Optuna's samplers and observations of trials' jobs, under the journal protocol.
 
-Holds: everything is wired here and nowhere else. Never: does work at import; imports Optuna before there is a study.
+Holds: everything is wired here and nowhere else. Never: does work at import; imports Optuna: the process of samplers does.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from trainhouse.scheduler.stream.kafka.log import KafkaLog
 from trainhouse.scheduler.stream.metrics import JournalMeters
 from trainhouse.scheduler.stream.process import serve
 from trainhouse.scheduler.stream.settings import StreamSettings
+from trainhouse.scheduler.stream.studies.sampler_process import SamplerProcess
 from trainhouse.scheduler.stream.studies.suggestion_sender import SuggestionSender
 from trainhouse.scheduler.stream.studies.trial_watch import TrialWatch
 from trainhouse.scheduler.stream.topology import tuner_app
@@ -53,7 +54,7 @@ def compose(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSett
     archived = ArchivedJournals(kafka, archive) if archive is not None else None
     keeper = Snapshots(log, snapshots, TUNING, machine, every_records=settings.snapshot_every_records, archive=archived)
     hosted = host_settings(settings, TUNING, STUDY_REQUESTS, transactional=True)
-    suggestions = SuggestionSender(log, clock, lambda: host.deciding())
+    suggestions = SuggestionSender(log, clock, lambda: host.deciding(), SamplerProcess)
     host = JournalHost(hosted, log, machine, keeper, clock, [suggestions.after_record], meters=JournalMeters("tuner", registry))
     watch = TrialWatch(log, clock, host.folded, lambda: host.followers[0].position)
     app = tuner_app(kafka, settings, registry, host)

@@ -36,12 +36,12 @@ from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.events.wire.topics import METRICS, STATUS, STUDY_REQUESTS, TRACKED_METRICS, TUNING
 from trainhouse.scheduler.core.errors import LogUnavailableError
-from trainhouse.scheduler.core.intake.own_jobs import submission_of
 from trainhouse.scheduler.core.studies.study_state import StudyEntry, Trial, TunerState
-from trainhouse.scheduler.core.studies.trial_jobs import PREFIX, admission_of
+from trainhouse.scheduler.core.studies.trial_jobs import PREFIX
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log
 from trainhouse.scheduler.stream.kafka.group_member import WAIT_MS, GroupReading, read_as_member
+from trainhouse.scheduler.stream.studies.trial_statuses import as_of_trial, deleted
 from trainhouse.scheduler.stream.studies.trial_values import TrialValues
 
 GROUP: Final = "trainhouse-tuner-trials"
@@ -119,7 +119,7 @@ class TrialWatch:
         else:
             consumer.resume(*consumer.paused())
         found = await consumer.getmany(timeout_ms=WAIT_MS, max_records=MOST_RECORDS)
-        records = [(place, each) for place, of_place in found.items() for each in of_place if each.value and _WORD in each.value]
+        records = [(place, each) for place, of_place in found.items() for each in of_place if _WORD in (each.value or each.key or b"")]
         if rests and not records:
             await self._go_on_behind(consumer)
             return
@@ -171,7 +171,9 @@ class TrialWatch:
         return state
 
     def _take(self, trials: Trials, place: TopicPartition, entry: Entry) -> None:
-        assert entry.value is not None  # nosec B101  # the caller has looked
+        if entry.value is None:
+            self._take_deletion(trials, place, entry)
+            return
         try:
             event = decode(entry.value, entry.headers).event
         except InvalidEvent:
@@ -183,14 +185,17 @@ class TrialWatch:
             values.places.add(place)
         elif isinstance(event, JobStatus) and str(event.job_id) in trials:
             job_id = str(event.job_id)
-            if is_set_aside(event, trials[job_id][1]):
-                event = event.model_copy(update={"state": JobState.REJECTED})
-            elif not is_of_trial(event, trials[job_id][1]):
-                return
-            if event.state.final:
-                self._ends[job_id] = JobEnd(event, place, entry.offset)
-            elif event.state in _HAS_DEVICES:
-                self._running[job_id] = event
+            status = as_of_trial(event, trials[job_id][1])
+            if status is not None and status.state.final:
+                self._ends[job_id] = JobEnd(status, place, entry.offset)
+            elif status is not None and status.state in _HAS_DEVICES:
+                self._running[job_id] = status
+
+    def _take_deletion(self, trials: Trials, place: TopicPartition, entry: Entry) -> None:
+        """Takes a tombstone: that of a job that has ended. An end that was read counts."""
+        job_id = (entry.key or b"").decode(errors="replace").removesuffix(":submitted")  # refusals have the key of the submission
+        if place.topic == STATUS and job_id in trials and job_id not in self._ends:
+            self._ends[job_id] = JobEnd(deleted(job_id, entry.timestamp_ms), place, entry.offset)
 
     async def _send(self, consumer: Any, trials: Trials) -> None:
         assigned = frozenset(consumer.assignment())
@@ -292,17 +297,3 @@ class TrialWatch:
         if news:
             await consumer.commit(news)
             self._committed |= news
-
-
-def is_of_trial(status: JobStatus, trial: Trial) -> bool:
-    """Whether a status is of a trial's own job: another spec under its id is none, nor is a refusal of another request about it."""
-    if status.state is JobState.REJECTED:
-        return status.submission_id == submission_of(trial.job_id)
-    return status.spec_sha256 == trial.spec_sha256
-
-
-def is_set_aside(status: JobStatus, trial: Trial) -> bool:
-    """Whether the program failed on the submission of a trial's job, or on its admission: there is no such job then, though the notice says
-    NEEDS_REVIEW. One of a job that there is names its spec."""
-    made_it = (submission_of(trial.job_id), admission_of(trial.job_id))
-    return status.state is JobState.NEEDS_REVIEW and not status.spec_sha256 and status.submission_id in made_it

@@ -159,3 +159,13 @@ def test_a_study_that_is_not_there_is_named_with_the_way_out_and_an_exit_code_of
     explained = explain(caught.value)
     assert explained is not None and explained.code is Exit.NOT_FOUND
     assert str(explained) == "project vision has no study lr; `trainhouse study list` shows what there is"
+
+
+def test_reasons_are_no_wider_than_a_usual_terminal_where_there_is_none(capsys: Captured) -> None:
+    reason = "asha: 0.98765 at step 270 is number 9 of 12 (min), of which 4 go on, from 0.41234; and more words about it than a line has"
+    study_tables.show_study(STUDY | {"reason": reason})
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and reason.split(": ")[1] in " ".join(line.strip() for line in lines)
+    study_tables.show_trials([trial(0, "FAILED", None, reason)])
+    head, row = capsys.readouterr().out.splitlines()
+    assert len(row) - head.index("reason") <= 60 and "asha: 0.98765 at step 270 is number 9 of 12 (min)" in row

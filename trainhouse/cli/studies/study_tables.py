@@ -3,6 +3,7 @@
 Holds: pure but for the printing; rows are those of `client/studies/study_reads`.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,6 +12,9 @@ from trainhouse.cli.shared import output
 
 ENDED: Final = ("COMPLETE", "STOPPED", "FAILED", "CANCELLED")
 OPEN: Final = ("RUNNING", "WAITING")
+PIPE_CHARS: Final = 80
+PIPE_REASON_CHARS: Final = 60
+"""Of a reason in a table that no terminal cuts; --json has all of it."""
 Row = dict[str, Any]
 
 
@@ -59,7 +63,7 @@ def show_trials(rows: Sequence[Row]) -> None:
     if not rows:
         output.remark("no trial has begun")
         return
-    metric = rows[0]["metric"]
+    metric, reason_chars = rows[0]["metric"], 100 if sys.stdout.isatty() else PIPE_REASON_CHARS
     names = list(dict.fromkeys(name for row in rows for name in row["parameters"]))
     # Columns of parameters may be called as others are.
     shown = {name: name if name not in ("trial", "state", "step", metric, "time", "job", "reason") else f"{name} =" for name in names}
@@ -73,7 +77,7 @@ def show_trials(rows: Sequence[Row]) -> None:
             *(_parameter(row["parameters"], name) for name in names),
             output.duration(row["device_s"] or None),
             row["job_id"],
-            "" if row["state"] == "COMPLETE" else output.one_line(row["reason"], 100),
+            "" if row["state"] == "COMPLETE" else output.one_line(row["reason"], reason_chars),
         )
         for row in rows
     ]
@@ -150,7 +154,11 @@ def _saved(row: Row) -> str:
 
 
 def _print(lines: Sequence[str]) -> None:
-    import sys
+    """Prints lines as wide as the terminal; for a pipe, which may be a log or a file that a person reads, as wide as a usual one."""
+    import textwrap
 
     for line in lines:
-        sys.stdout.write("".join(f"{part}\n" for part in output.wrapped(line)))
+        parts = output.wrapped(line)
+        if not sys.stdout.isatty():
+            parts = textwrap.wrap(line, PIPE_CHARS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]
+        sys.stdout.write("".join(f"{part}\n" for part in parts))

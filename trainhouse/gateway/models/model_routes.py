@@ -49,6 +49,7 @@ from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries import cursors
 from trainhouse.gateway.queries.listing import Cursor, Limit
 from trainhouse.gateway.requests import Key, keyed_event_id
+from trainhouse.gateway.topic_follower import LateAnswerError
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, Version
 from trainhouse.scheduler.core.registry.registry_view import why as conditions_of
 
@@ -264,7 +265,11 @@ async def ask(here: Gateway, principal: Principal, request: Request, event: Mode
     if refusal:
         raise ProblemError(403, "Forbidden", refusal)
     event_id = secrets.token_hex(16)
-    decided = await here.models.ask(here.bus, event, event_id)
+    try:
+        decided = await here.models.ask(here.bus, event, event_id)
+    except LateAnswerError as late:  # it may still count
+        here.accepted(request, principal, late.sent, target=event.subject()[:256], project=event.project)
+        raise
     sent = Sent(event_id, MODEL_REQUESTS, 0, 0)
     here.accepted(request, principal, sent, target=event.subject()[:256], project=event.project)
     return decided

@@ -46,6 +46,7 @@ from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.requests import Key
 from trainhouse.gateway.routes.writes import visible_source
 from trainhouse.gateway.studies.study_answers import StudyAnswer, StudyRefusedError
+from trainhouse.gateway.topic_follower import LateAnswerError
 from trainhouse.projections.study_listing import COST_COLUMNS, STUDY_COLUMNS, TRIAL_COLUMNS, study_row, trial_row
 
 router = APIRouter(prefix="/v1/hpo/studies", tags=["studies"])
@@ -232,6 +233,9 @@ async def _asked(here: Gateway, principal: Principal, request: Request, event: S
         if not isinstance(event, StudyCreated):
             await _visible(here, principal, event.project, event.study)
         raise ProblemError(409, "Refused", str(refused)) from refused
+    except LateAnswerError as late:  # it may still count
+        here.accepted(request, principal, late.sent, target=event.subject()[:256], project=event.project)
+        raise
     here.accepted(request, principal, sent, target=event.subject()[:256], project=event.project)
     await _let_projections_follow(here, decided)
     answer = {"number": decided.number, "state": StudyState.RUNNING.value, "reason": ""}

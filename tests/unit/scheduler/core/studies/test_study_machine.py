@@ -32,7 +32,7 @@ from trainhouse.events import (
 from trainhouse.events.wire.topics import JOBS, STUDIES, STUDY_HISTORY
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.studies.study_machine import TunerMachine
-from trainhouse.scheduler.core.studies.study_state import MAX_OPEN, PROJECT_SHARE, told, wanted
+from trainhouse.scheduler.core.studies.study_state import MAX_OPEN, PROJECT_SHARE, USER_SHARE, told, wanted
 
 ASHA = {"name": "asha", "min_step": 10, "max_step": 90, "reduction": 3}
 
@@ -247,7 +247,7 @@ def test_a_suggestion_for_another_trial_than_the_next_one_counts_for_nothing() -
 def test_studies_are_bounded_and_the_refusal_names_the_way_out() -> None:
     tuner = Tuner()
     for number in range(MAX_OPEN // PROJECT_SHARE):
-        tuner.ask(StudyCreated(project=PROJECT, study=f"s{number}", spec=study_spec()))
+        tuner.ask(StudyCreated(project=PROJECT, study=f"s{number}", spec=study_spec(), user=f"user-{number % USER_SHARE}"))
     assert "stop one" in refusal(tuner.create())
     assert of(StudyBegun, tuner.ask(StudyCreated(project="speech", study=STUDY, spec=study_spec())))
     job = study_spec().job.model_dump(mode="json") | {"runtime": {"command": ["true"]}}
@@ -257,6 +257,22 @@ def test_studies_are_bounded_and_the_refusal_names_the_way_out() -> None:
     assert "leave job.project out" in refusal(tuner.ask(StudyCreated(project="audio", study=STUDY, spec=named)))
     labels = study_spec(job=study_spec().job.model_dump(mode="json") | {"labels": {f"l{n}": "x" for n in range(64)}})
     assert "no job can be made" in refusal(tuner.ask(StudyCreated(project="audio", study=STUDY, spec=labels)))
+
+
+def test_one_user_has_a_share_of_a_projects_studies_and_of_their_values() -> None:
+    tuner = Tuner()
+    for number in range(MAX_OPEN // PROJECT_SHARE // USER_SHARE):
+        assert of(StudyBegun, tuner.ask(StudyCreated(project=PROJECT, study=f"s{number}", spec=study_spec(), user="ada")))
+    refused = refusal(tuner.create())
+    assert "studies of ada in project vision have not ended" in refused and "`trainhouse study stop s0 --project vision`" in refused
+    assert of(StudyBegun, tuner.ask(StudyCreated(project=PROJECT, study="own", spec=study_spec(), user="eve")))
+    assert of(StudyBegun, tuner.ask(StudyCreated(project="speech", study="own", spec=study_spec(), user="ada")))
+    tuner = Tuner()
+    space = {"lr": {"low": 0.1, "high": 1.0}} | {f"x{number}": {"low": 0, "high": 1} for number in range(9)}
+    assert of(StudyBegun, tuner.create(space=space, budget={"trials": 15_000}))
+    asked = StudyCreated(project=PROJECT, study="more", spec=study_spec(space=space, budget={"trials": 15_000}), user="ada")
+    assert "studies of ada in project vision have room for 50000" in refusal(tuner.ask(asked))
+    assert of(StudyBegun, tuner.ask(asked.model_copy(update={"user": "eve"})))
 
 
 def test_a_request_that_cannot_be_handled_is_refused_under_its_id() -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 import warnings
 from typing import Any
 
@@ -24,6 +25,7 @@ from trainhouse.events.model.study_decisions import TrialState
 from trainhouse.events.model.study_space import Value
 from trainhouse.events.model.study_values import value_fault
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
+from trainhouse.scheduler.stream.studies import suggestion_memory
 from trainhouse.scheduler.stream.studies.optuna_sampler import sampler_seed, suggest
 from trainhouse.scheduler.stream.studies.suggestion_memory import _MEMORIES, MOST_STUDIES
 
@@ -293,6 +295,24 @@ def test_memory_of_suggestions_is_bounded() -> None:
         spec = study_spec({"x": {"low": 0, "high": 1 + width}})
         run(spec, 2, values_of)
     assert len(_MEMORIES) == MOST_STUDIES
+
+
+def test_memory_of_suggestions_is_bounded_by_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggestion_memory, "MOST_VALUES", 12)
+    for width in range(3):
+        spec = study_spec({"x": {"low": 0, "high": 1 + width}, "y": {"low": 0, "high": 1}}, "tpe")
+        run(spec, 9, values_of)
+        assert sum(each.values for each in _MEMORIES.values()) <= 12 + 10
+
+
+def test_named_points_of_a_large_grid_are_placed_at_once() -> None:
+    space = {"a": {"low": 0.0, "high": 9999.9, "step": 0.1}, "b": {"choices": [1]}}
+    named = [{"a": float(f"{9999.9 - number:.1f}")} for number in range(1000)]
+    spec = study_spec(space, "grid", budget={"trials": 100_000}, enqueue=named)
+    begun_s = time.process_time()
+    assert values_of(spec, [], 0)["a"] == pytest.approx(9999.9) and values_of(spec, [], 999)["a"] == pytest.approx(9000.9)
+    assert time.process_time() - begun_s < 10
+    assert len({repr(values_of(spec, [], number)) for number in range(1000, 1010)}) == 10
 
 
 @st.composite

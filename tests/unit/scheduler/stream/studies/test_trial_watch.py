@@ -69,6 +69,14 @@ class World:
         more = {"submission_id": f"{job_of(trial)}:submitted", "world_size": 2, "elapsed_s": 8.0}
         self.put(STATUS, JobStatus.model_validate(fields | more | changes))
 
+    def delete_status(self, trial: int) -> None:
+        """A tombstone."""
+
+        async def land() -> None:
+            self.broker.land(STATUS, 0, job_of(trial).encode(), None)
+
+        asyncio.run(land())
+
     def round(self) -> list[Event]:
         """One round of the watch; what it sent goes to the tuner."""
         asyncio.run(self.watch.round(self.member))
@@ -222,7 +230,7 @@ def test_metrics_that_were_logged_are_named_where_the_studys_is_not_among_them()
 
 def test_what_is_not_of_the_trial_itself_counts_for_nothing() -> None:
     world = began()
-    world.status(0, JobState.SUCCEEDED, spec_sha256="other")
+    world.status(0, JobState.SUCCEEDED, spec_sha256="")
     world.status(0, JobState.REJECTED, submission_id="another request")
     world.put(STATUS, JobStatus(job_id=None, status_seq=1, state=JobState.REJECTED, reason=f"no job study-x; {job_of(0)}"))
     asyncio.run(FakeLog(world.broker).append(METRICS, 0, b"study- no JSON"))
@@ -230,6 +238,37 @@ def test_what_is_not_of_the_trial_itself_counts_for_nothing() -> None:
     assert world.round() == [] and world.round() == []
     world.status(0, JobState.REJECTED)
     assert [each.state for _ in range(2) for each in world.round() if isinstance(each, TrialJobObserved)] == [JobState.REJECTED]
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.RUNNING, JobState.SUCCEEDED])
+def test_a_trial_whose_job_id_another_submission_took_fails_with_that_reason(state: JobState) -> None:
+    world = began()
+    world.status(0, state, spec_sha256="another")
+    [observed] = [each for _ in range(2) for each in world.round() if isinstance(each, TrialJobObserved)]
+    assert (observed.state, observed.device_s) == (JobState.REJECTED, 0.0) and "another spec" in observed.reason
+    trial = world.tuner.study.trials[0]
+    assert trial.state is TrialState.FAILED and not trial.logged and "is taken" in str(world.tuner.decisions)
+    assert job_of(0) not in world.tuner.cancelled(), "it is another's job"
+
+
+def test_a_trial_whose_last_status_was_deleted_is_open_no_more_and_has_not_failed() -> None:
+    world = began(max_failed=0)
+    world.status(0, JobState.RUNNING)
+    world.round()
+    world.delete_status(0)
+    [observed] = [each for _ in range(2) for each in world.round() if isinstance(each, TrialJobObserved)]
+    assert "deleted" in observed.reason
+    assert world.tuner.study.trials[0].state is TrialState.CANCELLED and world.tuner.study.trials[1].state is TrialState.WAITING
+
+
+def test_an_end_that_was_read_counts_though_it_was_deleted_then() -> None:
+    world = began()
+    world.log(0, [("loss", 1, 0.5)])
+    world.status(0, JobState.SUCCEEDED)
+    world.delete_status(0)
+    for _ in range(2):
+        world.round()
+    assert world.tuner.study.trials[0].state is TrialState.COMPLETE
 
 
 @pytest.mark.parametrize("step", ["submitted", "admitted"])
