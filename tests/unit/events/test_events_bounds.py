@@ -54,8 +54,8 @@ from trainhouse.projections.record import Record
 from trainhouse.projections.rows import jobs
 
 OF_PROGRAMS = ("loss", "learning_rate", "steps_per_s", "samples_per_s", "usual_loss")
-# Numbers that may be any: what a job's program says of its training (a diverged loss is NaN), points of a metric, values of a trial and what
-# they gained, a hyperparameter as it was written, and what a query of an alert found.
+# Numbers that may be any: what a job's program says of its training (a diverged loss is NaN), points of a metric, values of a trial and
+# gains of these, a hyperparameter as it was written, and what a query of an alert found.
 MAY_BE_ANY = {(model, field) for model in ("ProgressReported", "LossDiverged", "Progress", "JobStatus") for field in OF_PROGRAMS} | {
     ("StepMetrics", "metrics"),
     ("JobSpec", "hyperparameters"),
