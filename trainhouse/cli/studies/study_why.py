@@ -44,7 +44,7 @@ def money(amount: float | None, currency: str) -> str:
     """An amount with its currency; empty for none."""
     if amount is None:
         return ""
-    return f"{amount:.2f} {currency}" if amount >= 0.1 or not amount else f"{amount:.3g} {currency}"
+    return f"{amount:.2f} {currency}".rstrip() if amount >= 0.1 or not amount else f"{amount:.3g} {currency}".rstrip()
 
 
 def _show_on(rows: Sequence[Mapping[str, Any]], currency: str) -> None:
