@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import orjson
 
+OF_STUDY: Final = "project = {project:String} AND study = {study:String}"
 _TIMES: Final = "toUnixTimestamp64Milli({0}) AS {0}_ms"
 
 
@@ -16,7 +17,8 @@ def _columns(plain: str, *times: str) -> str:
 
 STUDY_COLUMNS: Final = _columns(
     "project, study, state, reason, user, metrics, modes, sampler, early_stopping, parallel, budget_trials, budget_device_s, "
-    "budget_wall_s, trials, best_json, device_s",
+    "budget_wall_s, trials, best_json, device_s, budget_cost, studies.cost AS spent_cost, currency, price_per_gpu_hour, max_failed, "
+    "stagnation_json",
     "created_at",
     "updated_at",
 )
@@ -26,13 +28,14 @@ TRIAL_COLUMNS: Final = _columns(
     "began_at",
     "ended_at",
 )
-COST_COLUMNS: Final = "state, trials, device_s, saved_device_s"
+COST_COLUMNS: Final = "state, trials, device_s, saved_device_s, cost, currency, saved_cost"
 
 
 def study_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of STUDY_COLUMNS with `best`, and with its spec where it has one, as objects."""
-    found = {name: value for name, value in row.items() if name not in ("best_json", "spec")}
+    """A row of STUDY_COLUMNS with `best`, `stagnation` and, where it has one, its spec as objects."""
+    found = {name: value for name, value in row.items() if name not in ("best_json", "stagnation_json", "spec")}
     found["best"] = orjson.loads(row["best_json"] or "[]")
+    found["stagnation"] = orjson.loads(row["stagnation_json"] or "null")
     return found | ({"spec": orjson.loads(row["spec"])} if "spec" in row else {})
 
 

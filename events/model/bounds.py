@@ -25,6 +25,7 @@ MOST_BYTES: Final = 2**60
 MOST_COUNT: Final = 2**53
 MOST_SMALL: Final = 2**31 - 1
 MOST_RATIO: Final = 1e15
+MOST_COST: Final = 1e15
 # The times that RFC 3339 can write: from year 1 to the last millisecond of year 9999.
 EARLIEST_MS: Final = -62_135_596_800_000
 LATEST_MS: Final = 253_402_300_799_999
@@ -98,6 +99,7 @@ IntervalS = Annotated[DurationS, BeforeValidator(_no_number_is(float(MOST_DURATI
 MaybeS = Annotated[DurationS | None, BeforeValidator(_no_number_is(None))]
 MaybeMs = Annotated[DurationMs | None, BeforeValidator(_no_number_is(None))]
 ComputedS = Annotated[DurationS, BeforeValidator(_brought_within(-MOST_DURATION_S, MOST_DURATION_S))]
+ComputedCost = Annotated[float, Field(ge=0, le=MOST_COST), BeforeValidator(_brought_within(0, MOST_COST))]
 ComputedCount = Annotated[Count, BeforeValidator(_brought_within(0, MOST_COUNT))]
 ComputedMs = Annotated[DurationMs, BeforeValidator(_brought_within(-MOST_DURATION_MS, MOST_DURATION_MS))]
 Reading = Annotated[float, Field(ge=-MOST_RATIO, le=MOST_RATIO)]

@@ -202,7 +202,8 @@ class Price(Model):
 
 
 class Prices(Model):
-    """Prices of device time, by device type; "any" speaks of every type that is not named. For the view `cost`: decides nothing."""
+    """Prices of device time, by device type; "any" speaks of every type that is not named. For the view `cost`, and for studies' budgets in
+    money; no job is scheduled by them."""
 
     currency: str = Field("USD", max_length=3, pattern="^[A-Z]{3}$", description="code of the currency by ISO 4217")
     devices: dict[Label, Price] = Field(
@@ -252,7 +253,7 @@ class SchedulingPolicy(Model):
     elastic: Elastic = Field(Elastic(), description="growth and shrinkage of elastic gangs")
     defragmentation: Defragmentation = Field(Defragmentation(), description="moves of running jobs")
     failures: Failures = Field(Failures(), description="detection, recovery and blame")
-    prices: Prices | None = Field(None, description="prices of device time, for the view `cost`; nothing is decided by them")
+    prices: Prices | None = Field(None, description="prices of device time, for the view `cost` and budgets of studies")
     isolation: Isolation = Field(Isolation.ANY, description="which nodes may run jobs, by how they confine them")
 
     @field_validator("run_times", mode="before")

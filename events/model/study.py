@@ -13,9 +13,20 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from trainhouse.events.model.absence import is_absent
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event, Model
-from trainhouse.events.model.bounds import MOST_COUNT, MOST_DURATION_S, ComputedS, Count, CutText, Metric, ShortText, TimestampMs
+from trainhouse.events.model.bounds import (
+    MOST_COST,
+    MOST_COUNT,
+    MOST_DURATION_S,
+    ComputedS,
+    Count,
+    CutText,
+    Metric,
+    ShortText,
+    SmallCount,
+    TimestampMs,
+)
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
-from trainhouse.events.model.ids import JobId
+from trainhouse.events.model.ids import JobId, PoolName
 from trainhouse.events.model.job import JobState
 from trainhouse.events.model.labels import Label
 from trainhouse.events.model.spec import JobSpec, MetricMode
@@ -97,15 +108,32 @@ class StudyBudget(Model):
     device_s: float | None = Field(
         None, gt=0, le=MOST_DURATION_S, exclude_if=is_absent, description="most device-seconds of all trials together"
     )
+    cost: float | None = Field(
+        None,
+        gt=0,
+        le=MOST_COST,
+        exclude_if=is_absent,
+        description="most cost of all trials together, by the pool's prices, in their currency",
+    )
     wall_s: float | None = Field(
         None, gt=0, le=MOST_DURATION_S, exclude_if=is_absent, description="most seconds from the study's creation, pauses included"
     )
 
     @model_validator(mode="after")
     def _bounded(self) -> "StudyBudget":
-        if self.trials is None and self.device_s is None and self.wall_s is None:
-            raise ValueError("name at least one bound: trials, device_s or wall_s; without one the study would never end")
+        if self.trials is None and self.device_s is None and self.cost is None and self.wall_s is None:
+            raise ValueError("name at least one bound: trials, device_s, cost or wall_s; without one the study would never end")
         return self
+
+
+class StagnationRule(Model):
+    """Rule that ends a study which gains too little for what it takes: within `device_s` device-seconds of trials that ended the best value
+    gained less than `min_gain`, or nothing. The trials that run then are cancelled."""
+
+    device_s: float = Field(gt=0, le=MOST_DURATION_S, description="device-seconds of ended trials over which the gain is looked at")
+    min_gain: float = Field(
+        0.0, ge=0, le=1e300, description="least gain of the best value within them, in the metric's unit; 0: any gain is enough"
+    )
 
 
 _PLACE: Final = re.compile(r"\{([A-Za-z0-9._-]{1,128})\}")
@@ -125,6 +153,9 @@ class StudySpec(Model):
     )
     parallel: int = Field(1, ge=1, le=MOST_PARALLEL, description="trials at the same time")
     budget: StudyBudget = Field(description="bounds of the study")
+    stagnation: StagnationRule | None = Field(
+        None, exclude_if=is_absent, description="ends the study when its best value gains too little; default: it never does"
+    )
     max_failed: int = Field(3, ge=0, le=MOST_TRIALS, description="trials that may fail by a fault of their own; one more ends the study")
     seed: int = Field(0, ge=0, lt=2**31, description="seed of the sampler")
     enqueue: tuple[dict[Label, Value], ...] = Field(
@@ -177,6 +208,8 @@ class StudySpec(Model):
                 raise ValueError("metrics: one comes twice; name each once")
             if self.early_stopping.name is not StoppingName.NONE:
                 raise ValueError("early_stopping is for one metric; leave it out, or name one metric")
+            if self.stagnation is not None:
+                raise ValueError("stagnation is for one metric; leave it out, or name one metric")
             if self.sampler.name in (SamplerName.CMAES,):
                 raise ValueError("sampler cmaes is for one metric; take tpe, gp, nsgaii, qmc, random or grid")
         return self
@@ -294,5 +327,14 @@ class TrialJobObserved(StudyEvent, type="trainhouse.study.trial-job-observed.v1"
     at_ms: TimestampMs
 
 
+class StudyPriceObserved(StudyEvent, type="trainhouse.study.price-observed.v1"):
+    """Price of the devices of a study's trials, as the policy of their pool names it now."""
+
+    pool: PoolName = Field(description="pool of the trials' jobs")
+    policy_version: SmallCount = Field(description="number of the pool's policy; 0: it has none")
+    price: float | None = Field(None, ge=0, le=MOST_COST, description="price of a device's hour; null: the policy names none")
+    currency: str = Field("", max_length=3, description="code of the currency by ISO 4217")
+
+
 STUDY_REQUESTS: Final[tuple[type[StudyEvent], ...]] = (StudyCreated, StudyPauseRequested, StudyResumeRequested, StudyStopRequested)
-STUDY_OBSERVATIONS: Final[tuple[type[StudyEvent], ...]] = (TrialSuggested, TrialValueObserved, TrialJobObserved)
+STUDY_OBSERVATIONS: Final[tuple[type[StudyEvent], ...]] = (TrialSuggested, TrialValueObserved, TrialJobObserved, StudyPriceObserved)

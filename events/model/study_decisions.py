@@ -10,8 +10,19 @@ from pydantic import Field
 
 from trainhouse.events.model.absence import is_absent, is_no
 from trainhouse.events.model.base import Event, Model
-from trainhouse.events.model.bounds import MOST_SMALL, ComputedS, Count, CutText, Metric, ShortText, SmallCount, TimestampMs
-from trainhouse.events.model.ids import EventId, JobId
+from trainhouse.events.model.bounds import (
+    MOST_COST,
+    MOST_SMALL,
+    ComputedCost,
+    ComputedS,
+    Count,
+    CutText,
+    Metric,
+    ShortText,
+    SmallCount,
+    TimestampMs,
+)
+from trainhouse.events.model.ids import EventId, JobId, PoolName
 from trainhouse.events.model.labels import Label, Sha256
 from trainhouse.events.model.spec import JobSpec
 from trainhouse.events.model.study import MOST_OBJECTIVES, MOST_TRIALS, MetricName, SamplerVersions, StudyEvent, StudySpec
@@ -113,10 +124,11 @@ class TrialValueRecorded(StudyDecision, type="trainhouse.study.trial-value-recor
 
 
 class TrialBegan(StudyDecision, type="trainhouse.study.trial-began.v1"):
-    """A trial's job has devices. Comes again where the study's budget bounds device-seconds."""
+    """A trial's job has devices. Comes again where the study's budget bounds device-seconds or cost."""
 
     trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
     device_s: ComputedS = Field(0.0, description="device-seconds that it had so far")
+    cost: ComputedCost | None = Field(None, exclude_if=is_absent, description="what they cost; absent: the study has no price")
 
 
 class TrialStopping(StudyDecision, type="trainhouse.study.trial-stopping.v1"):
@@ -136,8 +148,32 @@ class TrialEnded(StudyDecision, type="trainhouse.study.trial-ended.v1"):
     state: TrialState = Field(description="state in which it ended")
     values: dict[MetricName, Metric] = Field(default_factory=dict, max_length=MOST_OBJECTIVES, description="values that count; empty: none")
     device_s: ComputedS = Field(0.0, description="device-seconds that it had")
+    cost: ComputedCost | None = Field(None, exclude_if=is_absent, description="what they cost; absent: the study has no price")
     reason: CutText = ""
     rejected: bool = Field(False, exclude_if=is_no, description="whether its job was not admitted")
+
+
+class StudyPriced(StudyDecision, type="trainhouse.study.priced.v1"):
+    """Device-seconds of a study's trials that are observed from now on have this price."""
+
+    pool: PoolName = Field(description="pool of the trials' jobs")
+    policy_version: SmallCount = Field(description="number of the pool's policy that names it")
+    price: float = Field(ge=0, le=MOST_COST, description="price of a device's hour")
+    currency: str = Field(max_length=3, description="code of the currency by ISO 4217")
+
+
+class StagnationFigures(Model):
+    """What the best value of a study gained lately, beside the least that its rule asks for. Device-seconds are those of trials that ended,
+    counted from the study's beginning."""
+
+    best: Metric = Field(description="best value of the study's metric")
+    trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial that has it")
+    gain: Metric = Field(description="what the best value gained over these device-seconds; never below 0")
+    from_device_s: ComputedS = Field(description="device-seconds after which it had been gained from")
+    to_device_s: ComputedS = Field(description="device-seconds now")
+    gain_rate: Metric = Field(description="gain for each of the device-seconds from then to now")
+    min_gain: float = Field(ge=0, le=1e300, description="least gain that the rule asks for")
+    within_device_s: ComputedS = Field(description="device-seconds within which the rule asks for it")
 
 
 class StudyChanged(StudyDecision, type="trainhouse.study.changed.v1"):
@@ -147,6 +183,7 @@ class StudyChanged(StudyDecision, type="trainhouse.study.changed.v1"):
     reason: CutText = ""
     request_id: EventId | None = Field(None, exclude_if=is_absent, description="event id of the request; absent: none asked for it")
     user: ShortText = Field("", exclude_if=is_absent)
+    stagnation: StagnationFigures | None = Field(None, exclude_if=is_absent, description="figures by which the study's rule ended it")
 
 
 class StudyRequestRefused(StudyEvent, type="trainhouse.study.request-refused.v1"):
@@ -178,6 +215,12 @@ class StudyStatus(StudyEvent, type="trainhouse.study.status.v1"):
     best: tuple[TrialSummary, ...] = Field((), max_length=MOST_BEST, description="its best trials, as many as the record holds")
     trials: dict[TrialState, SmallCount] = Field(default_factory=dict, max_length=16, description="trials by state")
     device_s: ComputedS = Field(0.0, description="device-seconds of trials that ended")
+    cost: ComputedCost | None = Field(None, exclude_if=is_absent, description="what they cost; absent: there is no price")
+    currency: str = Field("", max_length=3, exclude_if=is_absent, description="code of the price's currency by ISO 4217")
+    price: float | None = Field(None, ge=0, le=MOST_COST, exclude_if=is_absent, description="price of a device's hour now")
+    stagnation: StagnationFigures | None = Field(
+        None, exclude_if=is_absent, description="what the best value gained lately; absent: there is no such rule, or no value yet"
+    )
     created_at_ms: TimestampMs = Field(description="time of its creation, in milliseconds since 1970")
     updated_at_ms: TimestampMs = Field(description="time of the newest decision, in milliseconds since 1970")
 
@@ -191,6 +234,7 @@ STUDY_HISTORY: Final[tuple[type[Event], ...]] = (
     TrialValueRecorded,
     TrialStopping,
     TrialEnded,
+    StudyPriced,
     StudyChanged,
     StudyRequestRefused,
 )

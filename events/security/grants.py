@@ -100,8 +100,11 @@ PRINCIPALS: dict[str, Needs] = {
         groups=("trainhouse-detector",),
     ),
     "tuner": Needs(
-        # Jobs of trials: their statuses, and the metrics that they log.
-        reads=(t.STUDY_REQUESTS, t.TUNING, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.STATUS, t.METRICS, t.TRACKED_METRICS, *_UPDATES),
+        reads=(
+            *(t.STUDY_REQUESTS, t.TUNING, t.SNAPSHOTS, t.JOURNAL_REPAIRS, *_UPDATES),
+            # Jobs of trials: their statuses, the metrics that they log, and the prices of their devices.
+            *(t.STATUS, t.METRICS, t.TRACKED_METRICS, t.POLICIES),
+        ),
         writes=(
             *(t.TUNING, t.SNAPSHOTS, t.UPGRADES, t.STUDIES, t.STUDY_HISTORY, t.DEAD_LETTERS, t.VERDICTS, t.ALERTS),
             # What its process suggests and observes is a request to itself; trials are jobs.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
+import orjson
 import pytest
 
 from tests.support.gateway_world import World
 from tests.support.study_book import StudyBook
-from tests.support.study_story import SPEC, Story, both, story
+from tests.support.study_story import BEGAN_MS, SPEC, Story, both, story
+from trainhouse.client.errors import UnknownStudyError
+from trainhouse.client.studies.study_reads import StudyReads
 from trainhouse.events import RequestAccepted, StudyCreated
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.wire import topics
@@ -158,6 +161,46 @@ def test_a_study_is_shown_with_its_best_trial_its_cost_and_no_value_of_env(gatew
     assert got(gateway_world, "/whole").status_code == 404, "the default project has none"
     assert got(gateway_world, "/whole", ("speech",), project="vision").status_code == 404
     assert got(gateway_world, "/whole/trials", ("speech",), project="vision").status_code == 404
+
+
+def test_why_says_what_was_spent_on_what_and_what_was_saved(gateway_world: World, whole: Story) -> None:
+    found = got(gateway_world, "/whole/why", project="vision").json()
+    assert (found["state"], found["spent"]["device_s"], found["spent"]["cost"]) == ("RUNNING", 255.0, None)
+    assert {each["on"]: (each["trials"], each["device_s"]) for each in found["on"]} == {
+        "finished": (2, 220.0),
+        "stopped early": (1, 30.0),
+        "failed": (1, 5.0),
+        "running": (1, 0.0),
+        "waiting": (1, 0.0),
+    }
+    assert (found["saved"]["device_s"], found["saved"]["mean_device_s"]) == (80.0, 110.0) and "an estimate" in found["saved"]["how"]
+    assert {each["bound"]: (each["used"], each["of"]) for each in found["bounds"]} == {"trials": (6.0, 6), "failed": (1.0, 4)}
+    assert "1 of its trials run and 1 wait" in found["reason"]
+    assert got(gateway_world, "/whole/why").status_code == 404, "the default project has none"
+    assert got(gateway_world, "/whole/why", ("speech",), project="vision").status_code == 404
+
+
+def test_both_ways_give_the_same_document(gateway_world: World, whole: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: (BEGAN_MS + 90_000) * 1_000_000)
+    by_sql = StudyReads(sql=cast(Any, _Sql(gateway_world))).why("vision", "whole")
+    by_http = got(gateway_world, "/whole/why", project="vision").json()
+    assert by_http == orjson.loads(orjson.dumps(by_sql))
+    with pytest.raises(UnknownStudyError):
+        StudyReads(sql=cast(Any, _Sql(gateway_world))).why("vision", "none")
+
+
+class _Sql:
+    """Queries of the client, on the tables of the gateway."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.found = world, list[Any]()
+
+    def table(self, query: str, values: Any) -> _Sql:
+        self.found = self.world.tables.ask(query, dict(values))
+        return self
+
+    def dicts(self) -> list[Any]:
+        return self.found
 
 
 def test_trials_come_in_pages_by_number(gateway_world: World, whole: Story) -> None:

@@ -23,23 +23,27 @@ from trainhouse.events import (
     StudyBegun,
     StudyChanged,
     StudyCreated,
+    StudyPriced,
     StudyState,
     StudyStatus,
+    TrialBegan,
     TrialEnded,
     TrialStarted,
     TrialState,
     decode,
     envelope_of,
 )
+from trainhouse.events.model.pool import PolicyApplied
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.points import Point, records_of
-from trainhouse.events.wire.topics import JOBS, METRICS, STATUS, STUDIES, STUDY_HISTORY, STUDY_REQUESTS, TUNING
+from trainhouse.events.wire.topics import JOBS, METRICS, POLICIES, STATUS, STUDIES, STUDY_HISTORY, STUDY_REQUESTS, TUNING
 from trainhouse.scheduler.core.studies.study_machine import TunerMachine
 from trainhouse.scheduler.core.studies.study_state import TunerState
 from trainhouse.scheduler.replay import LogEntry, verify
 from trainhouse.scheduler.stream.journal.host import JournalHost
 from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
+from trainhouse.scheduler.stream.studies.price_sender import PriceSender
 from trainhouse.scheduler.stream.studies.recomputed_suggestions import RecomputedSuggestions
 from trainhouse.scheduler.stream.studies.suggestion_sender import SuggestionSender
 from trainhouse.scheduler.stream.studies.trial_watch import TrialWatch
@@ -56,10 +60,12 @@ class Process:
         clock, machine = LoopClock(), TunerMachine()
         keeper = Snapshots(self.log, store, TUNING, machine, offload=call_directly, every_records=15)
         sender = SuggestionSender(self.log, clock, self.state, HereSamplers)
+        prices = PriceSender(self.log, clock, self.state)
         settings = HostSettings(TUNING, STUDY_REQUESTS, name, transactional=True)
-        self.host = JournalHost(settings, self.log, machine, keeper, clock, [sender.after_record])
+        self.host = JournalHost(settings, self.log, machine, keeper, clock, [sender.after_record, prices.after_record])
         self.watch = TrialWatch(self.log, clock, self.state, lambda: self.host.followers[0].position)
-        self.tasks = [asyncio.create_task(each) for each in (self.host.run(), sender.run(), self.read(), self.offer())]
+        running = (self.host.run(), sender.run(), prices.run(), self.read(), self.offer())
+        self.tasks = [asyncio.create_task(each) for each in running]
 
     def state(self) -> TunerState | None:
         return self.host.followers[0].folded.state if self.host.ready.is_set() else None
@@ -122,6 +128,8 @@ class Fleet:
             if job_id in self.cancelled:
                 self.status(submitted, JobState.CANCELLED, float(step))
                 return
+            if step % 3 == 0:
+                self.status(submitted, JobState.RUNNING, float(step))
             loss = x + 1.0 / step
             for record in records_of(job_id, [Point("loss", loss, step, 1)], "metrics"):
                 self.put(METRICS, record)
@@ -142,15 +150,25 @@ def events(broker: FakeBroker, topic: str, kind: type[Event]) -> list[Any]:
     return [each for each in found if isinstance(each, kind)]
 
 
-async def story(seed: int, broker: FakeBroker) -> Fleet:
+def put_price(broker: FakeBroker, version: int, per_hour: float) -> None:
+    policy = {"prices": {"devices": {"any": {"reserved": per_hour}}}}
+    applied = PolicyApplied.model_validate({"pool": "default", "policy": policy, "version": version, "applied_at_ms": 1})
+    broker.land(POLICIES, 0, b"default", encode(envelope_of(applied, id=EventId(f"p{version}"), source="t", now_ms=1)))
+
+
+async def story(seed: int, broker: FakeBroker, **budget: float) -> Fleet:
     rng = random.Random(seed)
     fleet, store, committed = Fleet(broker, rng), MemoryStore(), dict[Any, int]()
     running = asyncio.create_task(fleet.run())
-    spec = study_spec(sampler={"name": "tpe", "startup_trials": 2}, budget={"trials": TRIALS}, early_stopping=ASHA, max_failed=TRIALS)
+    spec = study_spec(
+        sampler={"name": "tpe", "startup_trials": 2}, budget={"trials": TRIALS, **budget}, early_stopping=ASHA, max_failed=TRIALS
+    )
     request = encode(envelope_of(StudyCreated.model_validate(OF_STUDY | {"spec": spec}), id=EventId("s"), source="t", now_ms=1))
     for _ in range(2):
         broker.land(STUDY_REQUESTS, 0, b"k", request)
     for start in range(30):
+        if start < 3:  # a new policy in the midst
+            put_price(broker, start + 1, 3600.0 * (1 + start % 2))
         process = Process(broker, store, committed, f"tuner-{start}")
         await asyncio.sleep(rng.uniform(0.5, 12) if start < 20 else 200)
         committed = process.member.committed
@@ -187,3 +205,30 @@ def test_a_tuner_that_is_killed_begins_each_trial_once_and_loses_no_value(seed: 
     report = verify(journal, TunerMachine(), also=again.differences)
     assert report.same, [str(each) for each in report.differences]
     assert report.recomputed and again.recomputed == TRIALS and not again.other_versions
+
+
+@pytest.mark.parametrize("seed", range(examples(10)))
+def test_a_study_in_money_goes_over_its_budget_by_no_more_than_what_runs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncio.to_thread", call_directly)
+    broker, budget = FakeBroker(), 8.0
+    fleet = run_virtually(story(seed, broker, cost=budget))
+    price, seconds, spent, reached = 0.0, Counter[int](), 0.0, False
+    running, late = set[int](), 0.0
+    for each in events(broker, STUDY_HISTORY, Event):
+        if isinstance(each, StudyPriced):
+            price = each.price / 3600
+        elif isinstance(each, TrialStarted):
+            assert price and not reached, "none begins before there is a price, nor once the budget is reached"
+            running.add(each.trial)
+        elif isinstance(each, TrialBegan | TrialEnded):
+            cost = (each.device_s - seconds[each.trial]) * price
+            seconds[each.trial] += each.device_s - seconds[each.trial]
+            spent, late = spent + cost, late + cost * reached
+            assert not reached or each.trial in running
+            reached = reached or spent >= budget
+    status = events(broker, STUDIES, StudyStatus)[-1]
+    assert status.state is StudyState.ENDED and status.cost == pytest.approx(spent) and status.currency == "USD"
+    assert reached and "of 8 USD" in status.reason, status.reason
+    assert set(fleet.ran.values()) == {1} and late <= len(running) * STEPS * 2
+    journal = [LogEntry(0, each.offset, each.value or b"") for each in broker.committed(TUNING, 0)]
+    assert verify(journal, TunerMachine()).same

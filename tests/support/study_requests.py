@@ -8,6 +8,7 @@ from trainhouse.events import (
     EventId,
     JobState,
     StudyCreated,
+    StudyPriceObserved,
     StudySpec,
     TrialJobObserved,
     TrialStarted,
@@ -106,6 +107,11 @@ class Tuner:
         """Values that a trial's job logged."""
         about = OF_STUDY | {"trial": trial, "job_id": job_of(trial), "step": step, "values": {"loss": loss, **values}}
         return self.ask(TrialValueObserved.model_validate(about))
+
+    def price(self, per_hour: float | None, version: int = 1, currency: str = "USD") -> list[Event]:
+        """A price of the devices, as the policy of the pool names it."""
+        about = {"pool": "default", "policy_version": version, "price": per_hour, "currency": currency}
+        return self.ask(StudyPriceObserved.model_validate(OF_STUDY | about))
 
     def succeed(self, trial: int, loss: float, device_s: float = 1.0) -> list[Event]:
         """A trial from its first device to its end."""

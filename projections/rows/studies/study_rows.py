@@ -10,9 +10,11 @@ from typing import Any, Final
 import orjson
 
 from trainhouse.events.model.study_decisions import (
+    StagnationFigures,
     StudyBegun,
     StudyChanged,
     StudyDecision,
+    StudyPriced,
     StudyRequestRefused,
     StudyStatus,
     TrialBegan,
@@ -28,9 +30,9 @@ from trainhouse.events.security.sensitive import without_values
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms
 
-_TEXTS: Final = ("request_id", "state", "user", "reason", "job_id", "parameters_json", "optuna", "numpy")
-_COUNTS: Final = ("step", "told", "enqueued", "early", "device_s")
-_EMPTY: Final[dict[str, Any]] = dict.fromkeys(_TEXTS, "") | dict.fromkeys(_COUNTS, 0) | {"trial": -1}
+_TEXTS: Final = ("request_id", "state", "user", "reason", "job_id", "parameters_json", "optuna", "numpy", "currency", "pool", "stagnation")
+_COUNTS: Final = ("step", "told", "enqueued", "early", "device_s", "policy_version")
+_EMPTY: Final[dict[str, Any]] = dict.fromkeys(_TEXTS, "") | dict.fromkeys(_COUNTS, 0) | {"trial": -1, "cost": None, "price": None}
 
 
 def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
@@ -68,6 +70,10 @@ def status(envelope: Envelope, record: Record) -> Iterator[Row]:
             "trial_states": [state.value for state in event.trials],
             "trial_counts": list(event.trials.values()),
             "device_s": event.device_s,
+            "cost": event.cost,
+            "price": event.price,
+            "currency": event.currency,
+            "stagnation": _figures_json(event.stagnation),
             "created_at": clamp_ms(event.created_at_ms),
             "updated_at": clamp_ms(event.updated_at_ms),
         },
@@ -92,21 +98,27 @@ def _values(event: StudyDecision | StudyRequestRefused) -> dict[str, Any]:
         case TrialResubmitted():
             return {"fact": "trial-resubmitted", "trial": event.trial, "job_id": str(event.job_id)}
         case TrialBegan():
-            return {"fact": "trial-began", "trial": event.trial, "device_s": event.device_s}
+            return {"fact": "trial-began", "trial": event.trial, "device_s": event.device_s, "cost": event.cost}
         case TrialValueRecorded():
             return {"fact": "value", "trial": event.trial, "step": event.step} | _figures(event.values)
         case TrialStopping():
             about = {"trial": event.trial, "job_id": str(event.job_id), "early": int(event.early), "step": event.step or 0}
             return {"fact": "trial-stopping", "reason": event.reason} | about
         case TrialEnded():
-            about = {"trial": event.trial, "state": event.state.value, "device_s": event.device_s, "reason": event.reason}
-            return {"fact": "trial-ended"} | about | _figures(event.values)
+            about = {"trial": event.trial, "state": event.state.value, "reason": event.reason}
+            return {"fact": "trial-ended", "device_s": event.device_s, "cost": event.cost} | about | _figures(event.values)
+        case StudyPriced():
+            return {"fact": "priced"} | event.model_dump(mode="json", include={"pool", "policy_version", "price", "currency"})
         case StudyChanged():
             about = {"state": event.state.value, "reason": event.reason, "request_id": str(event.request_id or ""), "user": event.user}
-            return {"fact": "changed"} | about
+            return {"fact": "changed", "stagnation": _figures_json(event.stagnation)} | about
         case StudyRequestRefused():
             return {"fact": "refused", "request_id": str(event.request_id), "reason": event.reason, "user": event.user}
     raise ValueError(f"{event.event_type} is no decision that has a row")
+
+
+def _figures_json(figures: StagnationFigures | None) -> str:
+    return "" if figures is None else figures.model_dump_json()
 
 
 def _figures(values: Mapping[str, float]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from trainhouse.events import (
     Event,
     StudyBegun,
     StudyChanged,
+    StudyPriced,
     StudyState,
     StudyStatus,
     TrialBegan,
@@ -31,6 +32,7 @@ from trainhouse.scheduler.core.studies.study_state import (
     study_key,
     with_rungs,
 )
+from trainhouse.scheduler.core.studies.trial_costs import DevicePrice
 
 
 def fold_tuning(state: TunerState, now_ms: int, decision: Event) -> None:
@@ -67,6 +69,8 @@ def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
     match decision:
         case StudyChanged():
             return replace(entry, state=decision.state, reason=decision.reason)
+        case StudyPriced():
+            return replace(entry, price=DevicePrice(decision.price, decision.currency, decision.policy_version))
         case TrialStarted():
             if decision.trial != len(entry.trials):
                 raise BrokenInvariant(f"trial {decision.trial} of study {entry.key} begins, and {len(entry.trials)} is the next one")
@@ -78,7 +82,7 @@ def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
             again = replace(_trial(entry, decision.trial), due_ms=None, submission=decision.submission)
             return entry.with_trial(replace(again, job_id=str(decision.job_id), spec_sha256=decision.spec_sha256))
         case TrialBegan():
-            running = replace(_trial(entry, decision.trial), state=TrialState.RUNNING, device_s=decision.device_s)
+            running = replace(_spent(entry, decision), state=TrialState.RUNNING)
             return entry.with_trial(running, admitted=True)
         case TrialValueRecorded():
             trial = _with_values(entry, _trial(entry, decision.trial), decision)
@@ -86,12 +90,12 @@ def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
         case TrialStopping():
             return entry.with_trial(replace(_trial(entry, decision.trial), stopping=decision.early))
         case TrialEnded():
-            trial = _trial(entry, decision.trial)
-            ended = replace(trial, state=decision.state, device_s=decision.device_s, ended=decision.number, due_ms=None)
+            ended = replace(_spent(entry, decision), state=decision.state, ended=decision.number, due_ms=None)
             rejected = entry.rejected + decision.rejected
             then = entry.with_trial(ended, rejected=rejected, admitted=entry.admitted or not decision.rejected)
             before = [then.told_trial(then.trials[number]) for number in then.best]
-            return replace(then, best=tuple(best_with(then.spec.metrics, before, then.told_trial(ended))))
+            then = replace(then, best=tuple(best_with(then.spec.metrics, before, then.told_trial(ended))))
+            return then.with_gain_of(ended)
     raise BrokenInvariant(f"{decision.event_type} is no decision of the tuner")
 
 
@@ -99,6 +103,12 @@ def _trial(entry: StudyEntry, number: int) -> Trial:
     if number not in entry.open:
         raise BrokenInvariant(f"study {entry.key} has no open trial {number}, and a decision names it")
     return entry.trials[number]
+
+
+def _spent(entry: StudyEntry, decision: TrialBegan | TrialEnded) -> Trial:
+    """The trial with the device-seconds that it had by then, and what they cost."""
+    trial = _trial(entry, decision.trial)
+    return replace(trial, device_s=decision.device_s, cost=trial.cost if decision.cost is None else decision.cost)
 
 
 def _with_values(entry: StudyEntry, trial: Trial, decision: TrialValueRecorded) -> Trial:

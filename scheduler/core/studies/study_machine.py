@@ -22,6 +22,8 @@ from trainhouse.events import (
     StudyChanged,
     StudyCreated,
     StudyPauseRequested,
+    StudyPriced,
+    StudyPriceObserved,
     StudyRequestRefused,
     StudyResumeRequested,
     StudyState,
@@ -51,6 +53,7 @@ from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS
 from trainhouse.scheduler.core.studies.resubmission import due_ms, next_due, put_off_until_ms, submitted_again
+from trainhouse.scheduler.core.studies.stagnation import why_stagnant
 from trainhouse.scheduler.core.studies.stopping import rungs_passed, why_stopped
 from trainhouse.scheduler.core.studies.study_effects import study_effects
 from trainhouse.scheduler.core.studies.study_fold import fold_tuning
@@ -162,7 +165,7 @@ class _Turn:
                         break
             case StudyRequest():
                 self.requested(envelope, event)
-            case TrialSuggested() | TrialValueObserved() | TrialJobObserved():
+            case TrialSuggested() | TrialValueObserved() | TrialJobObserved() | StudyPriceObserved():
                 entry = self.state.study(event.project, event.study)
                 if entry is not None:
                     self.observed(entry, event)
@@ -247,10 +250,28 @@ class _Turn:
                 if trial.job_id == event.job_id and event.state.final:
                     self.ended(entry, trial, event)
                 elif trial.job_id == event.job_id and _has_news(trial, event):
-                    about = {"trial": trial.number, "device_s": max(event.device_s, trial.device_s)}
-                    self.emit(TrialBegan(**self.head(entry), **about))
+                    self.emit(TrialBegan(**self.head(entry), trial=trial.number, **_spent(entry, trial, event)))
                     if trial.state is TrialState.WAITING:
                         self.publish(entry.key)
+            case StudyPriceObserved():
+                self.priced(entry, event)
+
+    def priced(self, entry: StudyEntry, event: StudyPriceObserved) -> None:
+        """Records a price of a newer policy. A budget in money ends a study whose devices have no price, or one in another currency."""
+        known, in_money = entry.price, entry.spec.budget.cost is not None and entry.state is not StudyState.DRAINING
+        if known is not None and event.policy_version <= known.version:
+            return
+        if event.price is None:  # the last one that a policy named still counts
+            if known is None and in_money:
+                self.end(entry, _why_no_price(entry, event), cancels=True)
+        elif known is not None and event.currency != known.currency:
+            if in_money:
+                why = f"budget.cost is in {known.currency}, and the policy of pool {event.pool} now names prices in {event.currency}"
+                self.end(entry, why, cancels=True)
+        elif known is None or event.price != known.per_hour:
+            about = event.model_dump(mode="json", include={"pool", "policy_version", "price", "currency"})
+            self.emit(StudyPriced.model_validate(self.head(entry) | about))
+            self.publish(entry.key)
 
     def suggested(self, entry: StudyEntry, event: TrialSuggested) -> None:
         unknown = sorted(event.values.keys() - entry.spec.space.keys())
@@ -322,7 +343,7 @@ class _Turn:
                 trial=trial.number,
                 state=state,
                 values=values if state in (TrialState.COMPLETE, TrialState.STOPPED) else {},
-                device_s=max(event.device_s, trial.device_s),
+                **_spent(entry, trial, event),
                 reason=reason,
                 rejected=event.state is JobState.REJECTED,
             )
@@ -347,19 +368,21 @@ class _Turn:
         entry = self.state.studies.get(key)
         if entry is None:
             return
-        why, cancels = why_over(entry, self.now_ms), True
+        why, cancels, figures = why_over(entry, self.now_ms), True, None
+        if not why and entry.state is not StudyState.DRAINING and (why := why_stagnant(entry.spec.metrics[0].name, entry.stagnation)):
+            figures = entry.stagnation
         if not why and len(entry.trials) >= entry.most_trials:
             why, cancels = f"its {entry.most_trials} trials have begun", False
         if why:
-            self.end(entry, why, cancels=cancels)
+            self.end(entry, why, cancels=cancels, stagnation=figures)
         entry = self.state.studies[key]
         if entry.state is StudyState.DRAINING and not entry.open:
             self.change(entry, StudyState.ENDED, entry.reason)
 
-    def end(self, entry: StudyEntry, why: str, *, cancels: bool) -> None:
+    def end(self, entry: StudyEntry, why: str, *, cancels: bool, **more: Any) -> None:
         """No other trial begins; those that run are cancelled, or end."""
         if entry.state is not StudyState.DRAINING:
-            self.change(entry, StudyState.DRAINING, why)
+            self.change(entry, StudyState.DRAINING, why, **more)
         if cancels:
             self.cancel_open(entry.key, f"study {entry.key} ends: {why}")
 
@@ -375,8 +398,8 @@ class _Turn:
         about = {"trial": trial.number, "job_id": trial.job_id, "early": early, "step": step, "reason": reason}
         self.emit(TrialStopping.model_validate(self.head(self.state.studies[key]) | about))
 
-    def change(self, entry: StudyEntry, state: StudyState, reason: str, **asked: Any) -> None:
-        changed = StudyChanged(**self.head(entry), state=state, reason=reason, **asked)
+    def change(self, entry: StudyEntry, state: StudyState, reason: str, **more: Any) -> None:
+        changed = StudyChanged(**self.head(entry), state=state, reason=reason, **more)
         if state is StudyState.ENDED:  # published before the fold forgets it
             ended = replace(entry, state=state, number=entry.number + 1)
             self.decisions.append(ended.status(self.now_ms))
@@ -403,6 +426,8 @@ def why_over(entry: StudyEntry, now_ms: int) -> str:
         return f"its {budget.wall_s:g} s have passed"
     if budget.device_s is not None and entry.spent_device_s >= budget.device_s:
         return f"its trials had {entry.spent_device_s:.0f} of {budget.device_s:g} device-seconds"
+    if budget.cost is not None and entry.price is not None and entry.spent_cost >= budget.cost:
+        return f"its trials cost {entry.spent_cost:.4g} of {budget.cost:g} {entry.price.currency}"
     if failed > entry.spec.max_failed:
         return f"{failed} trials failed, more than max_failed = {entry.spec.max_failed}"
     if entry.rejected and not entry.admitted and not entry.open:
@@ -419,6 +444,23 @@ def _refusal(request_id: EventId, event: StudyRequest, reason: str, at_ms: int) 
         reason=reason,
         user=requester(event.requested_by, event.user),
         at_ms=at_ms,
+    )
+
+
+def _spent(entry: StudyEntry, trial: Trial, event: TrialJobObserved) -> dict[str, float]:
+    """Device-seconds of a trial, and what they cost: those that are new have the price that holds now."""
+    device_s = max(event.device_s, trial.device_s)
+    if entry.price is None:
+        return {"device_s": device_s}
+    return {"device_s": device_s, "cost": trial.cost + entry.price.of(device_s - trial.device_s)}
+
+
+def _why_no_price(entry: StudyEntry, event: StudyPriceObserved) -> str:
+    job = entry.spec.job
+    kinds = sorted({(role.resources or job.resources).device_type for role in job.gang.roles} or {job.resources.device_type})
+    return (
+        f"budget.cost needs a price, and the policy of pool {event.pool} names none for {' and '.join(kinds)} devices: "
+        "apply one with `prices`, and create the study under another name"
     )
 
 

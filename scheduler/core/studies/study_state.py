@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from trainhouse.events import StudySpec, StudyState, StudyStatus, TrialState, TrialSummary
+from trainhouse.events import StagnationFigures, StudySpec, StudyState, StudyStatus, TrialState, TrialSummary
 from trainhouse.events.model.bounds import read_stored
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.study import MOST_UNBOUNDED
@@ -19,7 +19,9 @@ from trainhouse.events.model.study_decisions import MOST_BEST
 from trainhouse.events.model.study_space import Value
 from trainhouse.scheduler.core.intake.request_ids import AskedIds
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS, parse
+from trainhouse.scheduler.core.studies.stagnation import Gain, stagnation_figures, with_gain
 from trainhouse.scheduler.core.studies.stopping import rung_step
+from trainhouse.scheduler.core.studies.trial_costs import DevicePrice
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
 FORMAT: Final = TUNING_FORMATS.newest
@@ -73,13 +75,15 @@ class Trial:
     ended: int | None = None
     submission: int = 0
     due_ms: int | None = None
+    cost: float = 0.0
 
 
 @dataclass(frozen=True)
 class StudyEntry:
     """One study that has not ended. `trials` by number; `open`: numbers of those that have not ended; `best`: all of the best ones;
     `device_s`: of ended trials; `rejected`: trials that failed since their jobs were not admitted; `admitted`: whether any job was;
-    `rungs`: by rung the values of all trials that reached it; `put_off`: numbers of trials whose jobs are to be submitted again."""
+    `rungs`: by rung the values of all trials that reached it; `put_off`: numbers of trials whose jobs are to be submitted again;
+    `price`: of its devices, once the tuner knows it; `cost`: of ended trials; `gains`: of the best value, where the study has a rule about them."""
 
     project: str
     study: str
@@ -99,6 +103,9 @@ class StudyEntry:
     admitted: bool = False
     rungs: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     put_off: tuple[int, ...] = ()
+    price: DevicePrice | None = None
+    cost: float = 0.0
+    gains: tuple[Gain, ...] = ()
 
     @property
     def key(self) -> str:
@@ -116,9 +123,26 @@ class StudyEntry:
         return self.device_s + sum(self.trials[number].device_s for number in self.open)
 
     @property
+    def spent_cost(self) -> float:
+        """What these cost, by the prices that held when they were observed."""
+        return self.cost + sum(self.trials[number].cost for number in self.open)
+
+    @property
+    def stagnation(self) -> StagnationFigures | None:
+        """What the best value gained lately; None: no rule asks, or there is no value yet."""
+        rule = self.spec.stagnation
+        return None if rule is None else stagnation_figures(rule, self.spec.metrics[0].mode, self.gains, self.device_s)
+
+    @property
+    def lacks_price(self) -> bool:
+        """Whether its budget is in money, and what its devices cost is not known yet: then no trial begins."""
+        return self.spec.budget.cost is not None and self.price is None
+
+    @property
     def wants_trial(self) -> bool:
         """Whether another trial is to begin now. After a job was refused none begins before one was admitted, or is submitted again."""
-        is_free = len(self.open) < self.spec.parallel and len(self.trials) < self.most_trials and not self.put_off
+        is_waiting = bool(self.put_off) or self.lacks_price
+        is_free = len(self.open) < self.spec.parallel and len(self.trials) < self.most_trials and not is_waiting
         return self.state is StudyState.RUNNING and is_free and (self.admitted or not self.rejected)
 
     @property
@@ -142,9 +166,16 @@ class StudyEntry:
         if trial.due_ms is not None:
             put_off = tuple(sorted((*put_off, trial.number)))
         changes["put_off"] = put_off
-        ended_s = trial.device_s if trial.state.final else 0.0
+        ended_s, ended_cost = (trial.device_s, trial.cost) if trial.state.final else (0.0, 0.0)
         counted = {state: count for state, count in counts.items() if count}
-        return replace(self, trials=trials, open=still_open, counts=counted, device_s=self.device_s + ended_s, **changes)
+        spent = {"device_s": self.device_s + ended_s, "cost": self.cost + ended_cost}
+        return replace(self, trials=trials, open=still_open, counts=counted, **spent, **changes)
+
+    def with_gain_of(self, ended: Trial) -> "StudyEntry":
+        """With what a trial gained that has just ended, where a rule asks."""
+        if self.spec.stagnation is None:
+            return self
+        return replace(self, gains=with_gain(self.gains, self.spec.metrics[0].mode, self.told_trial(ended), self.device_s))
 
     def told_trial(self, trial: Trial, up_to: int | None = None) -> ToldTrial:
         """One trial as a sampler gets to know it."""
@@ -183,6 +214,10 @@ class StudyEntry:
             best=_that_fit(summaries),
             trials={state: self.counts[state] for state in TrialState if state in self.counts},
             device_s=self.device_s,
+            cost=None if self.price is None else self.cost,
+            currency="" if self.price is None else self.price.currency,
+            price=None if self.price is None else self.price.per_hour,
+            stagnation=self.stagnation,
             created_at_ms=self.created_at_ms,
             updated_at_ms=now_ms,
         )
@@ -319,14 +354,22 @@ def _study_json(entry: StudyEntry) -> dict[str, Any]:
         "device_s": entry.device_s,
         "rejected": entry.rejected,
         "admitted": entry.admitted,
+        **_price_json(entry),
     }
+
+
+def _price_json(entry: StudyEntry) -> dict[str, Any]:
+    """Nothing for a study without a price: then there are no costs."""
+    price = entry.price
+    return {} if price is None else {"price": [price.per_hour, price.currency, price.version], "cost": entry.cost}
 
 
 def _trial_json(trial: Trial) -> list[Any]:
     logged = sorted((name, each.step, _number(each.value)) for name, each in trial.logged.items())
     curve = [[each.number, each.rung, _number(each.value)] for each in trial.curve]
     about = [dict(trial.parameters), trial.job_id, trial.spec_sha256, trial.started, trial.state]
-    return [*about, logged, curve, trial.device_s, trial.stopping, trial.ended, trial.submission, trial.due_ms]
+    known = [trial.device_s, trial.stopping, trial.ended, trial.submission, trial.due_ms]
+    return [*about, logged, curve, *known, *([trial.cost] if trial.cost else [])]
 
 
 def _number(value: float) -> float | str:
@@ -338,7 +381,7 @@ def _study(raw: dict[str, Any]) -> StudyEntry:
     spec = read_stored(StudySpec, orjson.loads(raw["spec"]), "ignore")
     trials = tuple(_trial(spec, number, each) for number, each in enumerate(raw["trials"]))
     counts = {state: sum(trial.state is state for trial in trials) for state in TrialState}
-    return StudyEntry(
+    entry = StudyEntry(
         raw["project"],
         raw["study"],
         spec,
@@ -357,11 +400,25 @@ def _study(raw: dict[str, Any]) -> StudyEntry:
         raw["admitted"],
         with_rungs({}, sorted((each for trial in trials for each in trial.curve), key=lambda each: each.number)),
         tuple(trial.number for trial in trials if trial.due_ms is not None),
+        DevicePrice(*raw["price"]) if "price" in raw else None,
+        raw.get("cost", 0.0),
     )
+    return replace(entry, gains=_gains(entry))
+
+
+def _gains(entry: StudyEntry) -> tuple[Gain, ...]:
+    """Gains of a study's best value: they follow from its trials, in the order in which these ended."""
+    gains, device_s = tuple[Gain, ...](), 0.0
+    if entry.spec.stagnation is None:
+        return gains
+    for trial in sorted((each for each in entry.trials if each.ended is not None), key=lambda each: each.ended or 0):
+        device_s += trial.device_s
+        gains = with_gain(gains, entry.spec.metrics[0].mode, entry.told_trial(trial), device_s)
+    return gains
 
 
 def _trial(spec: StudySpec, number: int, raw: list[Any]) -> Trial:
-    parameters, job_id, spec_sha256, started, state, logged, curve, device_s, stopping, ended, submission, due_ms = raw
+    parameters, job_id, spec_sha256, started, state, logged, curve, device_s, stopping, ended, submission, due_ms, *cost = raw
     return Trial(
         number,
         in_order(spec, parameters),
@@ -374,6 +431,7 @@ def _trial(spec: StudySpec, number: int, raw: list[Any]) -> Trial:
         device_s,
         stopping,
         ended,
-        submission,
-        due_ms,
+        submission=submission,
+        due_ms=due_ms,
+        cost=cost[0] if cost else 0.0,
     )

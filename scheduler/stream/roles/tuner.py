@@ -22,6 +22,7 @@ from trainhouse.scheduler.stream.kafka.log import KafkaLog
 from trainhouse.scheduler.stream.metrics import JournalMeters
 from trainhouse.scheduler.stream.process import serve
 from trainhouse.scheduler.stream.settings import StreamSettings
+from trainhouse.scheduler.stream.studies.price_sender import PriceSender
 from trainhouse.scheduler.stream.studies.sampler_process import SamplerProcess
 from trainhouse.scheduler.stream.studies.suggestion_sender import SuggestionSender
 from trainhouse.scheduler.stream.studies.trial_watch import TrialWatch
@@ -55,8 +56,10 @@ def compose(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSett
     keeper = Snapshots(log, snapshots, TUNING, machine, every_records=settings.snapshot_every_records, archive=archived)
     hosted = host_settings(settings, TUNING, STUDY_REQUESTS, transactional=True)
     suggestions = SuggestionSender(log, clock, lambda: host.deciding(), SamplerProcess)
-    host = JournalHost(hosted, log, machine, keeper, clock, [suggestions.after_record], meters=JournalMeters("tuner", registry))
+    prices = PriceSender(log, clock, lambda: host.deciding())
+    after = [suggestions.after_record, prices.after_record]
+    host = JournalHost(hosted, log, machine, keeper, clock, after, meters=JournalMeters("tuner", registry))
     watch = TrialWatch(log, clock, host.folded, lambda: host.followers[0].position)
     app = tuner_app(kafka, settings, registry, host)
-    app.beside += [host.run, suggestions.run, lambda: watch.run(kafka, settings.group_session_s)]
+    app.beside += [host.run, suggestions.run, prices.run, lambda: watch.run(kafka, settings.group_session_s)]
     return app

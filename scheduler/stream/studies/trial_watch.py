@@ -249,7 +249,8 @@ class TrialWatch:
         return await self._ends_of(places) if assigned.issuperset(places) else None
 
     async def _send_running(self, job_id: str, status: JobStatus, entry: StudyEntry, trial: Trial, now_s: float) -> None:
-        is_wanted = trial.state is TrialState.WAITING or entry.spec.budget.device_s is not None
+        bounds = entry.spec.budget
+        is_wanted = trial.state is TrialState.WAITING or bounds.device_s is not None or bounds.cost is not None
         if is_wanted and now_s - self._running_sent_s.get(job_id, float("-inf")) >= EVERY_S:
             await self._send_job(entry, trial, status, None)
             self._running_sent_s[job_id] = now_s

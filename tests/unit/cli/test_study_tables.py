@@ -31,6 +31,9 @@ STUDY: dict[str, Any] = {
     "budget_trials": 24,
     "budget_device_s": 7200.0,
     "budget_wall_s": 86_400.0,
+    "budget_cost": 40.0,
+    "spent_cost": 12.5,
+    "currency": "USD",
     "trials": {"COMPLETE": 12, "STOPPED": 8, "FAILED": 1, "RUNNING": 3},
     "best": [BEST],
     "device_s": 5025.0,
@@ -99,6 +102,9 @@ def test_a_study_says_how_far_it_is(capsys: Captured) -> None:
     assert "trials: 21/24 ended; 12 COMPLETE, 8 STOPPED, 1 FAILED, 3 RUNNING" in text
     assert "device time: 1h23m of 2h; early stopping saved about 40m" in text
     assert "DRAINING: 24 trials have begun, as many as its budget has" in text
+    assert "cost of ended trials: 12.50 USD of 40.00 USD" in text
+    without, _ = shown(capsys, lambda: study_tables.show_study(STUDY | {"budget_cost": None, "spent_cost": None, "currency": ""}))
+    assert not any("cost" in line for line in without)
 
 
 def test_counts_are_those_of_the_trials_that_are_shown_with_them() -> None:

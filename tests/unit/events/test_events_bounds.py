@@ -54,14 +54,15 @@ from trainhouse.projections.record import Record
 from trainhouse.projections.rows import jobs
 
 OF_PROGRAMS = ("loss", "learning_rate", "steps_per_s", "samples_per_s", "usual_loss")
-# Numbers that may be any: what a job's program says of its training (a diverged loss is NaN), points of a metric, values of a trial, a
-# hyperparameter as it was written, and what a query of an alert found.
+# Numbers that may be any: what a job's program says of its training (a diverged loss is NaN), points of a metric, values of a trial and
+# gains of these, a hyperparameter as it was written, and what a query of an alert found.
 MAY_BE_ANY = {(model, field) for model in ("ProgressReported", "LossDiverged", "Progress", "JobStatus") for field in OF_PROGRAMS} | {
     ("StepMetrics", "metrics"),
     ("JobSpec", "hyperparameters"),
     ("AlertFired", "value"),
     ("AlertFired", "limit"),
     *((model, "values") for model in ("TrialValueObserved", "TrialValueRecorded", "TrialEnded", "TrialSummary")),
+    *(("StagnationFigures", field) for field in ("best", "gain", "gain_rate")),
 }
 UNITS_S = {"_ns": 1e-9, "_ms": 1e-3, "_s": 1.0, "_h": 3600.0}
 TIMES = ("at_ms", "deadline_ms", "due_ms", "start_ms", "since_ms", "eta_ms", "not_before_ms")

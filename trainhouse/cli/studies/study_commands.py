@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
     group.command("show")(show)
     group.command("watch")(watch)
     group.command("best")(best)
+    group.command("why")(why)
     group.command("pause")(pause)
     group.command("resume")(resume)
     group.command("stop")(stop)
@@ -190,6 +191,26 @@ def best(name: NameArgument, project: Project = DEFAULT_PROJECT, json: Json = Fa
         output.remark(f"the same job again: trainhouse rerun {study['best'][0]['job_id']}")
     if not study["best"]:
         raise CliError(f"no trial of study {name} has a value of {study['metrics'][0]} that counts yet", Exit.FAILED)
+
+
+def why(name: NameArgument, project: Project = DEFAULT_PROJECT, json: Json = False, data_dir: DataDir = None) -> None:
+    """Show why a study is in its state: what it spent, on what, what early stopping saved, and which bound comes next.
+
+    What was saved is an estimate, and it is said how it was computed.
+
+    \b
+    trainhouse study why digits
+    trainhouse study why digits --json
+    """
+    from trainhouse.cli.shared import output
+    from trainhouse.cli.studies import study_why
+    from trainhouse.client.studies.study_reads import study_reads
+
+    found = study_reads().why(project, name)
+    if json:
+        output.json_lines([found])
+    else:
+        study_why.show_why(found)
 
 
 def pause(

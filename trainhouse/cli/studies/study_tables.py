@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trainhouse.cli.shared import output
+from trainhouse.cli.studies.study_why import money
 
 ENDED: Final = ("COMPLETE", "STOPPED", "FAILED", "CANCELLED")
 OPEN: Final = ("RUNNING", "WAITING")
@@ -53,6 +54,9 @@ def show_study(row: Row) -> None:
         f"trials: {_ended_of(row)} ended; {counts_text(row['trials'])}",
         f"device time: {output.duration(row['device_s'])}{_of_budget(row['budget_device_s'])}{_saved(row)}",
     ]
+    if row["spent_cost"] is not None or row["budget_cost"] is not None:
+        most = "" if row["budget_cost"] is None else f" of {money(row['budget_cost'], row['currency'])}"
+        lines.append(f"cost of ended trials: {money(row['spent_cost'] or 0.0, row['currency'])}{most}")
     if row["budget_wall_s"] is not None:
         lines.append(f"ends at the latest {output.clock(row['created_at_ms'] + round(1000 * row['budget_wall_s']))}")
     _print([output.printable(line) for line in lines])

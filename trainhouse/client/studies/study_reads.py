@@ -3,6 +3,7 @@
 Holds: a study that is not there, or not the asker's to see, is an UnknownStudyError.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -51,6 +52,16 @@ class StudyReads:
         cost = self._rows(f"SELECT {COST_COLUMNS} FROM study_cost WHERE {_OF} ORDER BY state", of)
         return study_row(found[0]) | {"cost": cost}
 
+    def why(self, project: str, name: str) -> "Row":
+        """What a study spent, on what, what early stopping saved, and which bound comes next. Raises UnknownStudyError."""
+        if self.gateway is not None:
+            return self.gateway.run(_study(project, name, "why"))
+        from trainhouse.projections.study_spending import RUNNING_DEVICE_S, spending
+
+        study = self.study(project, name)
+        [running] = self._rows(RUNNING_DEVICE_S, {"project": project, "study": name})
+        return spending(study, study["cost"], running["device_s"], time.time_ns() // 1_000_000)
+
     def trials(self, project: str, name: str) -> "list[Row]":
         """Trials of a study by number."""
         if self.gateway is not None:
@@ -86,9 +97,9 @@ def study_reads() -> StudyReads:
     return StudyReads(gateway=way) if isinstance(way, ByGateway) else StudyReads(sql=way.sql)
 
 
-def _study(project: str, name: str) -> Flow[dict[str, Any]]:
+def _study(project: str, name: str, *words: str) -> Flow[dict[str, Any]]:
     try:
-        answer = yield from ask(Request("GET", study_path(name), {"project": project}))
+        answer = yield from ask(Request("GET", study_path(name, *words), {"project": project}))
     except NotFoundError as error:
         raise UnknownStudyError(project, name) from error
     found: dict[str, Any] = answer.json()

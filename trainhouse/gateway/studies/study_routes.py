@@ -48,6 +48,7 @@ from trainhouse.gateway.routes.writes import visible_source
 from trainhouse.gateway.studies.study_answers import StudyAnswer, StudyRefusedError
 from trainhouse.gateway.topic_follower import LateAnswerError
 from trainhouse.projections.study_listing import COST_COLUMNS, STUDY_COLUMNS, TRIAL_COLUMNS, study_row, trial_row
+from trainhouse.projections.study_spending import RUNNING_DEVICE_S, spending
 
 router = APIRouter(prefix="/v1/hpo/studies", tags=["studies"])
 
@@ -115,6 +116,15 @@ async def study(name: NamePath, here: Here, principal: Viewer, project: ProjectQ
     cost = await here.reader.rows(_COST, {"project": project, "study": name})
     may = principal.may(Role.SUBMITTER) and not principal.only_reads(project)
     return Json(found | {"cost": cost, "may": ["pause", "resume", "stop"] if may else []})
+
+
+@router.get("/{name}/why")
+async def why(name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
+    """What a study spent, on what, what early stopping saved (an estimate, with how it was computed), and which bound comes next."""
+    found, of = await _visible(here, principal, project, name), {"project": project, "study": name}
+    cost = await here.reader.rows(_COST, of)
+    running = await here.reader.one(RUNNING_DEVICE_S, of)
+    return Json(spending(found, cost, (running or {}).get("device_s"), time.time_ns() // 1_000_000))
 
 
 @router.get("/{name}/trials")

@@ -1,5 +1,6 @@
 """Laws of the tuner over any order of observations, repeats, requests and restarts."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -15,9 +16,15 @@ from trainhouse.events import (
     EventId,
     JobState,
     JobSubmitted,
+    StudyChanged,
     StudyPauseRequested,
+    StudyPriced,
+    StudyPriceObserved,
     StudyResumeRequested,
+    StudyState,
     StudyStopRequested,
+    TrialBegan,
+    TrialEnded,
     TrialJobObserved,
     TrialStarted,
     TrialSuggested,
@@ -32,6 +39,8 @@ from trainhouse.scheduler.core.studies.study_state import told, wanted
 
 TRIALS = 8
 STATES = (JobState.RUNNING, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED)
+PRICES = (0.0, 360.0, 3600.0)
+BUDGETS: list[dict[str, Any]] = [{}, {"device_s": 20}, {"wall_s": 50}, {"cost": 8.0}, {"cost": 8.0, "device_s": 40}]
 LOSSES = st.sampled_from([0.1, 0.2, 0.5, float("nan"), float("inf")])
 
 
@@ -47,13 +56,14 @@ class Studies(RuleBasedStateMachine):
 
     @initialize(
         parallel=st.integers(1, 4),
-        budget=st.sampled_from([{"trials": TRIALS}, {"trials": TRIALS, "device_s": 20}, {"trials": TRIALS, "wall_s": 50}]),
+        budget=st.sampled_from([{"trials": TRIALS} | each for each in BUDGETS]),
+        stagnation=st.sampled_from([{}, {"stagnation": {"device_s": 4}}, {"stagnation": {"device_s": 10, "min_gain": 0.2}}]),
         stopping=st.sampled_from([{"name": "none"}, {"name": "asha", "min_step": 2}, {"name": "median", "min_step": 2, "min_trials": 1}]),
         max_failed=st.integers(0, 2),
     )
-    def begin(self, parallel: int, budget: dict[str, Any], stopping: dict[str, Any], max_failed: int) -> None:
+    def begin(self, parallel: int, budget: dict[str, Any], stagnation: dict[str, Any], stopping: dict[str, Any], max_failed: int) -> None:
         self.parallel, self.budget, self.max_failed = parallel, budget, max_failed
-        self.tuner.create("created", parallel=parallel, budget=budget, early_stopping=stopping, max_failed=max_failed)
+        self.tuner.create("created", parallel=parallel, budget=budget, early_stopping=stopping, max_failed=max_failed, **stagnation)
 
     def send(self, event: Event) -> None:
         event_id = f"event-{len(self.sent)}"
@@ -80,6 +90,11 @@ class Studies(RuleBasedStateMachine):
     def value_observed(self, trial: int, step: int, loss: float) -> None:
         about = OF_STUDY | {"trial": trial, "job_id": job_of(trial), "step": step, "values": {"loss": loss}}
         self.send(TrialValueObserved.model_validate(about))
+
+    @rule(per_hour=st.sampled_from([*PRICES, *PRICES, None]), version=st.integers(0, 6), currency=st.sampled_from(["USD"] * 5 + ["EUR"]))
+    def price_observed(self, per_hour: float | None, version: int, currency: str) -> None:
+        about = {"pool": "default", "policy_version": version, "price": per_hour, "currency": currency}
+        self.send(StudyPriceObserved.model_validate(OF_STUDY | about))
 
     @rule(kind=st.sampled_from([StudyPauseRequested, StudyResumeRequested, StudyResumeRequested, StudyStopRequested]))
     def asked(self, kind: type[Event]) -> None:
@@ -121,9 +136,33 @@ class Studies(RuleBasedStateMachine):
         for entry in self.tuner.state.studies.values():
             assert len(entry.open) <= self.parallel
             over = "device_s" in self.budget and entry.spent_device_s >= self.budget["device_s"]
+            over = over or ("cost" in self.budget and entry.spent_cost >= self.budget["cost"])
             if over or entry.counts.get("FAILED", 0) > self.max_failed:  # type: ignore[call-overload]
                 assert not entry.wants_trial
                 assert {entry.trials[number].job_id for number in entry.open} <= set(self.tuner.cancelled())
+
+    @invariant()
+    def each_device_second_has_the_price_that_held_when_it_was_observed(self) -> None:
+        price, spent, cost = None, dict[int, float](), 0.0
+        for decision in self.tuner.decisions:
+            if isinstance(decision, StudyPriced):
+                price = decision.price
+            elif isinstance(decision, TrialBegan | TrialEnded):
+                cost += (decision.device_s - spent.get(decision.trial, 0.0)) * (price or 0.0) / 3600
+                assert decision.device_s >= spent.get(decision.trial, 0.0)
+                spent[decision.trial] = decision.device_s
+            elif isinstance(decision, TrialStarted) and "cost" in self.budget:
+                assert price is not None and cost < self.budget["cost"], "none begins without a price, nor beyond the budget"
+        for entry in self.tuner.state.studies.values():
+            assert math.isclose(entry.spent_cost, cost, abs_tol=1e-9)
+
+    @invariant()
+    def a_stop_by_stagnation_has_its_numbers_and_gained_too_little(self) -> None:
+        for each in self.tuner.decisions:
+            if isinstance(each, StudyChanged) and each.reason.startswith("stagnation") and each.state is StudyState.DRAINING:
+                assert each.stagnation is not None
+                assert each.stagnation.to_device_s - each.stagnation.from_device_s >= each.stagnation.within_device_s
+                assert each.stagnation.gain < each.stagnation.min_gain or each.stagnation.gain == 0
 
     @invariant()
     def what_is_told_of_the_past_stays(self) -> None:
@@ -155,6 +194,6 @@ def test_any_order() -> None:
 def test_a_trial_begins_in_each_study_of_the_law() -> None:
     """The law is about something: its study begins, and has trials."""
     world = Studies()
-    world.begin(2, {"trials": TRIALS}, {"name": "none"}, 1)
+    world.begin(2, {"trials": TRIALS}, {}, {"name": "none"}, 1)
     world.suggested(0.1, False)
     assert any(isinstance(each, TrialStarted) for each in world.tuner.decisions)

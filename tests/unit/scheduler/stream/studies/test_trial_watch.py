@@ -94,6 +94,7 @@ class World:
 def began(**changes: Any) -> World:
     world = World()
     world.tuner.create(**changes)
+    world.tuner.price(2.0)
     world.tuner.fill()
     world.round()
     return world
@@ -291,8 +292,9 @@ def test_a_metric_is_that_of_the_least_rank_which_logs_it() -> None:
     assert values(world.round()) == [(1, {"loss": 0.5})]
 
 
-def test_device_seconds_of_a_running_trial_come_again_where_the_budget_bounds_them() -> None:
-    world = began(budget={"device_s": 1000.0})
+@pytest.mark.parametrize("bound", ["device_s", "cost"])
+def test_device_seconds_of_a_running_trial_come_again_where_the_budget_bounds_them(bound: str) -> None:
+    world = began(budget={bound: 1000.0})
     for elapsed_s, sent in ((1.0, 1), (2.0, 0)):
         world.status(0, JobState.RUNNING, elapsed_s=elapsed_s)
         assert len(world.round()) == sent
