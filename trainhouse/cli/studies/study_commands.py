@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
     group.command("show")(show)
     group.command("watch")(watch)
     group.command("best")(best)
+    group.command("what-if")(what_if)
     group.command("pause")(pause)
     group.command("resume")(resume)
     group.command("stop")(stop)
@@ -190,6 +191,45 @@ def best(name: NameArgument, project: Project = DEFAULT_PROJECT, json: Json = Fa
         output.remark(f"the same job again: trainhouse rerun {study['best'][0]['job_id']}")
     if not study["best"]:
         raise CliError(f"no trial of study {name} has a value of {study['metrics'][0]} that counts yet", Exit.FAILED)
+
+
+def what_if(
+    name: NameArgument,
+    early_stopping: Annotated[
+        str, typer.Option("--early-stopping", metavar="RULE", help="asha:3, median:5, none; with settings: asha:3,min_step=10,max_step=90.")
+    ],
+    project: Project = DEFAULT_PROJECT,
+    json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Show what a study would have cost and found under another rule of early stopping.
+
+    \b
+    trainhouse study what-if digits --early-stopping asha:3
+    trainhouse study what-if digits --early-stopping median:5,min_step=20
+    trainhouse study what-if digits --early-stopping none --json
+
+    Decides anew over the recorded curves, in the order in which they were reported; settings that are not named stay the study's own.
+    Trials that ended before the rule would have decided are named. With --json a line about the study, then one for each trial.
+    """
+    from trainhouse.cli.shared import output
+    from trainhouse.cli.studies import what_if_report
+    from trainhouse.client.studies.study_reads import study_reads
+    from trainhouse.client.studies.trial_facts import trial_facts
+    from trainhouse.scheduler.core.studies.stopping_what_if import decide_anew
+
+    reads = study_reads()
+    study = reads.study(project, name)
+    own, objectives = what_if_report.recorded_rule(study)
+    stopping = what_if_report.other_rule(early_stopping, own)
+    try:
+        found = decide_anew(objectives, stopping, trial_facts(reads.facts(project, name)))
+    except ValueError as error:
+        raise CliError(f"study {name}: {error}", Exit.USAGE) from error
+    if json:
+        output.json_lines([what_if_report.summary(study, own, found), *map(what_if_report.trial_row, found.trials)])
+    else:
+        what_if_report.show(study, own, found)
 
 
 def pause(

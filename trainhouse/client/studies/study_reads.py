@@ -60,6 +60,15 @@ class StudyReads:
         query = f"SELECT {TRIAL_COLUMNS} FROM trials WHERE {_OF} ORDER BY trials.trial"
         return [trial_row(row) for row in self._rows(query, {"project": project, "study": name})]
 
+    def facts(self, project: str, name: str) -> "list[Row]":
+        """Decisions about trials of a study, oldest first."""
+        if self.gateway is not None:
+            return self.gateway.run(everything(study_path(name, "facts"), {"project": project, "limit": _PAGE}))
+        from trainhouse.projections.study_listing import FACT_COLUMNS, FACT_WHERE, fact_row
+
+        query = f"SELECT {FACT_COLUMNS} FROM study_facts FINAL WHERE {_OF} AND {FACT_WHERE} ORDER BY study_facts.number"
+        return [fact_row(row) for row in self._rows(query, {"project": project, "study": name})]
+
     def _rows(self, query: str, values: Mapping[str, str | int]) -> "list[Row]":
         assert self.sql is not None  # nosec B101  # one of both is there
         return self.sql.table(query, values).dicts()
