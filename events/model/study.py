@@ -17,6 +17,7 @@ from trainhouse.events.model.bounds import MOST_COUNT, MOST_DURATION_S, Computed
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.job import JobState
+from trainhouse.events.model.known_trials import MOST_KNOWN, KnownTrial, known_fault
 from trainhouse.events.model.labels import Label
 from trainhouse.events.model.spec import JobSpec, MetricMode
 from trainhouse.events.model.study_space import MOST_PARAMETERS, Parameter, Value
@@ -131,6 +132,12 @@ class StudySpec(Model):
     enqueue: tuple[dict[Label, Value], ...] = Field(
         (), max_length=1024, exclude_if=is_absent, description="values of the first trials; what one leaves out is suggested"
     )
+    known: tuple[KnownTrial, ...] = Field(
+        (),
+        max_length=MOST_KNOWN,
+        exclude_if=is_absent,
+        description="trials that the sampler knows from the start, of an earlier study or of other origin",
+    )
     job: JobSpec = Field(description="spec of the job of each trial")
 
     @field_validator("metrics", mode="before")
@@ -167,10 +174,11 @@ class StudySpec(Model):
                 raise ValueError(f"the grid has {count} points, more than {MOST_GRID}; make it coarser, or take another sampler")
         if self.sampler.name is SamplerName.GP:
             most = min(MOST_GP_TRIALS, int((MOST_GP_WORK / len(self.space)) ** 0.5))
-            if (self.budget.trials or MOST_TRIALS) > most:
+            if (self.budget.trials or MOST_TRIALS) + len(self.known) > most:
+                also = f", the {len(self.known)} of `known` among them," if self.known else ""
                 raise ValueError(
                     f"budget.trials: sampler gp takes ever longer for each trial, so with {len(self.space)} parameters a study of at most "
-                    f"{most} trials may have it; name so many, or take another sampler"
+                    f"{most} trials{also} may have it; name so many, or take another sampler"
                 )
         conditional = next((name for name, parameter in self.space.items() if parameter.when), None)
         if conditional is not None and self.sampler.name in (SamplerName.GP, SamplerName.CMAES, SamplerName.QMC, SamplerName.GRID):
@@ -183,6 +191,15 @@ class StudySpec(Model):
                 raise ValueError("early_stopping is for one metric; leave it out, or name one metric")
             if self.sampler.name in (SamplerName.CMAES,):
                 raise ValueError("sampler cmaes is for one metric; take tpe, gp, nsgaii, qmc, random or grid")
+        return self
+
+    @model_validator(mode="after")
+    def _known(self) -> "StudySpec":
+        metrics = [each.name for each in self.metrics]
+        for number, trial in enumerate(self.known):
+            fault = known_fault(self.space, metrics, trial)
+            if fault:
+                raise ValueError(f"known.{number}: {fault}; leave it out")
         return self
 
     @model_validator(mode="after")

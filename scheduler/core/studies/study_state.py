@@ -18,6 +18,7 @@ from trainhouse.events.model.study_decisions import MOST_BEST
 from trainhouse.events.model.study_space import Value
 from trainhouse.scheduler.core.intake.request_ids import AskedIds
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS, parse
+from trainhouse.scheduler.core.studies.known_from_start import known_from_start
 from trainhouse.scheduler.core.studies.stopping import rung_step
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
@@ -209,12 +210,12 @@ def in_order(spec: StudySpec, values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def told(entry: StudyEntry, up_to: int | None = None) -> tuple[ToldTrial, ...]:
-    """Trials as a sampler gets to know them, in the order of the journal: those that have ended first. `up_to`: as they were after that
-    decision of the study."""
+    """Trials as a sampler gets to know them, in the order of the journal: those that were known from the start first, then those that have
+    ended. `up_to`: as they were after that decision of the study."""
     known = [trial for trial in entry.trials if up_to is None or trial.started <= up_to]
     found = [(trial, entry.told_trial(trial, up_to)) for trial in known]
     ordered = sorted(found, key=lambda each: (not each[1].state.final, (each[0].ended or 0) if each[1].state.final else 0, each[0].number))
-    return tuple(each for _, each in ordered)
+    return (*known_from_start(entry.spec), *(each for _, each in ordered))
 
 
 @dataclass(slots=True)

@@ -46,6 +46,14 @@ def create(
     project: Annotated[Optional[str], typer.Option(help="Project, over the file's.")] = None,  # noqa: UP045
     code: Annotated[Path, typer.Option(help="Folder with your code.")] = Path("."),
     no_code: Annotated[bool, typer.Option("--no-code", help="Send no folder along.")] = False,
+    earlier: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--from", metavar="STUDY", help="Take trials of this study of the project as known; may come again."),
+    ] = None,
+    from_sql: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--from-sql", metavar="QUERY", help="Take rows as known: columns called as parameters and metrics."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, print the spec as JSON, send nothing.")] = False,
     timeout: Answer = 30.0,
     json: Json = False,
@@ -56,12 +64,14 @@ def create(
     \b
     trainhouse study create study.yaml
     trainhouse study create study.yaml --name wide --code src
+    trainhouse study create study.yaml --name again --from digits
 
     The working folder goes along with each trial's job, as `trainhouse submit` sends it. A study that the tuner refuses ends the command
-    with code 3 and the reason.
+    with code 3 and the reason. By --from and --from-sql the sampler knows earlier trials from the start; those that do not fit are named.
     """
     from trainhouse.cli.jobs.submit import check_script
     from trainhouse.cli.shared import output
+    from trainhouse.cli.studies.earlier_trials import with_known
     from trainhouse.cli.studies.study_file import read_study
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.client import without_secrets
@@ -69,6 +79,7 @@ def create(
     client = TrainhouseClient.from_settings()
     written = read_study(file, name, project, client.way.user)
     without_secrets(written.spec.job)
+    written = with_known(written, earlier or [], from_sql)
     if dry_run:
         sys.stdout.write(written.spec.model_dump_json(exclude_defaults=True) + "\n")
         return
