@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from trainhouse.events.model.absence import is_absent
+from trainhouse.events.model.absence import is_absent, is_yes
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import MOST_COUNT, MOST_DURATION_S, ComputedS, Count, CutText, Metric, ShortText, TimestampMs
@@ -137,6 +137,11 @@ class StudySpec(Model):
         max_length=MOST_KNOWN,
         exclude_if=is_absent,
         description="trials that the sampler knows from the start, of an earlier study or of other origin",
+    )
+    cache: bool = Field(
+        True,
+        exclude_if=is_yes,
+        description="whether a trial whose values, code, data and seed equal those of a complete one has its result, and no job",
     )
     job: JobSpec = Field(description="spec of the job of each trial")
 

@@ -199,6 +199,8 @@ class _Retrial:
             case FactKind.ENDED:
                 course.state = fact.state
                 course.has_ended = True
+                if course.last_step is None:  # its values are those of an equal trial
+                    course.value = fact.value
 
     def report(self, course: _Course, number: int, step: int, value: float) -> None:
         rungs = [rung for rung in rungs_passed(self.stopping, None, step) if rung not in course.reached]

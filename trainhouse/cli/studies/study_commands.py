@@ -75,6 +75,7 @@ def create(
     from trainhouse.cli.studies.study_file import read_study
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.client import without_secrets
+    from trainhouse.scheduler.core.studies.equal_trials import why_run_again
 
     client = TrainhouseClient.from_settings()
     written = read_study(file, name, project, client.way.user)
@@ -91,6 +92,9 @@ def create(
         return
     of = "" if written.project == DEFAULT_PROJECT else f" --project {written.project}"
     sys.stdout.write(f"{written.name}\n")
+    again = why_run_again(written.spec.job, sends_code=not no_code) if written.spec.cache else ""
+    if again:
+        output.remark(f"trials with equal values run again: {again}")
     output.remark(f"follow it: trainhouse study watch {written.name}{of}\nits trials: trainhouse study show {written.name}{of}")
 
 
