@@ -28,6 +28,13 @@ TRIAL_COLUMNS: Final = _columns(
     "began_at",
     "ended_at",
 )
+FACT_COLUMNS: Final = _columns(
+    # As text: JSON has neither NaN nor infinities.
+    "number, fact, trial, step, early, state, device_s, if(empty(figures), '', toString(figures[1])) AS value",
+    "at",
+)
+"""Of `study_facts`; `value`: of the only metric of a study that has one."""
+FACT_WHERE: Final = "fact IN ('trial-started', 'trial-began', 'value', 'trial-stopping', 'trial-ended')"
 COST_COLUMNS: Final = "state, trials, device_s, saved_device_s, cost, currency, saved_cost"
 
 
@@ -44,3 +51,8 @@ def trial_row(row: dict[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in row.items() if name not in ("parameters_json", "best", "stopped_early", "enqueued")}
     flags = {name: bool(row[name]) for name in ("best", "stopped_early", "enqueued")}
     return found | {"parameters": orjson.loads(row["parameters_json"] or "{}")} | flags
+
+
+def fact_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of FACT_COLUMNS, with a flag for `early`."""
+    return row | {"early": bool(row["early"])}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from trainhouse.events.model.absence import is_absent
+from trainhouse.events.model.absence import is_absent, is_yes
 from trainhouse.events.model.asked import RequestedBy
 from trainhouse.events.model.base import Event, Model
 from trainhouse.events.model.bounds import (
@@ -28,6 +28,7 @@ from trainhouse.events.model.bounds import (
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.ids import JobId, PoolName
 from trainhouse.events.model.job import JobState
+from trainhouse.events.model.known_trials import MOST_KNOWN, KnownTrial, known_fault
 from trainhouse.events.model.labels import Label
 from trainhouse.events.model.spec import JobSpec, MetricMode
 from trainhouse.events.model.study_cost import MOST_GRID, why_too_costly
@@ -161,6 +162,17 @@ class StudySpec(Model):
     enqueue: tuple[dict[Label, Value], ...] = Field(
         (), max_length=1024, exclude_if=is_absent, description="values of the first trials; what one leaves out is suggested"
     )
+    known: tuple[KnownTrial, ...] = Field(
+        (),
+        max_length=MOST_KNOWN,
+        exclude_if=is_absent,
+        description="trials that the sampler knows from the start, of an earlier study or of other origin",
+    )
+    cache: bool = Field(
+        True,
+        exclude_if=is_yes,
+        description="whether a trial whose values, code, data and seed equal those of a complete one has its result, and no job",
+    )
     job: JobSpec = Field(description="spec of the job of each trial")
 
     @field_validator("metrics", mode="before")
@@ -196,7 +208,7 @@ class StudySpec(Model):
             if count > MOST_GRID:
                 raise ValueError(f"the grid has {count} points, more than {MOST_GRID}; make it coarser, or take another sampler")
         sampler, trials = self.sampler, self.budget.trials or MOST_UNBOUNDED
-        costly = why_too_costly(sampler.name, self.space, len(self.metrics), sampler.startup_trials, trials)
+        costly = why_too_costly(sampler.name, self.space, len(self.metrics), sampler.startup_trials, trials, len(self.known))
         if costly:
             raise ValueError(costly)
         conditional = next((name for name, parameter in self.space.items() if parameter.when), None)
@@ -212,6 +224,15 @@ class StudySpec(Model):
                 raise ValueError("stagnation is for one metric; leave it out, or name one metric")
             if self.sampler.name in (SamplerName.CMAES,):
                 raise ValueError("sampler cmaes is for one metric; take tpe, gp, nsgaii, qmc, random or grid")
+        return self
+
+    @model_validator(mode="after")
+    def _known(self) -> "StudySpec":
+        metrics = [each.name for each in self.metrics]
+        for number, trial in enumerate(self.known):
+            fault = known_fault(self.space, metrics, trial)
+            if fault:
+                raise ValueError(f"known.{number}: {fault}; leave it out")
         return self
 
     @model_validator(mode="after")

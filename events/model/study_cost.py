@@ -23,17 +23,20 @@ MOST_GENERATIONS: Final = 20_000
 _POPULATION: Final = 50
 
 
-def why_too_costly(sampler: str, space: Mapping[str, Parameter], metrics: int, startup: int | None, trials: int) -> str:
-    """Returns why the suggestions of a study of so many trials cannot be computed; empty text: they can."""
+def why_too_costly(sampler: str, space: Mapping[str, Parameter], metrics: int, startup: int | None, trials: int, known: int) -> str:
+    """Returns why suggestions of so many trials, and trials known before, cannot be computed; empty text: they can."""
     if sampler == "tpe" and metrics > MOST_TPE_METRICS:
         return (
             f"metrics: sampler tpe takes too long for each trial with more than {MOST_TPE_METRICS}, and there are {metrics}; "
             "name fewer, or take nsgaii, qmc, random or grid"
         )
     most, why = _most_trials(sampler, space, startup)
-    if most is None or trials <= most:
+    if most is None or trials + known <= most:
         return ""
-    return f"budget.trials: sampler {sampler} {why} a study of at most {most} trials may have it; name so many, or take another sampler"
+    also = f", the {known} of `known` among them," if known else ""
+    return (
+        f"budget.trials: sampler {sampler} {why} a study of at most {most} trials{also} may have it; name so many, or take another sampler"
+    )
 
 
 def _most_trials(sampler: str, space: Mapping[str, Parameter], startup: int | None) -> tuple[int | None, str]:

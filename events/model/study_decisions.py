@@ -76,13 +76,21 @@ class StudyBegun(StudyDecision, type="trainhouse.study.begun.v1"):
 
 
 class TrialStarted(StudyDecision, type="trainhouse.study.trial-started.v1"):
-    """A trial begins: its job is submitted, whose id follows from project, study and number."""
+    """A trial begins: its job is submitted, whose id follows from project, study and number. One that equals a complete trial has that
+    one's job, and nothing is submitted."""
 
     trial: int = Field(ge=0, le=MOST_TRIALS, description="number of the trial, from 0")
     values: dict[Label, Value] = Field(default_factory=dict, max_length=MOST_PARAMETERS, description="values by parameter")
     told: Count = Field(description="number of the study's decision up to which trials and values were known to the sampler")
     enqueued: bool = Field(False, description="whether the study's spec names values of it")
     versions: SamplerVersions = Field(SamplerVersions(), description="versions of what computed the values")
+    taken_from: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_TRIALS,
+        exclude_if=is_absent,
+        description="complete trial with equal values, whose result it has; absent: none",
+    )
     job_id: JobId
     spec: JobSpec
     spec_sha256: Sha256

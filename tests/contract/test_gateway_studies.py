@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -12,9 +13,11 @@ import pytest
 from tests.support.gateway_world import World
 from tests.support.study_book import StudyBook
 from tests.support.study_story import BEGAN_MS, SPEC, Story, both, story
+from tests.support.trial_facts import fact_rows, facts_of
 from trainhouse.client.errors import UnknownStudyError
 from trainhouse.client.studies.study_reads import StudyReads
-from trainhouse.events import RequestAccepted, StudyCreated
+from trainhouse.client.studies.trial_facts import trial_facts
+from trainhouse.events import RequestAccepted, StudyCreated, TrialState, TrialStopping
 from trainhouse.events.model.project import ProjectApplied
 from trainhouse.events.wire import topics
 from trainhouse.gateway import topic_follower
@@ -218,6 +221,48 @@ def test_trials_come_in_pages_by_number(gateway_world: World, whole: Story) -> N
     failed = got(gateway_world, "/whole/trials", project="vision", state="FAILED").json()["items"]
     assert [row["trial"] for row in failed] == [3]
     assert got(gateway_world, "/whole/trials", project="vision", cursor="x").status_code == 400
+
+
+def test_facts_of_trials_are_those_that_the_tables_have_numbers_that_are_none_included(gateway_world: World, tuner: StudyBook) -> None:
+    told = Story("vision", "facts")
+    told.begin()
+    for trial, value in enumerate((0.7, math.nan, -math.inf)):
+        told.start(trial, 0.01)
+        told.value(trial, 10, value)
+    about = {"trial": 1, "job_id": told.job_id(1), "early": True, "step": 10, "reason": "asha: …"}
+    told.decide(TrialStopping, **about)
+    told.end(1, TrialState.STOPPED, math.nan, 30.0)
+    tuner.publish(list(both(told)))
+    expected = [{key: row[key] for key in COMPARED} for row in fact_rows(told.decisions)]
+
+    def sent(path: str, **query: Any) -> Any:
+        return got(gateway_world, path, project="vision", **query).json()
+
+    first = sent("/facts/facts", limit=7)
+    found = [*first["items"], *sent("/facts/facts", limit=7, cursor=first["next_cursor"])["items"]]
+    assert [{key: row[key] for key in COMPARED} for row in found] == expected and len(expected) == 11
+    assert [row["value"] for row in found if row["fact"] == "value"] == ["0.7", "nan", "-inf"]
+    direct = StudyReads(sql=cast(Any, Direct(gateway_world))).facts("vision", "facts")
+    assert [{key: row[key] for key in COMPARED} for row in direct] == expected
+    assert repr(trial_facts(found)) == repr(trial_facts(direct)) == repr(facts_of(told.decisions))
+    assert got(gateway_world, "/facts/facts", ("speech",), project="vision").status_code == 404
+
+
+COMPARED = ("number", "fact", "trial", "step", "early", "state", "device_s", "value")
+
+
+class Direct:
+    """SQL of the same tables, without the gateway."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def table(self, query: str, values: Any) -> Any:
+        self.found = self.world.tables.ask(query, values)
+        return self
+
+    def dicts(self) -> list[dict[str, Any]]:
+        return list(self.found)
 
 
 def test_lists_have_the_studies_of_ones_projects_the_newest_first(gateway_world: World, whole: Story) -> None:

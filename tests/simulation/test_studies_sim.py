@@ -49,6 +49,7 @@ from trainhouse.scheduler.stream.studies.suggestion_sender import SuggestionSend
 from trainhouse.scheduler.stream.studies.trial_watch import TrialWatch
 
 TRIALS, STEPS = 8, 12
+KNOWN = [{"values": {"lr": 0.1 * (each + 1)}, "metrics": {"loss": 0.1 * each}, "study": "old", "trial": each} for each in range(5)]
 ASHA = {"name": "asha", "min_step": 2, "max_step": 9, "reduction": 3}
 
 
@@ -160,9 +161,8 @@ async def story(seed: int, broker: FakeBroker, **budget: float) -> Fleet:
     rng = random.Random(seed)
     fleet, store, committed = Fleet(broker, rng), MemoryStore(), dict[Any, int]()
     running = asyncio.create_task(fleet.run())
-    spec = study_spec(
-        sampler={"name": "tpe", "startup_trials": 2}, budget={"trials": TRIALS, **budget}, early_stopping=ASHA, max_failed=TRIALS
-    )
+    about: dict[str, Any] = {"budget": {"trials": TRIALS, **budget}, "early_stopping": ASHA, "max_failed": TRIALS, "known": KNOWN}
+    spec = study_spec(sampler={"name": "tpe", "startup_trials": 2}, **about)
     request = encode(envelope_of(StudyCreated.model_validate(OF_STUDY | {"spec": spec}), id=EventId("s"), source="t", now_ms=1))
     for _ in range(2):
         broker.land(STUDY_REQUESTS, 0, b"k", request)

@@ -32,7 +32,7 @@ def study_effects(decisions: Iterable[Event]) -> Iterator[Effect]:
                 yield Effect(STUDY_HISTORY, decision.subject(), decision, key)
             case StudyDecision():
                 yield Effect(STUDY_HISTORY, decision.subject(), decision, f"{_in_id(decision.subject())}:{decision.number}")
-                if isinstance(decision, TrialStarted | TrialResubmitted):
+                if isinstance(decision, TrialResubmitted) or (isinstance(decision, TrialStarted) and decision.taken_from is None):
                     submitted = JobSubmitted(job_id=decision.job_id, spec=decision.spec, asked_as=decision.asked_as)
                     yield Effect(JOBS, str(decision.job_id), submitted, submission_of(str(decision.job_id)))
                 elif isinstance(decision, TrialStopping):

@@ -75,7 +75,10 @@ def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
             if decision.trial != len(entry.trials):
                 raise BrokenInvariant(f"trial {decision.trial} of study {entry.key} begins, and {len(entry.trials)} is the next one")
             parameters = in_order(entry.spec, decision.values)
-            return entry.with_trial(Trial(decision.trial, parameters, str(decision.job_id), decision.spec_sha256, decision.number))
+            begun = Trial(decision.trial, parameters, str(decision.job_id), decision.spec_sha256, decision.number)
+            if decision.taken_from is not None:
+                begun = replace(begun, logged=entry.trials[decision.taken_from].logged)
+            return entry.with_trial(begun)
         case TrialPutOff():
             return entry.with_trial(replace(_trial(entry, decision.trial), due_ms=decision.until_ms))
         case TrialResubmitted():

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from trainhouse.events import (
     Event,
     EventId,
+    JobId,
     JobState,
     StudyBegun,
     StudyChanged,
@@ -52,6 +53,7 @@ from trainhouse.scheduler.core.intake.request_ids import request_digest
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS
+from trainhouse.scheduler.core.studies.equal_trials import equal_trial
 from trainhouse.scheduler.core.studies.resubmission import due_ms, next_due, put_off_until_ms, submitted_again
 from trainhouse.scheduler.core.studies.stagnation import why_stagnant
 from trainhouse.scheduler.core.studies.stopping import rungs_passed, why_stopped
@@ -284,6 +286,7 @@ class _Turn:
             return
         values = {name: event.values[name] for name in entry.spec.space if name in event.values}
         spec = trial_spec(entry.spec, entry.project, entry.study, entry.user, event.trial, values)
+        equal = equal_trial(entry, values)
         self.emit(
             TrialStarted(
                 **self.head(entry),
@@ -292,13 +295,22 @@ class _Turn:
                 told=event.told,
                 enqueued=event.trial < len(entry.spec.enqueue),
                 versions=event.versions,
-                job_id=trial_job_id(entry.project, entry.study, event.trial),
+                taken_from=None if equal is None else equal.number,
+                job_id=trial_job_id(entry.project, entry.study, event.trial) if equal is None else JobId(equal.job_id),
                 spec=spec,
                 spec_sha256=spec.sha256(),
                 asked_as=entry.asked_as,
             )
         )
+        if equal is not None:
+            self.take_over(entry, event.trial, equal)
         self.publish(entry.key)
+
+    def take_over(self, entry: StudyEntry, trial: int, equal: Trial) -> None:
+        """Ends a trial at once with the values of an equal one."""
+        values = {each.name: equal.logged[each.name].value for each in entry.spec.metrics}
+        reason = f"as trial {equal.number}: its values, code, data and seed are equal, so no job ran"
+        self.emit(TrialEnded(**self.head(entry), trial=trial, state=TrialState.COMPLETE, values=values, reason=reason))
 
     def logged(self, entry: StudyEntry, trial: Trial, event: TrialValueObserved) -> None:
         """Records values that are not older than those that are known, and asks at each rung that is reached whether the trial goes on."""

@@ -55,4 +55,4 @@ def why_no_room(state: TunerState, project: str, user: str, spec: StudySpec) -> 
 def _values(spec: StudySpec) -> int:
     """Values of parameters that a study may come to, long texts as several."""
     longest = (max((len(str(choice)) for choice in each.choices), default=0) for each in spec.space.values())
-    return most_trials(spec) * sum(1 + chars // 64 for chars in longest)
+    return (most_trials(spec) + len(spec.known)) * sum(1 + chars // 64 for chars in longest)

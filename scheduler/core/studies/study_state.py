@@ -19,6 +19,7 @@ from trainhouse.events.model.study_decisions import MOST_BEST
 from trainhouse.events.model.study_space import Value
 from trainhouse.scheduler.core.intake.request_ids import AskedIds
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS, parse
+from trainhouse.scheduler.core.studies.known_from_start import known_from_start
 from trainhouse.scheduler.core.studies.stagnation import Gain, stagnation_figures, with_gain
 from trainhouse.scheduler.core.studies.stopping import rung_step
 from trainhouse.scheduler.core.studies.trial_costs import DevicePrice
@@ -83,7 +84,8 @@ class StudyEntry:
     """One study that has not ended. `trials` by number; `open`: numbers of those that have not ended; `best`: all of the best ones;
     `device_s`: of ended trials; `rejected`: trials that failed since their jobs were not admitted; `admitted`: whether any job was;
     `rungs`: by rung the values of all trials that reached it; `put_off`: numbers of trials whose jobs are to be submitted again;
-    `price`: of its devices, once the tuner knows it; `cost`: of ended trials; `gains`: of the best value, where the study has a rule about them."""
+    `price`: of its devices, once the tuner knows it; `cost`: of ended trials;
+    `gains`: of the best value, where the study has a rule about them."""
 
     project: str
     study: str
@@ -253,12 +255,12 @@ def in_order(spec: StudySpec, values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def told(entry: StudyEntry, up_to: int | None = None) -> tuple[ToldTrial, ...]:
-    """Trials as a sampler gets to know them, in the order of the journal: those that have ended first. `up_to`: as they were after that
-    decision of the study."""
+    """Trials as a sampler gets to know them, in the order of the journal: those that were known from the start first, then those that have
+    ended. `up_to`: as they were after that decision of the study."""
     known = [trial for trial in entry.trials if up_to is None or trial.started <= up_to]
     found = [(trial, entry.told_trial(trial, up_to)) for trial in known]
     ordered = sorted(found, key=lambda each: (not each[1].state.final, (each[0].ended or 0) if each[1].state.final else 0, each[0].number))
-    return tuple(each for _, each in ordered)
+    return (*known_from_start(entry.spec), *(each for _, each in ordered))
 
 
 @dataclass(slots=True)

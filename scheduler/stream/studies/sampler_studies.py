@@ -82,7 +82,8 @@ def _cmaes_study(spec: StudySpec, trials: Sequence[ToldTrial], seed: int) -> opt
         study.ask(space)
         return {key: value for key, value in study.trials[-1].system_attrs.items() if key.startswith(_DISTRIBUTION)}
 
-    complete = [trial for trial in trials if trial.result is not None][first:]
+    known = sum(trial.number < 0 for trial in trials)
+    complete = _own_complete(trials)[max(0, first - known) :]
     attributes: dict[int, dict[str, Any]] = {trial.number: {_GENERATION: place // size} for place, trial in enumerate(complete)}
     memory = memory_of(spec)
     nothing: dict[str, Any] = {}
@@ -103,7 +104,7 @@ def _nsgaii_study(spec: StudySpec, trials: Sequence[ToldTrial], seed: int) -> op
         study = study_of(spec, sampler, numbered, {number: {key: 0} for number in range(len(both))})
         return [both[trial.number] for trial in sampler.select_parent(study, 1)]
 
-    complete = [trial for trial in trials if trial.result is not None]
+    complete = _own_complete(trials)
     generations = _generations(complete, size)
     memory = memory_of(spec)
     none: list[ToldTrial] = []
@@ -112,6 +113,11 @@ def _nsgaii_study(spec: StudySpec, trials: Sequence[ToldTrial], seed: int) -> op
     ids = [optunas_id(place) for place, number in enumerate(sorted(trial.number for trial in trials)) if number in parents]
     study._storage.set_study_system_attr(study._study_id, f"{sampler._get_parent_cache_key_prefix()}{len(generations)}", ids)
     return study
+
+
+def _own_complete(trials: Sequence[ToldTrial]) -> list[ToldTrial]:
+    """Returns what generations are made of: trials that were known from the start are of none, as those that Optuna's study is given."""
+    return [trial for trial in trials if trial.result is not None and trial.number >= 0]
 
 
 def _generations(complete: Sequence[ToldTrial], size: int) -> list[Sequence[ToldTrial]]:

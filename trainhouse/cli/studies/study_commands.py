@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     group.command("watch")(watch)
     group.command("best")(best)
     group.command("why")(why)
+    group.command("what-if")(what_if)
     group.command("pause")(pause)
     group.command("resume")(resume)
     group.command("stop")(stop)
@@ -46,6 +47,14 @@ def create(
     project: Annotated[Optional[str], typer.Option(help="Project, over the file's.")] = None,  # noqa: UP045
     code: Annotated[Path, typer.Option(help="Folder with your code.")] = Path("."),
     no_code: Annotated[bool, typer.Option("--no-code", help="Send no folder along.")] = False,
+    earlier: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--from", metavar="STUDY", help="Take trials of this study of the project as known; may come again."),
+    ] = None,
+    from_sql: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--from-sql", metavar="QUERY", help="Take rows as known: columns called as parameters and metrics."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, print the spec as JSON, send nothing.")] = False,
     timeout: Answer = 30.0,
     json: Json = False,
@@ -56,19 +65,23 @@ def create(
     \b
     trainhouse study create study.yaml
     trainhouse study create study.yaml --name wide --code src
+    trainhouse study create study.yaml --name again --from digits
 
     The working folder goes along with each trial's job, as `trainhouse submit` sends it. A study that the tuner refuses ends the command
-    with code 3 and the reason.
+    with code 3 and the reason. By --from and --from-sql the sampler knows earlier trials from the start; those that do not fit are named.
     """
     from trainhouse.cli.jobs.submit import check_script
     from trainhouse.cli.shared import output
+    from trainhouse.cli.studies.earlier_trials import with_known
     from trainhouse.cli.studies.study_file import read_study
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.client import without_secrets
+    from trainhouse.scheduler.core.studies.equal_trials import why_run_again
 
     client = TrainhouseClient.from_settings()
     written = read_study(file, name, project, client.way.user)
     without_secrets(written.spec.job)
+    written = with_known(written, earlier or [], from_sql)
     if dry_run:
         sys.stdout.write(written.spec.model_dump_json(exclude_defaults=True) + "\n")
         return
@@ -80,6 +93,9 @@ def create(
         return
     of = "" if written.project == DEFAULT_PROJECT else f" --project {written.project}"
     sys.stdout.write(f"{written.name}\n")
+    again = why_run_again(written.spec.job, sends_code=not no_code) if written.spec.cache else ""
+    if again:
+        output.remark(f"trials with equal values run again: {again}")
     output.remark(f"follow it: trainhouse study watch {written.name}{of}\nits trials: trainhouse study show {written.name}{of}")
 
 
@@ -211,6 +227,45 @@ def why(name: NameArgument, project: Project = DEFAULT_PROJECT, json: Json = Fal
         output.json_lines([found])
     else:
         study_why.show_why(found)
+
+
+def what_if(
+    name: NameArgument,
+    early_stopping: Annotated[
+        str, typer.Option("--early-stopping", metavar="RULE", help="asha:3, median:5, none; with settings: asha:3,min_step=10,max_step=90.")
+    ],
+    project: Project = DEFAULT_PROJECT,
+    json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Show what a study would have cost and found under another rule of early stopping.
+
+    \b
+    trainhouse study what-if digits --early-stopping asha:3
+    trainhouse study what-if digits --early-stopping median:5,min_step=20
+    trainhouse study what-if digits --early-stopping none --json
+
+    Decides anew over the recorded curves, in the order in which they were reported; settings that are not named stay the study's own.
+    Trials that ended before the rule would have decided are named. With --json a line about the study, then one for each trial.
+    """
+    from trainhouse.cli.shared import output
+    from trainhouse.cli.studies import what_if_report
+    from trainhouse.client.studies.study_reads import study_reads
+    from trainhouse.client.studies.trial_facts import trial_facts
+    from trainhouse.scheduler.core.studies.stopping_what_if import decide_anew
+
+    reads = study_reads()
+    study = reads.study(project, name)
+    own, objectives = what_if_report.recorded_rule(study)
+    stopping = what_if_report.other_rule(early_stopping, own)
+    try:
+        found = decide_anew(objectives, stopping, trial_facts(reads.facts(project, name)))
+    except ValueError as error:
+        raise CliError(f"study {name}: {error}", Exit.USAGE) from error
+    if json:
+        output.json_lines([what_if_report.summary(study, own, found), *map(what_if_report.trial_row, found.trials)])
+    else:
+        what_if_report.show(study, own, found)
 
 
 def pause(

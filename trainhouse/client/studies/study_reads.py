@@ -71,6 +71,23 @@ class StudyReads:
         query = f"SELECT {TRIAL_COLUMNS} FROM trials WHERE {_OF} ORDER BY trials.trial"
         return [trial_row(row) for row in self._rows(query, {"project": project, "study": name})]
 
+    def facts(self, project: str, name: str) -> "list[Row]":
+        """Decisions about trials of a study, oldest first."""
+        if self.gateway is not None:
+            return self.gateway.run(everything(study_path(name, "facts"), {"project": project, "limit": _PAGE}))
+        from trainhouse.projections.study_listing import FACT_COLUMNS, FACT_WHERE, fact_row
+
+        query = f"SELECT {FACT_COLUMNS} FROM study_facts FINAL WHERE {_OF} AND {FACT_WHERE} ORDER BY study_facts.number"
+        return [fact_row(row) for row in self._rows(query, {"project": project, "study": name})]
+
+    def query(self, statement: str) -> "list[Row]":
+        """Rows of a statement, which over a gateway is for those who see all projects. Raises QueryError, AccessDeniedError."""
+        if self.gateway is not None:
+            from trainhouse.client.gateway.sql import GatewaySql
+
+            return GatewaySql(self.gateway).table(statement).dicts()
+        return self._rows(statement, {})
+
     def _rows(self, query: str, values: Mapping[str, str | int]) -> "list[Row]":
         assert self.sql is not None  # nosec B101  # one of both is there
         return self.sql.table(query, values).dicts()

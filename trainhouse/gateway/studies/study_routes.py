@@ -47,7 +47,16 @@ from trainhouse.gateway.requests import Key
 from trainhouse.gateway.routes.writes import visible_source
 from trainhouse.gateway.studies.study_answers import StudyAnswer, StudyRefusedError
 from trainhouse.gateway.topic_follower import LateAnswerError
-from trainhouse.projections.study_listing import COST_COLUMNS, STUDY_COLUMNS, TRIAL_COLUMNS, study_row, trial_row
+from trainhouse.projections.study_listing import (
+    COST_COLUMNS,
+    FACT_COLUMNS,
+    FACT_WHERE,
+    STUDY_COLUMNS,
+    TRIAL_COLUMNS,
+    fact_row,
+    study_row,
+    trial_row,
+)
 from trainhouse.projections.study_spending import RUNNING_DEVICE_S, spending
 
 router = APIRouter(prefix="/v1/hpo/studies", tags=["studies"])
@@ -59,6 +68,7 @@ ProjectQuery = Annotated[str, Query(description="Project that the study belongs 
 MOST_STUDY_BYTES = MAX_INPUT_BYTES - 4096
 _STUDIES = Order((millis("created_at"), ("project", "String"), ("study", "String")), descending=True)
 _TRIALS = Order((("toUInt64(trial)", "UInt64"),))
+_FACTS = Order((("toUInt64(number)", "UInt64"),))
 _OF = "project = {project:String} AND study = {study:String}"
 _ONE = f"SELECT {STUDY_COLUMNS}, spec FROM studies WHERE {_OF}"
 _COST = f"SELECT {COST_COLUMNS} FROM study_cost WHERE {_OF} ORDER BY state"
@@ -144,6 +154,26 @@ async def trials(
     where.equal("study", name)
     where.equal("state", state)
     found = await merged(here.reader, (Source(TRIAL_COLUMNS, "trials", where, _TRIALS, trial_row),), limit, cursor)
+    return Json(found.answer())
+
+
+@router.get("/{name}/facts")
+async def facts(
+    name: NamePath,
+    here: Here,
+    principal: Viewer,
+    project: ProjectQuery = DEFAULT_PROJECT,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Json:
+    """Decisions about a study's trials, oldest first: starts, values of the metric, stops and ends. Early stopping can be decided anew by
+    them."""
+    await _visible(here, principal, project, name)
+    where = Where()
+    where.equal("project", project)
+    where.equal("study", name)
+    where.add(FACT_WHERE)
+    found = await merged(here.reader, (Source(FACT_COLUMNS, "study_facts FINAL", where, _FACTS, fact_row),), limit, cursor)
     return Json(found.answer())
 
 

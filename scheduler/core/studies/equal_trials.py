@@ -1,0 +1,33 @@
+"""Trials that need not run, since one of their study with equal values has: its job had the same code, data and seed. Pure.
+
+Holds: a value is taken over of a complete trial alone, the first one, and only where the spec names code and data by their hashes.
+"""
+
+from collections.abc import Mapping
+
+from trainhouse.events import JobSpec
+from trainhouse.events.model.study_space import Value
+from trainhouse.events.model.study_values import same_value
+from trainhouse.scheduler.core.studies.study_state import StudyEntry, Trial, TrialState
+
+
+def why_run_again(job: JobSpec, *, sends_code: bool = False) -> str:
+    """Returns why equal trials of a study are run again; empty text: one of them is enough. `sends_code`: whether code is to be added."""
+    if job.code is None and not sends_code:
+        return "no code goes along, so what a trial runs is not known by its hash"
+    if job.data is not None and job.data.sha256 is None and "@sha256:" not in (job.data.dataset or ""):
+        return f"job.data.dataset is {job.data.dataset}, whose content is not known by its hash; write NAME@sha256:…"
+    if job.resume_from is not None:
+        return f"job.resume_from is {job.resume_from}, whose newest checkpoint may be another one each time"
+    return ""
+
+
+def equal_trial(entry: StudyEntry, values: Mapping[str, Value]) -> Trial | None:
+    """Returns the complete trial whose values a new one with these parameters would have; None: it has to run."""
+    if not entry.spec.cache or why_run_again(entry.spec.job):
+        return None
+    return next((trial for trial in entry.trials if trial.state is TrialState.COMPLETE and _equal(trial.parameters, values)), None)
+
+
+def _equal(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
+    return one == other and all(same_value(value, other[name]) for name, value in one.items())
