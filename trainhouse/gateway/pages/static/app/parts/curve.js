@@ -10,7 +10,7 @@ import { Pill } from "./bits.js";
 
 const MOST_MARKED = 60;
 
-// series: [{label, token, mean, least?, greatest?, raw?, dash?}] over the same `x`; raw: what `mean` was before it was smoothed; dash: a limit, not
+// series: [{label, token, mean, least?, greatest?, raw?, dash?, path?}] over the same `x`; raw: what `mean` was before it was smoothed; dash: a limit, not
 // what was measured. Pure: what uPlot wants of it.
 export function plotted(x, series) {
   const data = [x];
@@ -71,6 +71,7 @@ const marks = (data) => (_, index) => {
 
 // How a series goes from point to point: in a straight line, in steps (a value holds until the next), or not at all.
 const PATHS = { steps: uPlot.paths.stepped({ align: 1 }), points: () => null };
+const wayOf = (one, path) => (one.edge || one.raw ? path : one.of.path || path);
 // An axis that begins at 0: what is an amount looks as large as it is.
 const fromZero = (_, __, high) => [0, high > 0 ? 1.05 * high : 1];
 
@@ -86,8 +87,8 @@ function options({ data, spec, bands, width, height, log, units, x_name, time, l
       { ...axis, size: fitting, values: (_, ticks) => ticks.map((v) => (v === null ? "" : units.tick(v))), ...(units.steps && !log ? { incrs: units.steps } : {}) }],
     series: spec.map((one, i) => (i === 0 ? {} : {
       label: one.of.label, stroke: one.edge ? "transparent" : one.raw ? faint(one.of.token) : colour(one.of.token), width: one.edge ? 0 : one.raw ? 1 : 1.6,
-      ...(PATHS[path] ? { paths: PATHS[path] } : {}), ...(one.of.dash && !one.edge ? { dash: [6, 4] } : {}),
-      points: { show: one.edge || one.raw || (one.of.dash && data[0].length > 1) ? false : path === "points" || (path === "lines" && marks(data)), size: 6, fill: colour(one.of.token) }, spanGaps: true,
+      ...(PATHS[wayOf(one, path)] ? { paths: PATHS[wayOf(one, path)] } : {}), ...(one.of.dash && !one.edge ? { dash: [6, 4] } : {}),
+      points: { show: one.edge || one.raw || (one.of.dash && data[0].length > 1) ? false : wayOf(one, path) === "points" || (wayOf(one, path) === "lines" && marks(data)), size: 6, fill: colour(one.of.token) }, spanGaps: true,
     })),
     bands: bands.map((band) => ({ series: band.series, fill: faint(band.of.token) })),
     hooks: {
@@ -110,7 +111,7 @@ export function Curve({ label, x, series, height = 240, log = false, units = PLA
   const [at, setAt] = useState(null);
   const theme = useTheme();
   const plan = useMemo(() => plotted(x, series), [x, series]);
-  const shape = `${x.length < 2}|${width}|${height}|${log}|${time}|${lasting}|${x_name}|${path}|${zero}|${theme}|${series.map((one) => `${one.label}/${one.token}/${Boolean(one.least)}/${Boolean(one.raw)}/${Boolean(one.dash)}`).join()}`;
+  const shape = `${x.length < 2}|${width}|${height}|${log}|${time}|${lasting}|${x_name}|${path}|${zero}|${theme}|${series.map((one) => `${one.label}/${one.token}/${Boolean(one.least)}/${Boolean(one.raw)}/${Boolean(one.dash)}/${one.path}`).join()}`;
   const zoomTo = useRef(zoom);
   zoomTo.current = zoom;
   useEffect(() => {
