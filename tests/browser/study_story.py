@@ -132,7 +132,7 @@ class StudyStory:
         self._world = world
         self._settings = settings
         self._producer = Producer(producer_config(settings))
-        self.tuner = Tuner(now_ms=time.time_ns() // 1_000_000 - 4 * 3_600_000)
+        self.tuner = Tuner(now_ms=time.time_ns() // 1_000_000 - 30 * 60_000)
         self.search = Trials(self.tuner, PROJECT, SEARCH, 7)
         self._told = 0
         self._lock = threading.Lock()

@@ -32,11 +32,11 @@ def table(page: Page, name: str) -> Locator:
 
 
 def whole(page: Page) -> None:
-    """Scrolls through the page, so that all of it is asked for, until nothing is loading."""
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    for _ in range(12):
-        page.mouse.wheel(0, 700)
-        page.wait_for_timeout(100)
+    """Looks at each part, so that all of it is asked for, until nothing is loading."""
+    expect(page.get_by_role("heading", name="Trials", exact=True)).to_be_attached()
+    for heading in page.get_by_role("heading", level=2).all():
+        heading.scroll_into_view_if_needed()
+        page.wait_for_timeout(150)
     expect(table(page, "Trials$")).to_be_visible()
     expect(page.get_by_text("Loading ")).to_have_count(0)
 
@@ -49,9 +49,9 @@ def test_studies_are_listed_and_searched(page: Page) -> None:
     expect(page).to_have_url(re.compile("/studies$"))
     listed = table(page, "Studies, the newest first")
     row = listed.get_by_role("row").filter(has_text=SEARCH)
-    expect(row).to_contain_text(re.compile(rf"research.*running.*val_loss \(min\).*0\.\d+.*{BEGUN} of 80.*of 10 h.*tpe, asha.*ada", re.S))
+    expect(row).to_contain_text(re.compile(rf"running.*0\.\d+.*{BEGUN} of 80.*of 10 h.*val_loss \(min\).*research.*tpe, asha.*ada", re.S))
     expect(listed.get_by_role("row").filter(has_text=FRONT)).to_contain_text(
-        re.compile(r"ended.*throughput \(max\).*on the front.*48 of 48", re.S)
+        re.compile(r"ended.*on the front.*48 of 48.*throughput \(max\)", re.S)
     )
     page.keyboard.press("/")
     page.keyboard.type("digits")
@@ -148,7 +148,7 @@ def test_fifty_thousand_trials_stay_fluid(page: Page) -> None:
     with traced(page) as trace:
         page.goto(HUGE_PAGE)
         whole(page)
-        expect(page.get_by_text("The best trials and a sample of the others: 200 of 49,936 trials.")).to_be_visible()
+        expect(page.get_by_text("The best trials and a sample of the others: 150 of 49,936 trials.")).to_be_visible()
         page.get_by_role("button", name="Next").click()
         expect(page.get_by_text("page 2")).to_be_visible()
         expect(table(page, "Trials$").get_by_role("link", name="49949")).to_be_visible()

@@ -1,5 +1,5 @@
 // Studies and trials in words, colours and addresses; lanes of trials over time. Pure.
-import { hours, number } from "./format.js";
+import { hours, number, span } from "./format.js";
 import { url } from "./api.js";
 
 export const DEFAULT_PROJECT = "default";
@@ -18,7 +18,9 @@ export const pathOf = (project, name, part = "", params = {}) => url(`/v1/hpo/st
 // What a study may take, of what it took: "12 of 80".
 export const trialsOf = (study) => Object.values(study.trials).reduce((sum, count) => sum + count, 0);
 export const of = (part, whole) => (whole === null || whole === undefined ? part : `${part} of ${whole}`);
-export const spentOf = (study) => of(hours(study.device_s), study.budget_device_s === null || study.budget_device_s === undefined ? null : hours(study.budget_device_s));
+// Device time: small amounts in minutes.
+export const deviceTime = (seconds) => (Number(seconds) < 3600 ? span(seconds) : hours(seconds));
+export const spentOf = (study) => of(deviceTime(study.device_s), study.budget_device_s === null || study.budget_device_s === undefined ? null : deviceTime(study.budget_device_s));
 
 export const valueWord = (value) => (typeof value === "number" ? number(value) : typeof value === "string" ? value : JSON.stringify(value));
 export const valuesOf = (trial) => Object.entries(trial.parameters).map(([name, value]) => `${name} ${valueWord(value)}`).join(" · ");

@@ -34,12 +34,12 @@ const textOf = (s) => `${s.study} ${s.project} ${studyState(s.state)[0]} ${s.use
 
 const columns = (now_ms) => [
   ["Study", (s) => html`<a href=${addressOf(s)}><b>${s.study}</b></a>`, "name"],
-  ["Project", (s) => s.project, "name"],
   ["State", (s) => html`<span title=${s.reason}><${Pill} word=${studyState(s.state)[0]} token=${studyState(s.state)[1]} /></span>`, "short"],
-  ["Metric", (s) => s.metrics.map((name, i) => `${name} (${s.modes[i]})`).join(", "), "name"],
   ["Best", (s) => bestOf(s), "num"],
   ["Trials", (s) => of(number(trialsOf(s)), s.budget_trials === null ? null : number(s.budget_trials)), "num"],
   ["Spent", (s) => spentOf(s), "num"],
+  ["Metric", (s) => s.metrics.map((name, i) => `${name} (${s.modes[i]})`).join(", "), "name"],
+  ["Project", (s) => s.project, "name"],
   ["Sampler", (s) => `${s.sampler}${s.early_stopping === "none" ? "" : `, ${s.early_stopping}`}`, "short"],
   ["By", (s) => s.user, "name"],
   ["Created", (s) => html`<span title=${moment(momentOf(s.created_at_ms))}>${ago(momentOf(s.created_at_ms), now_ms)}</span>`, "short"],

@@ -1,6 +1,6 @@
 // One study: its state and best trials, the history of its metric, parallel coordinates or the Pareto front, importance of parameters, rungs, trials over time,
 // cost, and a table of trials. It is asked again while the study goes on; what is far below is asked for when it comes near. The project is in the address.
-import { html, useRef } from "../kit.js";
+import { html, useMemo, useRef } from "../kit.js";
 import { Card, Figures, Pill, useTitle } from "../parts/bits.js";
 import { Shown } from "../parts/notice.js";
 import { ago, moment, number } from "../format.js";
@@ -19,35 +19,39 @@ import { Trials } from "./study/trials.js";
 
 const EVERY_MS = 4000;
 const LARGE = 2000;
-const LARGE_EVERY_MS = 20000;
+const SLOW_MS = 20000;
 
 export default function Study({ id, query }) {
   const project = query.get("project") || DEFAULT_PROJECT;
   useTitle(id);
-  const large = useRef(false);
-  const found = useData(pathOf(project, id), { every_ms: large.current ? LARGE_EVERY_MS : EVERY_MS });
+  const slow = useRef(false);
+  const found = useData(pathOf(project, id), { every_ms: slow.current ? SLOW_MS : EVERY_MS });
   const now_ms = useClock(5000);
   return html`<${Shown} of=${found} what="the study">${(study) => {
-    large.current = trialsOf(study) > LARGE;
+    slow.current = study.state === "ENDED" || trialsOf(study) > LARGE;
     const [word, token] = studyState(study.state);
-    const own = { study, query, now_ms };
     return html`
       <div class="title"><h1>${study.study}</h1><span class="sub">project ${study.project}</span>
         ${study.state !== "ENDED" && html`<span class=${`live ${found.error ? "off" : "on"}`}>${found.error ? "not up to date" : "live"}</span>`}</div>
       <${Figures} items=${facts(study, word, token, now_ms)} />
       ${study.reason && html`<p class="sub wrap">${study.reason}</p>`}
       <${Requests} study=${study} changed=${found.reload} />
-      <div class="grid">
-        <${History} ...${own} />
-        ${study.metrics.length > 1 && html`<${Near} title="Pareto front">${() => html`<${Front} ...${own} />`}<//>`}
-        <${Near} title="Parallel coordinates">${() => html`<${ParallelTrials} ...${own} />`}<//>
-        <${Near} title="Importance of parameters" width="w6">${() => html`<${Importance} ...${own} />`}<//>
-        <${Cost} ...${own} />
-        ${study.early_stopping !== "none" && html`<${Near} title="Rungs">${() => html`<${Rungs} ...${own} />`}<//>`}
-        <${Near} title="Trials over time">${() => html`<${Gantt} ...${own} />`}<//>
-        <${Near} title="Trials">${() => html`<${Trials} ...${own} />`}<//>
-      </div>`;
+      <${Parts} key=${`${study.project}/${study.study}`} study=${study} query=${query} />`;
   }}<//>`;
+}
+
+// All that is drawn, anew only when the study or the address has changed: a clock that goes on, or an answer without news, draws nothing.
+function Parts({ study, query }) {
+  return useMemo(() => html`<div class="grid">
+    <${History} study=${study} query=${query} />
+    ${study.metrics.length > 1 && html`<${Near} title="Pareto front">${() => html`<${Front} study=${study} query=${query} />`}<//>`}
+    <${Near} title="Parallel coordinates">${() => html`<${ParallelTrials} study=${study} query=${query} />`}<//>
+    <${Near} title="Importance of parameters" width="w6">${() => html`<${Importance} study=${study} query=${query} />`}<//>
+    <${Cost} study=${study} />
+    ${study.early_stopping !== "none" && html`<${Near} title="Rungs">${() => html`<${Rungs} study=${study} />`}<//>`}
+    <${Near} title="Trials over time">${() => html`<${Gantt} study=${study} />`}<//>
+    <${Near} title="Trials">${() => html`<${Trials} study=${study} query=${query} />`}<//>
+  </div>`, [study.updated_at_ms, study.state, String(query)]);
 }
 
 // A card of its own for what is not near yet.

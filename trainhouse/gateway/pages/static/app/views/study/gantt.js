@@ -7,14 +7,16 @@ import { hoursOf } from "../../parts/curve.js";
 import { momentOf } from "../../model_words.js";
 import { go } from "../../router.js";
 import { lanesOf, pathOf, TRIAL_STATES, trialState } from "../../study_words.js";
-import { useWidth } from "../../use.js";
+import { useClock, useWidth } from "../../use.js";
 import { usePart } from "./again.js";
 
 const AT_ONCE = 200;
 const LANE_PX = 16;
 const EDGE_PX = 8;
+const EVERY_MS = 10000;
 
-export function Gantt({ study, now_ms }) {
+export function Gantt({ study }) {
+  const now_ms = useClock(EVERY_MS);
   const [cursors, setCursors] = useState([null]);
   const found = usePart(pathOf(study.project, study.study, "/trials", { order: "newest", limit: AT_ONCE, cursor: cursors[cursors.length - 1] }), study);
   const push = html`${cursors.length > 1 && html`<button onClick=${() => setCursors(cursors.slice(0, -1))}>Later</button>`}

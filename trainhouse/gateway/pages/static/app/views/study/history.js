@@ -26,6 +26,6 @@ function Drawn({ found, log }) {
   ], [found]);
   const positive = found.least.every((value) => value > 0);
   return html`<p class="sub">${plural(found.ended, "trial")} with ${found.metric}, whose ${found.mode === "min" ? "least" : "greatest"} value is the best. The best so far: <b>${number(found.best[found.best.length - 1])}</b>.</p>
-    <${Curve} label=${`${found.metric} of ${plural(found.ended, "trial")}`} x=${found.place} series=${series} x_name="trials ended" log=${log && positive} height=${280} />
+    <${Curve} label=${`${found.metric} of ${plural(found.ended, "trial")}`} x=${found.place} series=${series} x_name="trials ended" counted log=${log && positive} height=${280} />
     ${log && !positive && html`<${Empty}>Not all values are above 0, so the axis is not logarithmic.<//>`}`;
 }

@@ -4,7 +4,7 @@ import { scaleOf } from "../compare/axes.js";
 import { pathOf, valuesOf } from "../../study_words.js";
 import { usePart } from "./again.js";
 
-const DRAWN = 200;
+const DRAWN = 150;
 const MOST_AXES = 12;
 
 export const useSample = (study) => usePart(pathOf(study.project, study.study, "/sample", { limit: DRAWN }), study);

@@ -7,12 +7,15 @@ import { ago, moment, number, span } from "../../format.js";
 import { momentOf } from "../../model_words.js";
 import { ask } from "../../router.js";
 import { pathOf, TRIAL_STATES, trialState, valuesOf } from "../../study_words.js";
+import { useClock } from "../../use.js";
 import { usePart } from "./again.js";
 
 const AT_ONCE = 50;
+const EVERY_MS = 15000;
 const ORDERS = [["newest", "the newest first"], ["best", "the best first"], ["number", "by number"]];
 
-export function Trials({ study, query, now_ms }) {
+export function Trials({ study, query }) {
+  const now_ms = useClock(EVERY_MS);
   const order = ORDERS.some(([name]) => name === query.get("order")) ? query.get("order") : "newest";
   const state = TRIAL_STATES[query.get("state")] ? query.get("state") : "";
   const [pages, setPages] = useState({ of: `${order} ${state}`, cursors: [null] });
