@@ -1,4 +1,4 @@
-"""The pages with 10,000 jobs and devices, a million points, 50,000 trials in a real Chromium: first paint, time in scripts, longest task."""
+"""The pages with 10,000 jobs and devices, a million points, 50,000 trials in a real Chromium: first paint, scripts, longest task."""
 
 from __future__ import annotations
 

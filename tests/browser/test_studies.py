@@ -91,12 +91,12 @@ def test_a_study_has_its_history_parallel_axes_importance_rungs_times_cost_and_t
     expect(page.get_by_text("Early stopping saved about")).to_be_visible()
     trials = table(page, "Trials$")
     expect(trials.get_by_role("row")).to_have_count(51)
-    page.get_by_label("Order").select_option("best")
+    page.get_by_label("Order of the trials").select_option("best")
     best = trials.get_by_role("row").nth(1)
     expect(best).to_contain_text("best")
     number = int((best.get_by_role("link").text_content() or "").strip())
     assert best.get_by_role("link").get_attribute("href") == f"/jobs/{studies.search.jobs[number]}"
-    page.get_by_label("State").select_option("FAILED")
+    page.get_by_label("State of the trials").select_option("FAILED")
     expect(trials.get_by_role("row")).to_have_count(2)
     expect(trials.get_by_role("row").nth(1)).to_contain_text("ValueError: lr is too high")
 

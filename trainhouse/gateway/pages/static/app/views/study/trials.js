@@ -25,9 +25,9 @@ export function Trials({ study, query }) {
   // What is there stays until another page has come.
   const last = useRef(null);
   if (found.data) last.current = found.data;
-  const push = html`<label class="inline">State<select value=${state} onChange=${(event) => ask({ state: event.target.value })}><option value="">all</option>
+  const push = html`<label class="inline">State<select aria-label="State of the trials" value=${state} onChange=${(event) => ask({ state: event.target.value })}><option value="">all</option>
       ${Object.entries(TRIAL_STATES).map(([name, [word]]) => html`<option value=${name}>${word}</option>`)}</select></label>
-    <label class="inline">Order<select value=${order} onChange=${(event) => ask({ order: event.target.value })}>${ORDERS.map(([name, word]) => html`<option value=${name}>${word}</option>`)}</select></label>`;
+    <label class="inline">Order<select aria-label="Order of the trials" value=${order} onChange=${(event) => ask({ order: event.target.value })}>${ORDERS.map(([name, word]) => html`<option value=${name}>${word}</option>`)}</select></label>`;
   return html`<${Card} title="Trials" push=${push}><${Shown} of=${{ ...found, data: found.data || last.current }} what="trials" empty=${(d) => !d.items.length}
     nothing=${state ? `No trial is ${trialState(state)[0]}.` : "No trial has begun yet."}>${(d) => html`
     <${Table} caption="Trials" rows=${d.items} keyOf=${(trial) => trial.trial} columns=${columns(study, now_ms)} />
