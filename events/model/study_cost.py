@@ -34,9 +34,8 @@ def why_too_costly(sampler: str, space: Mapping[str, Parameter], metrics: int, s
     if most is None or trials + known <= most:
         return ""
     also = f", the {known} of `known` among them," if known else ""
-    return (
-        f"budget.trials: sampler {sampler} {why} a study of at most {most} trials{also} may have it; name so many, or take another sampler"
-    )
+    at_most = f"a study of at most {most} trials{also} may have it"
+    return f"budget.trials: sampler {sampler} {why} {at_most}; name so many, or take another sampler"
 
 
 def _most_trials(sampler: str, space: Mapping[str, Parameter], startup: int | None) -> tuple[int | None, str]:

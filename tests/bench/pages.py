@@ -1,4 +1,4 @@
-"""The pages with 10,000 jobs, 10,000 devices and a million points in a real Chromium: first paint, time in scripts, longest task."""
+"""The pages with 10,000 jobs and devices, a million points, 50,000 trials in a real Chromium: first paint, scripts, longest task."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 from tests.bench import report
 from tests.browser.chromium import executable
 from tests.browser.crowd import Size
+from tests.browser.study_story import huge
+from tests.browser.test_studies import HUGE_PAGE, whole
 from tests.browser.tracing import traced
 from tests.browser.world import world_in
 
@@ -22,6 +24,7 @@ PAGES = {
     "overview": ("/", lambda page: expect(page.get_by_role("application")).to_have_attribute("aria-label", re.compile("^10,000"))),
     "jobs": ("/jobs", lambda page: expect(page.get_by_text(re.compile(r"^10,05\d of 10,05\d jobs$"))).to_be_visible()),
     "curve": ("/jobs/bulk-00004", lambda page: expect(page.get_by_role("heading", name="loss 1,000,000 points")).to_be_visible()),
+    "study": (HUGE_PAGE, whole),
 }
 
 
@@ -29,6 +32,7 @@ def run() -> None:
     """Prints a line a page."""
     expect.set_options(timeout=60_000)
     with TemporaryDirectory() as folder, world_in(Path(folder), SIZE) as world, sync_playwright() as playwright:
+        huge(world.tables)
         browser = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox"])
         for name in PAGES:
             found = [_visit(_signed_in(browser.new_context(base_url=world.gateway.url), world.gateway.token()), name) for _ in range(TIMES)]

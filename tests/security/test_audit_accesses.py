@@ -88,6 +88,8 @@ def test_what_is_public_is_known_by_name(world: World) -> None:
         "/datasets/{name}",
         "/models",
         "/models/{name}",
+        "/studies",
+        "/studies/{name}",
         "/utilization",
         "/sql",
         "/reports",

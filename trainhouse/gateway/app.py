@@ -58,7 +58,7 @@ from trainhouse.gateway.routes import (
 from trainhouse.gateway.runs import column_routes, differences_routes, tag_routes
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.gateway.sharing import document_routes, run_link_routes
-from trainhouse.gateway.studies import study_routes
+from trainhouse.gateway.studies import part_routes, study_routes
 from trainhouse.gateway.tunnels import tunnel_routes
 
 DESCRIPTION = "Trainhouse over HTTP: submit training jobs, follow them, ask anything in SQL. Errors are RFC 9457 problems."
@@ -94,6 +94,7 @@ ROUTES = (
     version_parts,
     service_routes,
     study_routes,
+    part_routes,
     training_run_routes,
     artifact_version_routes,
     media_routes,

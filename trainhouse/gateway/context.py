@@ -28,6 +28,7 @@ from trainhouse.gateway.models.model_book import ModelBook
 from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.gateway.studies.study_answers import StudyAnswers
+from trainhouse.gateway.studies.trial_importance import Importances
 from trainhouse.gateway.tunnels.tunnel_desk import TunnelDesk
 
 REMEMBERED = 10_000
@@ -61,6 +62,7 @@ class Gateway:
     projects: ProjectBook = field(default_factory=ProjectBook)
     models: ModelBook = field(init=False)
     studies: StudyAnswers = field(init=False)
+    importances: Importances = field(default_factory=Importances)
     recent: Recent = field(default_factory=Recent)
     tunnels: TunnelDesk = field(init=False)
     audit: Auditor = field(init=False)

@@ -19,7 +19,7 @@ import typer
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import DataDir
 
-PAGES = ("jobs", "compare", "nodes", "datasets", "models", "utilization", "sql", "reports")
+PAGES = ("jobs", "compare", "studies", "nodes", "datasets", "models", "utilization", "sql", "reports")
 
 
 def register(app: typer.Typer) -> None:

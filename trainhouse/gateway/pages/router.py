@@ -26,6 +26,8 @@ PATHS = (
     "/datasets/{name}",
     "/models",
     "/models/{name}",
+    "/studies",
+    "/studies/{name}",
     "/utilization",
     "/sql",
     "/reports",

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from enum import StrEnum
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from trainhouse.events import (
@@ -41,11 +42,11 @@ from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries.listing import Cursor, Limit, Order, Source, merged, millis
 from trainhouse.gateway.queries.read_your_writes import FIRST_POLL_S
-from trainhouse.gateway.queries.sql_reader import Row
 from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.requests import Key
 from trainhouse.gateway.routes.writes import visible_source
 from trainhouse.gateway.studies.study_answers import StudyAnswer, StudyRefusedError
+from trainhouse.gateway.studies.visible_study import OF, NamePath, ProjectQuery, visible_study
 from trainhouse.gateway.topic_follower import LateAnswerError
 from trainhouse.projections.study_listing import (
     COST_COLUMNS,
@@ -63,17 +64,31 @@ router = APIRouter(prefix="/v1/hpo/studies", tags=["studies"])
 
 READABLE_S = 2.0
 """Seconds for which an answer waits until the projections have it, so that the next question finds it."""
-NamePath = Annotated[str, Path(description="The study's name.", min_length=1, max_length=128)]
-ProjectQuery = Annotated[str, Query(description="Project that the study belongs to.", min_length=1, max_length=128)]
 MOST_STUDY_BYTES = MAX_INPUT_BYTES - 4096
 _STUDIES = Order((millis("created_at"), ("project", "String"), ("study", "String")), descending=True)
-_TRIALS = Order((("toUInt64(trial)", "UInt64"),))
 _FACTS = Order((("toUInt64(number)", "UInt64"),))
-_OF = "project = {project:String} AND study = {study:String}"
-_ONE = f"SELECT {STUDY_COLUMNS}, spec FROM studies WHERE {_OF}"
-_COST = f"SELECT {COST_COLUMNS} FROM study_cost WHERE {_OF} ORDER BY state"
-_DECIDED = f"SELECT fact, number, reason FROM study_facts FINAL WHERE {_OF} AND request_id = {{request_id:String}} LIMIT 1"
-_NUMBERED = f"SELECT 1 AS found FROM study_statuses_rows WHERE {_OF} AND number >= {{number:UInt32}} LIMIT 1"
+_NUMBER = ("toUInt64(trial)", "UInt64")
+# A value as a whole number of the same order, the best first, what is no number last: a cursor holds no fractions.
+_COST = "reinterpretAsInt64({sign:Float64} * assumeNotNull(trials.value) + 0.0)"
+_BY_VALUE = f"if(isFinite(ifNull(trials.value, nan)), if({_COST} < 0, bitXor({_COST}, 9223372036854775807), {_COST}), 9223372036854775807)"
+_SPENT = f"SELECT {COST_COLUMNS} FROM study_cost WHERE {OF} ORDER BY state"
+_DECIDED = f"SELECT fact, number, reason FROM study_facts FINAL WHERE {OF} AND request_id = {{request_id:String}} LIMIT 1"
+_NUMBERED = f"SELECT 1 AS found FROM study_statuses_rows WHERE {OF} AND number >= {{number:UInt32}} LIMIT 1"
+
+
+class TrialOrder(StrEnum):
+    """Order of a listing of trials."""
+
+    NUMBER = "number"
+    NEWEST = "newest"
+    BEST = "best"
+
+
+_ORDERS = {
+    TrialOrder.NUMBER: Order((_NUMBER,)),
+    TrialOrder.NEWEST: Order((_NUMBER,), descending=True),
+    TrialOrder.BEST: Order(((_BY_VALUE, "Int64"), _NUMBER)),
+}
 
 
 class Body(BaseModel):
@@ -122,8 +137,8 @@ async def studies(
 @router.get("/{name}")
 async def study(name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
     """One study with its spec, what its trials took by state, and names of the requests that the asker may make."""
-    found = await _visible(here, principal, project, name)
-    cost = await here.reader.rows(_COST, {"project": project, "study": name})
+    found = await visible_study(here, principal, project, name)
+    cost = await here.reader.rows(_SPENT, {"project": project, "study": name})
     may = principal.may(Role.SUBMITTER) and not principal.only_reads(project)
     return Json(found | {"cost": cost, "may": ["pause", "resume", "stop"] if may else []})
 
@@ -131,8 +146,8 @@ async def study(name: NamePath, here: Here, principal: Viewer, project: ProjectQ
 @router.get("/{name}/why")
 async def why(name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
     """What a study spent, on what, what early stopping saved (an estimate, with how it was computed), and which bound comes next."""
-    found, of = await _visible(here, principal, project, name), {"project": project, "study": name}
-    cost = await here.reader.rows(_COST, of)
+    found, of = await visible_study(here, principal, project, name), {"project": project, "study": name}
+    cost = await here.reader.rows(_SPENT, of)
     running = await here.reader.one(RUNNING_DEVICE_S, of)
     return Json(spending(found, cost, (running or {}).get("device_s"), time.time_ns() // 1_000_000))
 
@@ -144,17 +159,20 @@ async def trials(
     principal: Viewer,
     project: ProjectQuery = DEFAULT_PROJECT,
     state: Annotated[TrialState | None, Query(description="Only in this state.")] = None,
+    order: Annotated[
+        TrialOrder, Query(description="By number, the newest first, or the best by the first metric first.")
+    ] = TrialOrder.NUMBER,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Json:
-    """Trials of a study by number, with their parameters and the value of the first metric."""
-    await _visible(here, principal, project, name)
-    where = Where()
+    """Trials of a study with their parameters and values."""
+    found = await visible_study(here, principal, project, name)
+    where = Where(values={"sign": 1.0 if found["modes"][0] == "min" else -1.0})
     where.equal("project", project)
     where.equal("study", name)
     where.equal("state", state)
-    found = await merged(here.reader, (Source(TRIAL_COLUMNS, "trials", where, _TRIALS, trial_row),), limit, cursor)
-    return Json(found.answer())
+    listed = await merged(here.reader, (Source(TRIAL_COLUMNS, "trials", where, _ORDERS[order], trial_row),), limit, cursor)
+    return Json(listed.answer())
 
 
 @router.get("/{name}/facts")
@@ -168,7 +186,7 @@ async def facts(
 ) -> Json:
     """Decisions about a study's trials, oldest first: starts, values of the metric, stops and ends. Early stopping can be decided anew by
     them."""
-    await _visible(here, principal, project, name)
+    await visible_study(here, principal, project, name)
     where = Where()
     where.equal("project", project)
     where.equal("study", name)
@@ -249,7 +267,7 @@ async def _changed(
     except ValidationError as error:
         raise ProblemError(422, "Invalid request", explain_validation(error, kind)) from error
     # What is asked of a study that is not there would be kept for ever, too.
-    await _visible(here, principal, project, name)
+    await visible_study(here, principal, project, name)
     here.limits.submission(principal, project, time.monotonic_ns() // 1_000_000)
     return await _asked(here, principal, request, event, secrets.token_hex(16))
 
@@ -271,7 +289,7 @@ async def _asked(here: Gateway, principal: Principal, request: Request, event: S
         decided, sent = await here.studies.ask(here.bus, event, event_id)
     except StudyRefusedError as refused:
         if not isinstance(event, StudyCreated):
-            await _visible(here, principal, event.project, event.study)
+            await visible_study(here, principal, event.project, event.study)
         raise ProblemError(409, "Refused", str(refused)) from refused
     except LateAnswerError as late:  # it may still count
         here.accepted(request, principal, late.sent, target=event.subject()[:256], project=event.project)
@@ -302,14 +320,6 @@ async def _decided(here: Gateway, event: StudyCreated, event_id: str) -> Json | 
         raise ProblemError(409, "Refused", found["reason"])
     about = {"project": event.project, "study": event.study, "event_id": event_id, "number": found["number"]}
     return Json(about | {"state": StudyState.RUNNING.value, "reason": ""}, 201)
-
-
-async def _visible(here: Gateway, principal: Principal, project: str, name: str) -> Row:
-    """Returns a study. Raises ProblemError 404 where the asker may not see it."""
-    found = await here.reader.one(_ONE, {"project": project, "study": name}) if principal.sees(project) else None
-    if found is None:
-        raise not_found(f"study {name}")
-    return study_row(found)
 
 
 def _by(principal: Principal) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import { useTheme } from "./use.js";
 import { SignIn } from "./signin.js";
 import { Empty, Failed, Loading } from "./parts/notice.js";
 
-const SECTION = { job: "jobs", node: "nodes", dataset: "datasets", model: "models", report: "reports" };
+const SECTION = { job: "jobs", node: "nodes", dataset: "datasets", model: "models", study: "studies", report: "reports" };
 
 export function Frame() {
   const route = useRoute();

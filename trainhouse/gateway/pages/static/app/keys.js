@@ -2,7 +2,7 @@
 import { go } from "./router.js";
 
 export const PLACES = [
-  ["o", "/", "Overview"], ["j", "/jobs", "Jobs"], ["c", "/compare", "Compare"], ["n", "/nodes", "Nodes"],
+  ["o", "/", "Overview"], ["j", "/jobs", "Jobs"], ["c", "/compare", "Compare"], ["y", "/studies", "Studies"], ["n", "/nodes", "Nodes"],
   ["d", "/datasets", "Datasets"], ["m", "/models", "Models"], ["u", "/utilization", "Utilization and cost"], ["s", "/sql", "SQL"],
   ["r", "/reports", "Reports"],
 ];

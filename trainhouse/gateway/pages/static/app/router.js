@@ -4,6 +4,7 @@ import { useEffect, useState } from "./kit.js";
 const ROUTES = [
   [/^\/$/, "overview"], [/^\/jobs$/, "jobs"], [/^\/jobs\/([^/]+)$/, "job"], [/^\/compare$/, "compare"], [/^\/nodes$/, "nodes"],
   [/^\/nodes\/([^/]+)$/, "node"], [/^\/datasets$/, "datasets"], [/^\/datasets\/([^/]+)$/, "dataset"], [/^\/models$/, "models"], [/^\/models\/([^/]+)$/, "model"],
+  [/^\/studies$/, "studies"], [/^\/studies\/([^/]+)$/, "study"],
   [/^\/utilization$/, "utilization"], [/^\/sql$/, "sql"],
   [/^\/reports$/, "reports"], [/^\/reports\/([^/]+\/[^/]+)$/, "report"], [/^\/shared$/, "shared"],
 ];

@@ -10,7 +10,7 @@ import { Pill } from "./bits.js";
 
 const MOST_MARKED = 60;
 
-// series: [{label, token, mean, least?, greatest?, raw?, dash?}] over the same `x`; raw: what `mean` was before it was smoothed; dash: a limit, not
+// series: [{label, token, mean, least?, greatest?, raw?, dash?, path?}] over the same `x`; raw: what `mean` was before it was smoothed; dash: a limit, not
 // what was measured. Pure: what uPlot wants of it.
 export function plotted(x, series) {
   const data = [x];
@@ -57,6 +57,8 @@ const faint = (token) => {
 // Distances between ticks of a time that lasts, in seconds: those that have short names.
 const TIME = { space: 84 };
 const LASTING = { space: 84, incrs: [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000] };
+// Of what is counted: no halves.
+const COUNTED = { incrs: [1, 2, 5].flatMap((n) => Array.from({ length: 12 }, (_, p) => n * 10 ** p)).sort((a, b) => a - b) };
 const spans = (_, ticks) => ticks.map((s) => (s === 0 ? "0" : span(s).replace(".0 s", " s").replace(/ 0 (s|min|h)$/, "")));
 
 // As wide as its longest text, so that none is cut.
@@ -71,10 +73,11 @@ const marks = (data) => (_, index) => {
 
 // How a series goes from point to point: in a straight line, in steps (a value holds until the next), or not at all.
 const PATHS = { steps: uPlot.paths.stepped({ align: 1 }), points: () => null };
+const wayOf = (one, path) => (one.edge || one.raw ? path : one.of.path || path);
 // An axis that begins at 0: what is an amount looks as large as it is.
 const fromZero = (_, __, high) => [0, high > 0 ? 1.05 * high : 1];
 
-function options({ data, spec, bands, width, height, log, units, x_name, time, lasting, sync, zoomed, pointed, path, zero }) {
+function options({ data, spec, bands, width, height, log, units, x_name, time, lasting, sync, zoomed, pointed, path, zero, counted }) {
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
   return {
     width, height, pxAlign: false,
@@ -82,12 +85,12 @@ function options({ data, spec, bands, width, height, log, units, x_name, time, l
     legend: { show: false },
     scales: { x: { time }, y: { distr: log ? 3 : 1, ...(zero && !log ? { range: fromZero } : {}) } },
     tzDate: (at_s) => uPlot.tzDate(new Date(at_s * 1000), "Etc/UTC"),
-    axes: [{ ...axis, size: 34, ...(lasting ? LASTING : time ? TIME : {}), values: time ? (_, ticks) => hoursOf(ticks) : lasting ? spans : (_, ticks) => ticks.map((v) => tick(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
+    axes: [{ ...axis, size: 34, ...(lasting ? LASTING : time ? TIME : counted ? COUNTED : {}), values: time ? (_, ticks) => hoursOf(ticks) : lasting ? spans : (_, ticks) => ticks.map((v) => tick(v)), label: x_name, labelSize: 18, labelFont: "12px system-ui, sans-serif" },
       { ...axis, size: fitting, values: (_, ticks) => ticks.map((v) => (v === null ? "" : units.tick(v))), ...(units.steps && !log ? { incrs: units.steps } : {}) }],
     series: spec.map((one, i) => (i === 0 ? {} : {
       label: one.of.label, stroke: one.edge ? "transparent" : one.raw ? faint(one.of.token) : colour(one.of.token), width: one.edge ? 0 : one.raw ? 1 : 1.6,
-      ...(PATHS[path] ? { paths: PATHS[path] } : {}), ...(one.of.dash && !one.edge ? { dash: [6, 4] } : {}),
-      points: { show: one.edge || one.raw || (one.of.dash && data[0].length > 1) ? false : path === "points" || (path === "lines" && marks(data)), size: 6, fill: colour(one.of.token) }, spanGaps: true,
+      ...(PATHS[wayOf(one, path)] ? { paths: PATHS[wayOf(one, path)] } : {}), ...(one.of.dash && !one.edge ? { dash: [6, 4] } : {}),
+      points: { show: one.edge || one.raw || (one.of.dash && data[0].length > 1) ? false : wayOf(one, path) === "points" || (wayOf(one, path) === "lines" && marks(data)), size: 6, fill: colour(one.of.token) }, spanGaps: true,
     })),
     bands: bands.map((band) => ({ series: band.series, fill: faint(band.of.token) })),
     hooks: {
@@ -102,7 +105,7 @@ function options({ data, spec, bands, width, height, log, units, x_name, time, l
   };
 }
 
-export function Curve({ label, x, series, height = 240, log = false, units = PLAIN, x_name = "step", time = false, lasting = false, sync = "", zoom, legend = true, path = "lines", zero = false,
+export function Curve({ label, x, series, height = 240, log = false, units = PLAIN, x_name = "step", time = false, lasting = false, sync = "", zoom, legend = true, path = "lines", zero = false, counted = false,
   empty = "nothing was logged yet" }) {
   const place = useRef(null);
   const plot = useRef(null);
@@ -110,13 +113,13 @@ export function Curve({ label, x, series, height = 240, log = false, units = PLA
   const [at, setAt] = useState(null);
   const theme = useTheme();
   const plan = useMemo(() => plotted(x, series), [x, series]);
-  const shape = `${x.length < 2}|${width}|${height}|${log}|${time}|${lasting}|${x_name}|${path}|${zero}|${theme}|${series.map((one) => `${one.label}/${one.token}/${Boolean(one.least)}/${Boolean(one.raw)}/${Boolean(one.dash)}`).join()}`;
+  const shape = `${x.length < 2}|${width}|${height}|${log}|${time}|${lasting}|${x_name}|${path}|${zero}|${counted}|${theme}|${series.map((one) => `${one.label}/${one.token}/${Boolean(one.least)}/${Boolean(one.raw)}/${Boolean(one.dash)}/${one.path}`).join()}`;
   const zoomTo = useRef(zoom);
   zoomTo.current = zoom;
   useEffect(() => {
     if (!width || !place.current) return undefined;
     const made = new uPlot(options({
-      ...plan, width, height, log, units, x_name, time, lasting, sync, path, zero, zoomed: (from, to) => zoomTo.current?.(from, to), pointed: (index) => setAt(index ?? null),
+      ...plan, width, height, log, units, x_name, time, lasting, sync, path, zero, counted, zoomed: (from, to) => zoomTo.current?.(from, to), pointed: (index) => setAt(index ?? null),
     }), plan.data, place.current);
     plot.current = made;
     drawn(made, plan, time, lasting);

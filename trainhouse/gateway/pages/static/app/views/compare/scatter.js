@@ -30,20 +30,20 @@ export function Scatter({ runs, dimensions, kept, names, tokenOf, at, setAt, que
 
 const differ = (runs, one) => new Set(runs.map((run) => shown(one.of(run)))).size > 1;
 
-function Plot({ runs, across, up, logs, kept, names, tokenOf, at, setAt }) {
+export function Plot({ runs, across, up, logs, kept, names, tokenOf, at, setAt, noun = "run" }) {
   const [box, width] = useWidth();
   const [over, setOver] = useState(null);
   const both = runs.filter((run) => [across, up].every((one) => one.of(run) !== undefined && one.of(run) !== null));
   const [sx, sy] = [scaleOf(both.map(across.of), logs[0]), scaleOf(both.map(up.of), logs[1])];
   const without = runs.length - both.length;
-  const missing = without > 0 && html`<p class="sub">${plural(without, "run")} without both values: not on this chart.</p>`;
-  if (!sx || !sy) return html`<div ref=${box}><${Empty}>${both.length ? "One of these has too many different words to be an axis; choose another one." : `No run has both ${across.full} and ${up.full}.`}<//></div>`;
+  const missing = without > 0 && html`<p class="sub">${plural(without, noun)} without both values: not on this chart.</p>`;
+  if (!sx || !sy) return html`<div ref=${box}><${Empty}>${both.length ? "One of these has too many different words to be an axis; choose another one." : `No ${noun} has both ${across.full} and ${up.full}.`}<//></div>`;
   const px = (part) => EDGE.left + INSET + part * (width - EDGE.left - EDGE.right - 2 * INSET);
   const py = (part) => HEIGHT - EDGE.bottom - INSET - part * (HEIGHT - EDGE.bottom - EDGE.top - 2 * INSET);
   const refused = [logs[0] && !sx.log && across, logs[1] && !sy.log && up].filter(Boolean);
   const run = both.find((one) => one.job_id === (over || at));
   return html`<div ref=${box}>${width > 0 && html`<svg class="scatter" width=${width} height=${HEIGHT} role="img"
-      aria-label=${`${up.full} over ${across.full}: ${plural(both.length, "run")}, ${across.full} ${spanOf(sx)}, ${up.full} ${spanOf(sy)}; the table of results below has the numbers`}>
+      aria-label=${`${up.full} over ${across.full}: ${plural(both.length, noun)}, ${across.full} ${spanOf(sx)}, ${up.full} ${spanOf(sy)}; the table below has the numbers`}>
       ${marksOf(sx, Math.max(1, Math.floor((width - EDGE.left - EDGE.right) / APART_PX))).map(([value, text]) => html`<g><line x1=${px(sx.part(value))} x2=${px(sx.part(value))} y1=${HEIGHT - EDGE.bottom} y2=${EDGE.top} />
         <text class="dim" x=${px(sx.part(value))} y=${HEIGHT - EDGE.bottom + 16} text-anchor="middle">${text}</text></g>`)}
       ${marksOf(sy, 5).map(([value, text]) => html`<g><line x1=${EDGE.left} x2=${width - EDGE.right} y1=${py(sy.part(value))} y2=${py(sy.part(value))} />
@@ -54,7 +54,7 @@ function Plot({ runs, across, up, logs, kept, names, tokenOf, at, setAt }) {
         style=${{ fill: kept.has(one.job_id) ? `var(${tokenOf(one)})` : "transparent", stroke: `var(${tokenOf(one)})` }} opacity=${kept.has(one.job_id) ? 0.85 : 0.4}
         onMouseEnter=${() => { setOver(one.job_id); setAt(one.job_id); }} onMouseLeave=${() => { setOver(null); setAt(null); }}><title>${wordOf(one, names, across, up)}</title></circle>`)}
     </svg>`}
-    <p class="tip">${run ? wordOf(run, names, across, up) : "Point at a run to see its values."}</p>
+    <p class="tip">${run ? wordOf(run, names, across, up) : `Point at a ${noun} to see its values.`}</p>
     ${refused.map((one) => html`<p class="sub">${one.full} is not all above 0, so its axis is not logarithmic.</p>`)}${missing}</div>`;
 }
 
