@@ -19,7 +19,7 @@ from typing import Final
 
 from trainhouse.scheduler.stream.studies.suggestion_frames import LENGTH_BYTES, Answer, Question, question_frame, read_answer
 
-MOST_MEMORY_BYTES: Final = 4 * 1024**3
+MOST_MEMORY_BYTES: Final = min(4 * 1024**3, os.sysconf("SC_PHYS_PAGES") * getpagesize() // 3)
 WALL_FACTOR: Final = 4
 """A process that waits for something else than the processor is given up after so many times the seconds of a question."""
 START_S: Final = 120.0
