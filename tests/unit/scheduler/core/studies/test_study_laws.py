@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.support.profiles import examples
-from tests.support.study_requests import OF_STUDY, Tuner, job_of
+from tests.support.study_requests import OF_STUDY, Tuner, job_of, study_spec
 from trainhouse.events import (
     Event,
     EventId,
@@ -27,6 +27,7 @@ from trainhouse.events import (
     TrialEnded,
     TrialJobObserved,
     TrialStarted,
+    TrialState,
     TrialSuggested,
     TrialValueObserved,
     envelope_of,
@@ -60,10 +61,15 @@ class Studies(RuleBasedStateMachine):
         stagnation=st.sampled_from([{}, {"stagnation": {"device_s": 4}}, {"stagnation": {"device_s": 10, "min_gain": 0.2}}]),
         stopping=st.sampled_from([{"name": "none"}, {"name": "asha", "min_step": 2}, {"name": "median", "min_step": 2, "min_trials": 1}]),
         max_failed=st.integers(0, 2),
+        has_code=st.booleans(),
     )
-    def begin(self, parallel: int, budget: dict[str, Any], stagnation: dict[str, Any], stopping: dict[str, Any], max_failed: int) -> None:
+    def begin(
+        self, parallel: int, budget: dict[str, Any], stagnation: dict[str, Any], stopping: dict[str, Any], max_failed: int, has_code: bool
+    ) -> None:
         self.parallel, self.budget, self.max_failed = parallel, budget, max_failed
-        self.tuner.create("created", parallel=parallel, budget=budget, early_stopping=stopping, max_failed=max_failed, **stagnation)
+        job = study_spec().job.model_dump(mode="json") | ({"code": {"uri": "s3://code", "sha256": "a" * 64}} if has_code else {})
+        about = {"parallel": parallel, "budget": budget, "early_stopping": stopping, "max_failed": max_failed, "job": job}
+        self.tuner.create("created", **about, **stagnation)
 
     def send(self, event: Event) -> None:
         event_id = f"event-{len(self.sent)}"
@@ -118,13 +124,25 @@ class Studies(RuleBasedStateMachine):
         self.tuner.machine, self.tuner.state = machine, machine.load(self.tuner.machine.dump(self.tuner.state))
 
     def submitted(self) -> list[str]:
-        return [str(each.job_id) for each in self.tuner.started()]
+        return [str(each.job_id) for each in self.tuner.started() if each.taken_from is None]
 
     @invariant()
     def one_job_a_trial_and_one_cancellation(self) -> None:
-        assert self.submitted() == [job_of(number) for number in range(len(self.submitted()))]
-        assert len(self.submitted()) <= TRIALS
+        jobs = [str(each.job_id) for each in self.tuner.started()]
+        of = [each.trial if each.taken_from is None else each.taken_from for each in self.tuner.started()]
+        assert jobs == [job_of(number) for number in of] and len(jobs) <= TRIALS
+        assert [each.trial for each in self.tuner.started()] == list(range(len(jobs)))
         assert max(Counter(self.tuner.cancelled()).values(), default=0) <= 1
+
+    @invariant()
+    def what_is_taken_over_is_of_a_complete_trial_with_equal_values(self) -> None:
+        started = {each.trial: each for each in self.tuner.started()}
+        ends = {each.trial: each for each in self.tuner.decisions if isinstance(each, TrialEnded)}
+        for trial, each in started.items():
+            if each.taken_from is not None:
+                mine, other = ends[trial], ends[each.taken_from]
+                assert started[each.taken_from].values == each.values and other.state is TrialState.COMPLETE
+                assert (mine.state, repr(mine.values), mine.device_s) == (other.state, repr(other.values), 0.0)
 
     @invariant()
     def an_ended_study_runs_nothing(self) -> None:
@@ -180,7 +198,7 @@ class Studies(RuleBasedStateMachine):
         assert machine.dump(state) == self.tuner.machine.dump(self.tuner.state)
         jobs = [each for _, _, decisions in self.tuner.records for each in machine.effects(1, 0, [], decisions) if each.topic == JOBS]
         submitted = [each for each in jobs if isinstance(each.event, JobSubmitted)]
-        assert len({each.event_id for each in jobs}) == len(jobs) and len(submitted) == len(self.tuner.started())
+        assert len({each.event_id for each in jobs}) == len(jobs) and len(submitted) == len(self.submitted())
 
 
 def _bytes(decisions: list[Event]) -> list[bytes]:
@@ -194,6 +212,6 @@ def test_any_order() -> None:
 def test_a_trial_begins_in_each_study_of_the_law() -> None:
     """The law is about something: its study begins, and has trials."""
     world = Studies()
-    world.begin(2, {"trials": TRIALS}, {}, {"name": "none"}, 1)
+    world.begin(2, {"trials": TRIALS}, {}, {"name": "none"}, 1, False)
     world.suggested(0.1, False)
     assert any(isinstance(each, TrialStarted) for each in world.tuner.decisions)
