@@ -1,4 +1,4 @@
-"""What a study spent, on what, what early stopping saved, and which bound of it comes next; computed from rows of the SQL contract.
+"""Spending of a study: on which trials, the savings of early stopping, and the bound that comes next; from rows of the SQL contract.
 
 Holds: pure; the gateway and the command line give the same document. Device-seconds of trials that have ended are those that the tuner
 counts, those of running ones as their jobs' newest statuses have them. What was saved, and when a bound is reached, is an estimate.
@@ -68,7 +68,7 @@ def _on(study: Mapping[str, Any], cost: Sequence[Row], running_device_s: float) 
 
 
 def _reason(study: Mapping[str, Any], on: Sequence[Row]) -> str:
-    """Why a study is in a state that no decision gave a reason for: it has begun, and nothing else happened."""
+    """Reason of a state that no decision gave a reason for: it has begun, and nothing else happened."""
     if study["budget_cost"] is not None and study["price_per_gpu_hour"] is None:
         return "no trial begins before the tuner knows the price of its devices"
     counts = {each["state"]: each["trials"] for each in on}

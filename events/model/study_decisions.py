@@ -171,7 +171,7 @@ class StudyPriced(StudyDecision, type="trainhouse.study.priced.v1"):
 
 
 class StagnationFigures(Model):
-    """What the best value of a study gained lately, beside the least that its rule asks for. Device-seconds are those of trials that ended,
+    """Gain of the best value of a study lately, beside the least that its rule asks for. Device-seconds are those of trials that ended,
     counted from the study's beginning."""
 
     best: Metric = Field(description="best value of the study's metric")

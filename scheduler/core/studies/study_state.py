@@ -126,12 +126,12 @@ class StudyEntry:
 
     @property
     def spent_cost(self) -> float:
-        """What these cost, by the prices that held when they were observed."""
+        """Cost of these, by the prices that held when they were observed."""
         return self.cost + sum(self.trials[number].cost for number in self.open)
 
     @property
     def stagnation(self) -> StagnationFigures | None:
-        """What the best value gained lately; None: no rule asks, or there is no value yet."""
+        """Gain of the best value lately; None: no rule asks, or there is no value yet."""
         rule = self.spec.stagnation
         return None if rule is None else stagnation_figures(rule, self.spec.metrics[0].mode, self.gains, self.device_s)
 
@@ -170,8 +170,8 @@ class StudyEntry:
         changes["put_off"] = put_off
         ended_s, ended_cost = (trial.device_s, trial.cost) if trial.state.final else (0.0, 0.0)
         counted = {state: count for state, count in counts.items() if count}
-        spent = {"device_s": self.device_s + ended_s, "cost": self.cost + ended_cost}
-        return replace(self, trials=trials, open=still_open, counts=counted, **spent, **changes)
+        device_s, cost = self.device_s + ended_s, self.cost + ended_cost
+        return replace(self, trials=trials, open=still_open, counts=counted, device_s=device_s, cost=cost, **changes)
 
     def with_gain_of(self, ended: Trial) -> "StudyEntry":
         """With what a trial gained that has just ended, where a rule asks."""

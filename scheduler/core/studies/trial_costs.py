@@ -21,7 +21,7 @@ class DevicePrice:
     version: int
 
     def of(self, device_s: float) -> float:
-        """What so many device-seconds come to."""
+        """Cost of so many device-seconds."""
         return max(0.0, device_s) * self.per_hour / 3600
 
 

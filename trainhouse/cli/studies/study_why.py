@@ -1,4 +1,4 @@
-"""What a study spent, on what, and which bound comes next, for a person.
+"""Spending of a study and the bound that comes next, for a person.
 
 Holds: pure but for the printing; the document is that of `projections/study_spending`.
 """

@@ -53,7 +53,7 @@ class StudyReads:
         return study_row(found[0]) | {"cost": cost}
 
     def why(self, project: str, name: str) -> "Row":
-        """What a study spent, on what, what early stopping saved, and which bound comes next. Raises UnknownStudyError."""
+        """Spending of a study: on which trials, the savings of early stopping, and the bound that comes next. Raises UnknownStudyError."""
         if self.gateway is not None:
             return self.gateway.run(_study(project, name, "why"))
         from trainhouse.projections.study_spending import RUNNING_DEVICE_S, spending

@@ -145,7 +145,7 @@ async def study(name: NamePath, here: Here, principal: Viewer, project: ProjectQ
 
 @router.get("/{name}/why")
 async def why(name: NamePath, here: Here, principal: Viewer, project: ProjectQuery = DEFAULT_PROJECT) -> Json:
-    """What a study spent, on what, what early stopping saved (an estimate, with how it was computed), and which bound comes next."""
+    """Spending of a study: on which trials, the savings of early stopping (an estimate, with its way), and the bound that comes next."""
     found, of = await visible_study(here, principal, project, name), {"project": project, "study": name}
     cost = await here.reader.rows(_SPENT, of)
     running = await here.reader.one(RUNNING_DEVICE_S, of)

@@ -39,9 +39,9 @@ from trainhouse.scheduler.core.studies.study_machine import TunerMachine
 from trainhouse.scheduler.core.studies.study_state import told, wanted
 
 TRIALS = 8
-STATES = (JobState.RUNNING, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED)
+STATES = (*[JobState.RUNNING] * 4, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED)
 PRICES = (0.0, 360.0, 3600.0)
-BUDGETS: list[dict[str, Any]] = [{}, {"device_s": 20}, {"wall_s": 50}, {"cost": 8.0}, {"cost": 8.0, "device_s": 40}]
+BUDGETS: list[dict[str, Any]] = [{}, {"device_s": 20}, {"wall_s": 50}, {"cost": 8.0}, {"cost": 4.0}, {"cost": 8.0, "device_s": 40}]
 LOSSES = st.sampled_from([0.1, 0.2, 0.5, float("nan"), float("inf")])
 
 
@@ -62,14 +62,25 @@ class Studies(RuleBasedStateMachine):
         stopping=st.sampled_from([{"name": "none"}, {"name": "asha", "min_step": 2}, {"name": "median", "min_step": 2, "min_trials": 1}]),
         max_failed=st.integers(0, 2),
         has_code=st.booleans(),
+        per_hour=st.sampled_from([3600.0, 3600.0, 360.0, None]),
     )
     def begin(
-        self, parallel: int, budget: dict[str, Any], stagnation: dict[str, Any], stopping: dict[str, Any], max_failed: int, has_code: bool
+        self,
+        parallel: int,
+        budget: dict[str, Any],
+        stagnation: dict[str, Any],
+        stopping: dict[str, Any],
+        max_failed: int,
+        has_code: bool,
+        per_hour: float | None,
     ) -> None:
         self.parallel, self.budget, self.max_failed = parallel, budget, max_failed
         job = study_spec().job.model_dump(mode="json") | ({"code": {"uri": "s3://code", "sha256": "a" * 64}} if has_code else {})
         about = {"parallel": parallel, "budget": budget, "early_stopping": stopping, "max_failed": max_failed, "job": job}
         self.tuner.create("created", **about, **stagnation)
+        if per_hour is not None:
+            self.tuner.price(per_hour)
+        self.suggested(0.1, False)
 
     def send(self, event: Event) -> None:
         event_id = f"event-{len(self.sent)}"
@@ -82,8 +93,9 @@ class Studies(RuleBasedStateMachine):
             about = OF_STUDY | {"trial": each.trial, "told": each.told, "values": {"lr": lr}, "exhausted": exhausted}
             self.send(TrialSuggested.model_validate(about))
 
-    @rule(trial=st.integers(0, TRIALS - 1), state=st.sampled_from(STATES), device_s=st.sampled_from([0.0, 1.0, 5.0, 30.0]))
-    def job_observed(self, trial: int, state: JobState, device_s: float) -> None:
+    @rule(which=st.integers(0, TRIALS - 1), state=st.sampled_from(STATES), device_s=st.sampled_from([0.0, 1.0, 5.0, 30.0]))
+    def job_observed(self, which: int, state: JobState, device_s: float) -> None:
+        trial = which % max(1, len(self.submitted()))
         job = job_of(trial)
         if job not in self.submitted() or job in self.final:
             return
@@ -212,6 +224,5 @@ def test_any_order() -> None:
 def test_a_trial_begins_in_each_study_of_the_law() -> None:
     """The law is about something: its study begins, and has trials."""
     world = Studies()
-    world.begin(2, {"trials": TRIALS}, {}, {"name": "none"}, 1, False)
-    world.suggested(0.1, False)
+    world.begin(2, {"trials": TRIALS, "cost": 8.0}, {}, {"name": "none"}, 1, False, 3600.0)
     assert any(isinstance(each, TrialStarted) for each in world.tuner.decisions)
