@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +21,7 @@ TIMES = 3
 SIZE = Size(nodes=1250, jobs=10_000, long_curve=1_000_000)
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
 # A page, and what is there when all of it is.
-PAGES = {
+PAGES: dict[str, tuple[str, Callable[[Page], None]]] = {
     "overview": ("/", lambda page: expect(page.get_by_role("application")).to_have_attribute("aria-label", re.compile("^10,000"))),
     "jobs": ("/jobs", lambda page: expect(page.get_by_text(re.compile(r"^10,05\d of 10,05\d jobs$"))).to_be_visible()),
     "curve": ("/jobs/bulk-00004", lambda page: expect(page.get_by_role("heading", name="loss 1,000,000 points")).to_be_visible()),

@@ -122,7 +122,7 @@ class Trials:
         """A loss that is least at lr = 0.03 with adam, and falls with the steps."""
         own = self.values[trial]
         least = 0.2 + 0.25 * (math.log10(own["lr"]) + 1.5) ** 2 + {"adam": 0.0, "sgd": 0.15, "lion": 0.3}[own["opt"]] + 8 / own["width"]
-        return round(least + 2 / (1 + step / 8) + float(self._rng.normal(0, 0.01)), 5)
+        return float(round(least + 2 / (1 + step / 8) + self._rng.normal(0, 0.01), 5))
 
 
 class StudyStory:
