@@ -5,10 +5,10 @@ Holds: a value is taken over of a complete trial alone, the first one, and only 
 
 from collections.abc import Mapping
 
-from trainhouse.events import JobSpec
+from trainhouse.events import JobSpec, TrialState
 from trainhouse.events.model.study_space import Value
 from trainhouse.events.model.study_values import same_value
-from trainhouse.scheduler.core.studies.study_state import StudyEntry, Trial, TrialState
+from trainhouse.scheduler.core.studies.study_state import StudyEntry, Trial
 
 
 def why_run_again(job: JobSpec, *, sends_code: bool = False) -> str:

@@ -61,6 +61,7 @@ MAY_BE_ANY = {(model, field) for model in ("ProgressReported", "LossDiverged", "
     ("JobSpec", "hyperparameters"),
     ("AlertFired", "value"),
     ("AlertFired", "limit"),
+    *((model, "metrics") for model in ("CheckpointCompleted", "KnownTrial")),
     *((model, "values") for model in ("TrialValueObserved", "TrialValueRecorded", "TrialEnded", "TrialSummary")),
     *(("StagnationFigures", field) for field in ("best", "gain", "gain_rate")),
 }
@@ -233,11 +234,11 @@ def test_an_entry_whose_key_and_value_are_both_too_long_is_cut_at_both(read: Any
 def test_any_number_of_values_beyond_their_bounds_is_read_in_time() -> None:
     ids = {"job_id": "j", "attempt": 0, "epoch": 1, "rank": 0, "node_id": "n", "start": 0, "end": 1}
     many = [2**62] * MOST_ITEMS
-    began = time.monotonic()
+    began = time.thread_time()  # of this thread alone: a loaded machine changes nothing
     points = read_clamped(StepMetrics, ids | {"steps": [2**70] * MOST_ITEMS, "times_ms": many, "offsets": many, "metrics": {}})
     lines = read_clamped(LogLines, ids | {"stream": "stdout", "lines": [], "offsets": many, "read_at_ms": 2**70})
     assert points.offsets[-1] == lines.offsets[-1] == 2**60 and points.steps[0] == 2**63 - 1 and lines.read_at_ms == LATEST_MS
-    assert time.monotonic() - began < 30
+    assert time.thread_time() - began < 30
 
 
 def test_a_rank_that_says_too_much_is_heard_all_the_same() -> None:
