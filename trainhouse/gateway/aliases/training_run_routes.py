@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from trainhouse.gateway.aliases.few_words import TrainingRun
 from trainhouse.gateway.answers import Json
@@ -30,7 +30,7 @@ BEGINNING = "s-1.m-1.l-1.e0"
 class Begun(BaseModel):
     """A run that Kafka holds. `GET /training-runs/{run_id}?after=` waits until it can be read."""
 
-    run_id: str
+    run_id: Annotated[str, Field(description="id of the run: that of its job")]
     after: str
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from trainhouse.events import JobState
 from trainhouse.gateway.answers import Json, Listing
@@ -69,11 +69,11 @@ class Job(BaseModel):
 
 
 class LastValue(BaseModel):
-    """The newest value of a metric of rank 0; null: it was no finite number."""
+    """The newest value of a metric of rank 0."""
 
-    value: float | None
+    value: Annotated[float | None, Field(description="the value; null: it was no finite number")]
     step: int
-    time: datetime
+    time: Annotated[datetime, Field(description="when it was logged")]
 
 
 class CheckpointReference(BaseModel):
@@ -81,16 +81,16 @@ class CheckpointReference(BaseModel):
 
     step: int
     commit: int
-    object_ref: str
-    metrics: dict[str, float | None]
-    created_at: datetime
+    object_ref: Annotated[str, Field(description="address of its manifest in the object store")]
+    metrics: Annotated[dict[str, float | None], Field(description="newest values of up to 32 metrics when it was saved")]
+    created_at: Annotated[datetime, Field(description="when it became whole")]
 
 
 class JobDocument(Job):
     """A job with the newest value of each metric, the first 100 by name, and its newest 20 checkpoints."""
 
-    metrics: dict[str, LastValue]
-    checkpoints: list[CheckpointReference]
+    metrics: Annotated[dict[str, LastValue], Field(description="newest values of rank 0 by name")]
+    checkpoints: Annotated[list[CheckpointReference], Field(description="the newest first")]
 
 
 COLUMNS = ", ".join(Job.model_fields)

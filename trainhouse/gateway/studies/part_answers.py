@@ -10,15 +10,15 @@ from trainhouse.events.model.study_decisions import TrialState
 class StudyHistory(BaseModel):
     """Values of a metric in the order in which trials ended, as columns; each row is one trial, or as many as follow each other."""
 
-    metric: str
+    metric: str = Field(description="first metric of the study")
     mode: str = Field(description="min or max: whether the least or the greatest value is the best")
     ended: int = Field(description="trials that ended with a value of it")
     width: int = Field(description="trials of a row")
     place: list[int] = Field(description="how many trials had ended with the first one of the row")
     trial: list[int] = Field(description="the trial of the row whose value is the best")
-    least: list[float]
-    greatest: list[float]
-    mean: list[float]
+    least: list[float] = Field(description="least value of the row")
+    greatest: list[float] = Field(description="greatest value of the row")
+    mean: list[float] = Field(description="mean value of the row")
     best: list[float] = Field(description="best value of all trials up to the end of the row")
 
 
@@ -54,14 +54,14 @@ class StudySample(BaseModel):
 class ParameterImportance(BaseModel):
     """Part of a parameter in what makes good trials good."""
 
-    parameter: str
+    parameter: str = Field(description="name of the parameter")
     importance: float = Field(description="its share, of all parameters together 1")
 
 
 class StudyImportance(BaseModel):
     """Importance of a study's parameters for a metric, by Optuna's PED-ANOVA over complete trials."""
 
-    metric: str
+    metric: str = Field(description="metric whose values the parameters explain")
     items: list[ParameterImportance] = Field(description="the most important first; empty: `reason` says why")
     reason: str = Field(description="why there is none; empty: there is one")
     trials: int = Field(description="complete trials that were looked at")
@@ -83,7 +83,7 @@ class StudyRung(BaseModel):
 class RungTrial(BaseModel):
     """A trial at the rungs that it reached."""
 
-    trial: int
+    trial: int = Field(description="its number, from 0")
     state: TrialState
     values: list[float | None] = Field(description="its value at rung 0, 1, …; null: no number")
 
@@ -91,8 +91,8 @@ class RungTrial(BaseModel):
 class StudyRungs(BaseModel):
     """Rungs of a study that trials have reached, and a sample of trials at them: as many of each height as of the others."""
 
-    metric: str
+    metric: str = Field(description="first metric of the study")
     mode: str = Field(description="min or max: whether the least or the greatest value is the best")
     rungs: list[StudyRung] = Field(description="empty: no trial ends early in this study, or none has reached one")
-    trials: list[RungTrial]
+    trials: list[RungTrial] = Field(description="trials that reached a rung, with their values there")
     total: int = Field(description="trials that reached a rung")
