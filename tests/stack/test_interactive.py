@@ -324,7 +324,7 @@ def test_jupyter_answers_and_computes_at_a_port_of_this_machine(stack: LiveStack
         headers = {"Authorization": f"token {token}", "Host": f"notebook.localhost:{terminal.match[1]}"}
         with httpx.Client(base_url=base, headers=headers, timeout=PATIENCE_S) as client:
             assert client.get("/api/status").json()["kernels"] == 0
-            assert httpx.get(f"{base}/api/contents").status_code == 403
+            assert httpx.get(f"{base}/api/contents", timeout=PATIENCE_S).status_code == 403
             kernel = client.post("/api/kernels", json={"name": "python3"}).json()["id"]
         address = f"ws{base.removeprefix('http')}/api/kernels/{kernel}/channels?token={token}"
         with connect(address, open_timeout=PATIENCE_S) as channel:

@@ -65,7 +65,8 @@ OWN = {
         *FAUST,
     ),
     "detector": ("trainhouse_detector_heartbeats_total", "trainhouse_detector_nodes", "trainhouse_detector_tick_seconds_count", *FAUST),
-    "tuner": FAUST,
+    # It takes records of jobs while a trial is open, and there is no study here.
+    "tuner": ("trainhouse_tuner_records_total", "trainhouse_tuner_decision_seconds_count", "trainhouse_faust_assigned_partitions"),
     "projector": ("trainhouse_projector_rows_total", "trainhouse_projector_records_total", "trainhouse_projector_ingest_lag_seconds_count"),
     "alerts": ("trainhouse_alerts_rule_seconds_count",),
     "agent": ("trainhouse_agent_heartbeats_total", "trainhouse_agent_records_total"),
