@@ -35,7 +35,7 @@ FACT_COLUMNS: Final = _columns(
 )
 """Of `study_facts`; `value`: of the only metric of a study that has one."""
 FACT_WHERE: Final = "fact IN ('trial-started', 'trial-began', 'value', 'trial-stopping', 'trial-ended')"
-COST_COLUMNS: Final = "state, trials, device_s, saved_device_s, cost, currency, saved_cost"
+COST_COLUMNS: Final = "state, trials, device_s, saved_device_s, cost, currency, saved_cost, ran_trials"
 
 
 def study_row(row: dict[str, Any]) -> dict[str, Any]:

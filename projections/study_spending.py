@@ -84,16 +84,17 @@ def _saved(cost: Sequence[Row], currency: str) -> Row:
         return empty | {"how": "nothing: no trial was stopped early"}
     if whole is None or stopped["saved_device_s"] is None:
         return empty | {"trials": stopped["trials"], "how": "not known: no complete trial to compare with"}
-    mean_s = whole["device_s"] / whole["trials"]
+    # Those that took the value of an equal trial had no devices, and say nothing of how long one takes.
+    mean_s = whole["device_s"] / whole["ran_trials"]
     return {
         "device_s": stopped["saved_device_s"],
         "cost": stopped["saved_cost"],
         "currency": currency,
         "trials": stopped["trials"],
-        "complete_trials": whole["trials"],
+        "complete_trials": whole["ran_trials"],
         "mean_device_s": mean_s,
         "how": f"an estimate: each of {stopped['trials']} trials that were stopped early is taken to have gone on as long as the mean of "
-        f"{whole['trials']} complete ones, {mean_s:.4g} device-seconds; what it had itself is left out",
+        f"{whole['ran_trials']} complete ones, {mean_s:.4g} device-seconds; what it had itself is left out",
     }
 
 

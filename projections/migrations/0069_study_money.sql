@@ -34,14 +34,15 @@ SELECT c.project AS project, c.study AS study, c.state AS state, toUInt32(length
     if(c.state = 'STOPPED' AND notEmpty(c.whole), arraySum(each -> greatest(0, arrayAvg(c.whole) - each), c.times), NULL) AS saved_device_s,
     if(p.currency = '', NULL, arraySum(c.costs)) AS cost, p.currency AS currency,
     if(c.state = 'STOPPED' AND notEmpty(c.whole) AND p.currency != '',
-        arraySum(each -> greatest(0, arrayAvg(c.whole_costs) - each), c.costs), NULL) AS saved_cost
+        arraySum(each -> greatest(0, arrayAvg(c.whole_costs) - each), c.costs), NULL) AS saved_cost,
+    toUInt32(arrayCount(each -> each > 0, c.times)) AS ran_trials
 FROM (
     SELECT g.project AS project, g.study AS study, of AS state, g.whole AS whole, g.whole_costs AS whole_costs,
         arrayFilter((each, s) -> s = of, g.seconds, g.states) AS times, arrayFilter((each, s) -> s = of, g.amounts, g.states) AS costs
     FROM (
         SELECT t.project AS project, t.study AS study, groupArray(t.state) AS states, groupArray(t.device_s) AS seconds,
-            groupArray(t.cost) AS amounts, groupArrayIf(t.device_s, t.state = 'COMPLETE') AS whole,
-            groupArrayIf(t.cost, t.state = 'COMPLETE') AS whole_costs
+            groupArray(t.cost) AS amounts, groupArrayIf(t.device_s, t.state = 'COMPLETE' AND t.device_s > 0) AS whole,
+            groupArrayIf(t.cost, t.state = 'COMPLETE' AND t.device_s > 0) AS whole_costs
         FROM (
             SELECT f.project AS project, f.study AS study, f.trial AS trial,
                 multiIf(countIf(f.fact = 'trial-ended') > 0, anyIf(f.state, f.fact = 'trial-ended'),

@@ -4,11 +4,16 @@ Holds: a value is taken over of a complete trial alone, the first one, and only 
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from trainhouse.events import JobSpec, TrialState
 from trainhouse.events.model.study_space import Value
 from trainhouse.events.model.study_values import same_value
 from trainhouse.scheduler.core.studies.study_state import StudyEntry, Trial
+from trainhouse.scheduler.core.studies.trial_jobs import trial_job_id
+
+LEAST_COPIES: Final = 100
+COPIES_PER_PARALLEL: Final = 10
 
 
 def why_run_again(job: JobSpec, *, sends_code: bool = False) -> str:
@@ -29,5 +34,20 @@ def equal_trial(entry: StudyEntry, values: Mapping[str, Value]) -> Trial | None:
     return next((trial for trial in entry.trials if trial.state is TrialState.COMPLETE and _equal(trial.parameters, values)), None)
 
 
+def why_nothing_new(entry: StudyEntry) -> str:
+    """Returns why a study ends whose sampler suggests what was tried already, again and again; empty text: it does not."""
+    most = max(LEAST_COPIES, COPIES_PER_PARALLEL * entry.spec.parallel)
+    newest = entry.trials[-most:]
+    if len(newest) < most or not all(_is_copy(entry, trial) for trial in reversed(newest)):
+        return ""
+    return f"the values of its last {most} trials had been tried already; widen `space`, or set `cache: false` to run them again"
+
+
+def _is_copy(entry: StudyEntry, trial: Trial) -> bool:
+    """Whether its job is another trial's: one of its own is named by its number."""
+    return trial.job_id != trial_job_id(entry.project, entry.study, trial.number, trial.submission)
+
+
 def _equal(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
-    return one == other and all(same_value(value, other[name]) for name, value in one.items())
+    """Whether jobs get the same hyperparameters: 1 and 1.0 are two."""
+    return one == other and all(type(value) is type(other[name]) and same_value(value, other[name]) for name, value in one.items())

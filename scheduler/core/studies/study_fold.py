@@ -96,6 +96,8 @@ def _folded(entry: StudyEntry, decision: StudyDecision) -> StudyEntry:
             ended = replace(_spent(entry, decision), state=decision.state, ended=decision.number, due_ms=None)
             rejected = entry.rejected + decision.rejected
             then = entry.with_trial(ended, rejected=rejected, admitted=entry.admitted or not decision.rejected)
+            if ended.job_id in {then.trials[number].job_id for number in then.best}:
+                return then.with_gain_of(ended)  # as good as the one whose value it took over, which stands for both
             before = [then.told_trial(then.trials[number]) for number in then.best]
             then = replace(then, best=tuple(best_with(then.spec.metrics, before, then.told_trial(ended))))
             return then.with_gain_of(ended)

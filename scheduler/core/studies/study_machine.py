@@ -53,7 +53,7 @@ from trainhouse.scheduler.core.intake.request_ids import request_digest
 from trainhouse.scheduler.core.protocol.levels import KNOWN_LEVELS
 from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.protocol.snapshot_steps import TUNING_FORMATS
-from trainhouse.scheduler.core.studies.equal_trials import equal_trial
+from trainhouse.scheduler.core.studies.equal_trials import equal_trial, why_nothing_new
 from trainhouse.scheduler.core.studies.resubmission import due_ms, next_due, put_off_until_ms, submitted_again
 from trainhouse.scheduler.core.studies.stagnation import why_stagnant
 from trainhouse.scheduler.core.studies.stopping import rungs_passed, why_stopped
@@ -91,7 +91,7 @@ class TunerMachine(Leveled):
     def wakes_ms(self, state: TunerState, after_ms: int) -> int | None:
         """Returns the time at which the budget of the next study runs out, or a job is submitted again; at once where it has passed."""
         going_on = (entry.ends_at_ms for entry in state.studies.values() if entry.state is not StudyState.DRAINING)
-        again = (due_ms(entry) for entry in state.studies.values() if entry.put_off)
+        again = (due_ms(entry) for entry in state.studies.values() if entry.put_off and entry.state is not StudyState.PAUSED)
         return min((max(each, after_ms + 1) for each in (*going_on, *again) if each is not None), default=None)
 
     def decide(self, state: TunerState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
@@ -310,7 +310,8 @@ class _Turn:
         """Ends a trial at once with the values of an equal one."""
         values = {each.name: equal.logged[each.name].value for each in entry.spec.metrics}
         reason = f"as trial {equal.number}: its values, code, data and seed are equal, so no job ran"
-        self.emit(TrialEnded(**self.head(entry), trial=trial, state=TrialState.COMPLETE, values=values, reason=reason))
+        cost = None if entry.price is None else 0.0
+        self.emit(TrialEnded(**self.head(entry), trial=trial, state=TrialState.COMPLETE, values=values, reason=reason, cost=cost))
 
     def logged(self, entry: StudyEntry, trial: Trial, event: TrialValueObserved) -> None:
         """Records values that are not older than those that are known, and asks at each rung that is reached whether the trial goes on."""
@@ -339,6 +340,7 @@ class _Turn:
             return
         if until_ms is not None:
             self.cancelled(entry.key, trial, event.reason)
+            self.publish(entry.key)
             return
         metrics = [each.name for each in entry.spec.metrics]
         lacking = next((name for name in metrics if name not in trial.logged), "")
@@ -365,15 +367,15 @@ class _Turn:
     def submit_again(self, key: str) -> None:
         """Submits the job of a trial that was put off until now."""
         entry = self.state.studies.get(key)
-        trial = next_due(entry, self.now_ms) if entry is not None else None
+        trial = next_due(entry, self.now_ms) if entry is not None and entry.state is not StudyState.PAUSED else None
         if entry is not None and trial is not None:
             self.emit(TrialResubmitted(**self.head(entry), **submitted_again(entry, trial)))
 
     def cancelled(self, key: str, trial: Trial, reason: str) -> None:
-        """Ends a trial that has no job."""
-        head = self.head(self.state.studies[key])
-        self.emit(TrialEnded(**head, trial=trial.number, state=TrialState.CANCELLED, device_s=trial.device_s, reason=reason))
-        self.publish(key)
+        """Ends a trial that has no job. Publishes no status: one is enough where many end at once, since a record has a bound."""
+        entry = self.state.studies[key]
+        spent = {"device_s": trial.device_s, "cost": None if entry.price is None else trial.cost}
+        self.emit(TrialEnded(**self.head(entry), trial=trial.number, state=TrialState.CANCELLED, reason=reason, **spent))
 
     def go_on(self, key: str) -> None:
         """Ends a study whose budget is used up, or that fails; and one whose last trial has ended."""
@@ -383,6 +385,8 @@ class _Turn:
         why, cancels, figures = why_over(entry, self.now_ms), True, None
         if not why and entry.state is not StudyState.DRAINING and (why := why_stagnant(entry.spec.metrics[0].name, entry.stagnation)):
             figures = entry.stagnation
+        if not why and entry.state is not StudyState.DRAINING:
+            why = why_nothing_new(entry)
         if not why and len(entry.trials) >= entry.most_trials:
             why, cancels = f"its {entry.most_trials} trials have begun", False
         if why:
@@ -405,6 +409,8 @@ class _Turn:
                 self.cancelled(key, entry.trials[number], reason)
             elif entry.trials[number].stopping is None:
                 self.stop(key, entry.trials[number], reason, early=False)
+        if entry.put_off:
+            self.publish(key)
 
     def stop(self, key: str, trial: Trial, reason: str, *, early: bool, step: int | None = None) -> None:
         about = {"trial": trial.number, "job_id": trial.job_id, "early": early, "step": step, "reason": reason}

@@ -12,7 +12,6 @@ complete trials, so it is one with its last value.
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from hashlib import sha256
 from threading import Lock
 from typing import Final
@@ -25,20 +24,10 @@ from trainhouse.events.model.study_values import exists
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 from trainhouse.scheduler.stream.studies.grid_points import grid_values
 from trainhouse.scheduler.stream.studies.parameter_values import internal, suggested
+from trainhouse.scheduler.stream.studies.suggestion import Suggestion
 
 # Warning filters and torch's threads are the process's: one suggestion at a time changes them.
 _ONE_AT_A_TIME: Final = Lock()
-_UNKNOWN: Final = SamplerVersions()
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """Values for a trial, or why there are none."""
-
-    values: dict[str, Value] = field(default_factory=dict)
-    exhausted: bool = False
-    versions: SamplerVersions = _UNKNOWN
-    failure: str = ""
 
 
 def suggest(spec: StudySpec, told: Sequence[ToldTrial], number: int) -> Suggestion:

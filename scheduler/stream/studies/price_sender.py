@@ -71,7 +71,7 @@ class PriceSender:
     async def send_news(self) -> None:
         """Sends the price of each open study that has another one, or none, in the tuner's state. Raises LogUnavailableError."""
         state = self.state()
-        entries = [] if state is None else [each for each in state.studies.values() if each.state is not StudyState.DRAINING]
+        entries = [] if state is None else list(state.studies.values())
         self._known = frozenset(() if state is None else state.studies)
         self._sent = {key: sent for key, sent in self._sent.items() if key in self._known}
         if not entries:
@@ -122,7 +122,8 @@ class PriceSender:
 def _has_news(entry: StudyEntry, event: StudyPriceObserved) -> bool:
     """Whether the tuner may decide something by it."""
     known = entry.price
-    in_money = entry.spec.budget.cost is not None
+    # A study that ends already cannot end for the lack of a price; a new one still counts for what runs.
+    in_money = entry.spec.budget.cost is not None and entry.state is not StudyState.DRAINING
     if event.price is None:
         return known is None and in_money
     if known is None or event.policy_version <= known.version:

@@ -14,7 +14,7 @@ import orjson
 from trainhouse.events.model.study import SamplerVersions, StudySpec
 from trainhouse.events.model.study_decisions import TrialState
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
-from trainhouse.scheduler.stream.studies.optuna_sampler import Suggestion
+from trainhouse.scheduler.stream.studies.suggestion import Suggestion
 
 LENGTH_BYTES: Final = 8
 

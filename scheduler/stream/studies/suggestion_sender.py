@@ -26,8 +26,8 @@ from trainhouse.scheduler.core.studies.trial_jobs import trial_job_id
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
-from trainhouse.scheduler.stream.studies.optuna_sampler import Suggestion
 from trainhouse.scheduler.stream.studies.sampler_process import Ended, SamplerEndedError
+from trainhouse.scheduler.stream.studies.suggestion import Suggestion
 from trainhouse.scheduler.stream.studies.suggestion_frames import Answer, Question
 
 SOURCE: Final = "trainhouse/sampler"

@@ -45,7 +45,15 @@ STUDY: dict[str, Any] = {
 def cost(
     state: str, trials: int, device_s: float, amount: float | None, saved: tuple[float | None, float | None] = (None, None)
 ) -> dict[str, Any]:
-    return {"state": state, "trials": trials, "device_s": device_s, "cost": amount, "saved_device_s": saved[0], "saved_cost": saved[1]}
+    return {
+        "state": state,
+        "trials": trials,
+        "device_s": device_s,
+        "cost": amount,
+        "saved_device_s": saved[0],
+        "saved_cost": saved[1],
+        "ran_trials": trials,
+    }
 
 
 COST = [

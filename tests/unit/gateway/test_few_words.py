@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -90,6 +91,7 @@ def test_what_is_left_out_is_the_specs_default() -> None:
         (TrainingRun, {"dataset_ref": "corpus"}, "names no version of a dataset"),
         (TrainingRun, {"model_config": {"lr": 1}, "hyperparameters": {"model.lr": 2}}, "both say model.lr"),
         (TrainingRun, {"model_config": {f"k{n}": n for n in range(600)}}, "512"),
+        (TrainingRun, {"model_config": {"k" * 200: 1}}, "128 characters"),
         (PlainJob, {"checkpointPolicy": {"everySteps": 0}}, "checkpointPolicy.everySteps"),
         (PlainJob, {"code_ref": "x"}, "code_ref"),
         (PlainJob, {"resources": {"gpus": 3, "gpuType": ""}}, "resources.gpuType"),
@@ -101,3 +103,13 @@ def test_what_cannot_be_is_refused_with_its_place(form: type[TrainingRun | Plain
         form.model_validate(whole)
     said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in caught.value.errors())
     assert words in said, said
+
+
+def test_a_long_list_under_a_long_name_takes_no_memory() -> None:
+    for key, length in (("k" * 100_000, 100_000), ("k", 900_000)):
+        tracemalloc.start()
+        with pytest.raises(ValidationError):
+            TrainingRun.model_validate({"command": COMMAND, "model_config": {key: [0] * length}})
+        _, most_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most_bytes < 64 * 1024 * 1024

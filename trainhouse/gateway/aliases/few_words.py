@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -21,6 +22,8 @@ from trainhouse.events.model.version_names import REFERENCE_PATTERN
 
 _HASHED: Final = re.compile(r"(?P<uri>.+)@sha256:(?P<sha256>[0-9a-f]{64})")
 MOST_REFERENCE_CHARS: Final = 4096
+MOST_NAME_CHARS: Final = 128
+MOST_HYPERPARAMETERS: Final = 512
 Reference = Annotated[str, Field(min_length=1, max_length=MOST_REFERENCE_CHARS)]
 DATA: Final = "dataset: NAME@VERSION, NAME@sha256:HASH, or ADDRESS@sha256:HASH"
 Command = Annotated[list[Annotated[str, Field(max_length=65_536)]], Field(min_length=1, max_length=1024)]
@@ -105,7 +108,8 @@ class TrainingRun(FewWords):
 
     @model_validator(mode="after")
     def _meant(self) -> TrainingRun:
-        model = dict(_flat(self.configuration, "model"))
+        # One more than a spec may have, which it then refuses: a long list is not gone through to its end.
+        model = dict(islice(_flat(self.configuration, "model"), MOST_HYPERPARAMETERS + 1))
         both = sorted(set(model) & set(self.hyperparameters))
         if both:
             raise ValueError(f"model_config and hyperparameters both say {both[0]}; leave one of them out")
@@ -150,7 +154,9 @@ def _data(reference: str) -> dict[str, str]:
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Scalar]]:
-    """Values by dotted path; elements of a list have their place in it. Raises ValueError for what is nothing a hyperparameter could be."""
+    """Values by dotted path; elements of a list have their place in it. Raises ValueError for a long path."""
+    if len(path) > MOST_NAME_CHARS:
+        raise ValueError(f"model_config: {path[:80]}… is longer than a hyperparameter's name may be, {MOST_NAME_CHARS} characters")
     if isinstance(value, Mapping):
         for name, part in value.items():
             yield from _flat(part, f"{path}.{name}")

@@ -279,7 +279,7 @@ def _check_size(event: StudyCreated) -> None:
         raise ProblemError(
             422,
             "Invalid request",
-            f"spec: the study has {size_bytes} bytes, and may have {MOST_STUDY_BYTES}: shorten choices, `enqueue` or `job`",
+            f"spec: the study has {size_bytes} bytes, and may have {MOST_STUDY_BYTES}: shorten choices, `known`, `enqueue` or `job`",
         )
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.study_requests import OF_STUDY, Tuner, job_of, study_spec
 from tests.support.trial_facts import facts_of
-from trainhouse.events import JobState, JobSubmitted, TrialEnded, TrialStarted, TrialState
+from trainhouse.events import JobState, JobSubmitted, StudyChanged, TrialEnded, TrialStarted, TrialState, TrialValueObserved
 from trainhouse.events.model.study import EarlyStopping, Objective
-from trainhouse.scheduler.core.studies.equal_trials import why_run_again
+from trainhouse.scheduler.core.studies.equal_trials import LEAST_COPIES, why_run_again
 from trainhouse.scheduler.core.studies.stopping_what_if import decide_anew
 from trainhouse.scheduler.core.studies.study_machine import TunerMachine
 
@@ -109,3 +109,28 @@ def test_early_stopping_decided_anew_has_its_value() -> None:
     found = decide_anew([Objective(name="loss")], rule, facts_of(tuner.decisions))
     assert [(each.state, each.value, each.device_s) for each in found.trials] == [("COMPLETE", 0.5, 40.0), ("COMPLETE", 0.5, 0.0)]
     assert found.best == 0 and OF_STUDY["study"] == "lr"
+
+
+def test_a_front_has_the_trial_that_ran_and_no_copy_of_it() -> None:
+    tuner = Tuner()
+    two = [{"name": "loss", "mode": "min"}, {"name": "size", "mode": "min"}]
+    tuner.create(job=JOB, parallel=1, metrics=two, budget={"trials": 200})
+    for lr, loss, size in ((0.1, 0.5, 2.0), (0.2, 1.0, 1.0)):
+        number = len(tuner.study.trials)
+        tuner.suggest(lr)
+        tuner.ask(TrialValueObserved(**OF_STUDY, trial=number, job_id=job_of(number), step=1, values={"loss": loss, "size": size}))
+        tuner.job(number, JobState.SUCCEEDED)
+    for _ in range(70):
+        tuner.suggest(0.1)
+    assert tuner.study.best == (0, 1)
+
+
+def test_a_study_whose_sampler_finds_nothing_new_ends() -> None:
+    tuner = begun(budget={"device_s": 10_000.0})
+    for _ in range(LEAST_COPIES - 1):
+        tuner.suggest(0.1)
+    assert not tuner.has_ended()
+    tuner.suggest(0.1)
+    assert tuner.has_ended()
+    changed = next(each for each in tuner.decisions if isinstance(each, StudyChanged))
+    assert f"its last {LEAST_COPIES} trials had been tried already" in changed.reason and "cache: false" in changed.reason

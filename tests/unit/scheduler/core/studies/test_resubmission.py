@@ -9,6 +9,9 @@ from tests.support.study_requests import OF_STUDY, PROJECT, Tuner, job_of
 from trainhouse.events import (
     JobState,
     JobSubmitted,
+    StudyPauseRequested,
+    StudyResumeRequested,
+    StudyStatus,
     StudyStopRequested,
     TrialEnded,
     TrialPutOff,
@@ -115,3 +118,26 @@ def test_a_refusal_that_crosses_a_stop_is_no_failure() -> None:
     tuner.ask(StudyStopRequested.model_validate(OF_STUDY))
     decided = tuner.job(0, JobState.REJECTED, QUEUE)
     assert [each.state for each in decided if isinstance(each, TrialEnded)] == [TrialState.CANCELLED] and tuner.has_ended()
+
+
+def test_many_trials_that_wait_end_with_one_status_together() -> None:
+    tuner = Tuner()
+    tuner.create(parallel=8, budget={"trials": 8})
+    tuner.fill()
+    for number in range(8):
+        tuner.job(number, JobState.REJECTED, QUEUE)
+    found = tuner.ask(StudyStopRequested(**OF_STUDY))
+    assert [type(each) for each in found].count(TrialEnded) == 8
+    assert [type(each) for each in found].count(StudyStatus) <= 3, "of a record that has a bound"
+
+
+def test_a_paused_study_submits_nothing_again() -> None:
+    tuner = put_off()
+    due_ms = tuner.machine.wakes_ms(tuner.state, tuner.now_ms)
+    assert due_ms is not None
+    tuner.ask(StudyPauseRequested(**OF_STUDY))
+    assert tuner.machine.wakes_ms(tuner.state, tuner.now_ms) is None
+    tuner.now_ms = due_ms
+    assert tuner.tick() == []
+    resumed = [*tuner.ask(StudyResumeRequested(**OF_STUDY)), *tuner.tick()]
+    assert any(isinstance(each, TrialResubmitted) for each in resumed)

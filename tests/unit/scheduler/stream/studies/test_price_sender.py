@@ -92,14 +92,26 @@ def test_a_study_in_money_without_a_price_is_ended_and_another_one_is_left_alone
     assert other.look() == [], "its costs stay in one currency"
 
 
-def test_a_study_that_drains_needs_no_price() -> None:
+def test_a_study_that_drains_needs_no_price_and_counts_a_new_one() -> None:
     world = World()
     world.tuner.create()
     world.tuner.fill()
     world.tuner.ask(StudyStopRequested.model_validate(OF_STUDY))
     assert world.tuner.study.state is StudyState.DRAINING
+    assert world.look() == [], "it ends already, so the lack of a price cannot end it"
     world.policy(1, cpu=2.0)
-    assert world.look() == []
+    assert world.look() == [(2.0, 1, "USD")], "for what its trials have still to run"
+
+
+def test_a_price_that_changes_while_the_last_trials_run_counts() -> None:
+    world = World()
+    world.policy(1, cpu=2.0)
+    world.tuner.create(budget={"trials": 2, "cost": 10.0}, parallel=2)
+    assert world.look() == [(2.0, 1, "USD")]
+    world.tuner.fill()
+    assert world.tuner.study.state is StudyState.DRAINING
+    world.policy(2, cpu=20.0)
+    assert world.look() == [(20.0, 2, "USD")]
 
 
 def test_a_record_that_cannot_be_read_is_passed_over() -> None:

@@ -19,6 +19,6 @@ export function Cost({ study }) {
     <${Table} caption="Device time by state of trials" rows=${parts} keyOf=${(one) => one.state} columns=${[
       ["State", (one) => html`<${Pill} square word=${trialState(one.state)[0]} token=${trialState(one.state)[1]} />`, "short"], ["Trials", (one) => number(one.trials), "num"],
       ["Device time", (one) => (one.device_s ? deviceTime(one.device_s) : "–"), "num"], ["Share", (one) => (one.device_s ? share(one.device_s, whole) : "–"), "num"]]} />
-    ${open && html`<p class="sub">A trial's device time counts once it has ended.</p>`}
+    ${open && html`<p class="sub">Device time of trials that run is as it was observed last.</p>`}
     ${saved !== undefined && html`<p class="sub">Early stopping saved about ${deviceTime(saved)}: what the mean complete trial took beyond those that it ended.</p>`}`}<//>`;
 }

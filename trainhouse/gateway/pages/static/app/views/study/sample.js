@@ -16,7 +16,8 @@ const axis = (name, id, pick, values, log) => {
 
 export function useRuns(study, found) {
   return useMemo(() => {
-    const runs = found.items.map((one) => ({ ...one, job_id: one.job_id }));
+    // A trial that took the value of an equal one has that one's job, parameters and values: one of them is drawn.
+    const runs = found.items.filter((one, place) => found.items.findIndex((other) => other.job_id === one.job_id) === place);
     const names = Object.fromEntries(runs.map((run) => [run.job_id, `trial ${run.trial}: ${study.metrics.map((metric) => `${metric} ${run.values[metric] ?? "–"}`).join(", ")}; ${valuesOf(run)}`]));
     const parameters = Object.entries(study.spec.space).map(([name, own]) => {
       const pick = (run) => run.parameters[name];

@@ -43,6 +43,6 @@ const columns = (study, now_ms) => [
   ["Step", (trial) => number(trial.step), "num"],
   ["Parameters", (trial) => valuesOf(trial), "wide"],
   ["Device time", (trial) => (trial.ended_at_ms ? span(trial.device_s) : "–"), "num"],
-  ["Began", (trial) => (trial.began_at_ms ? html`<span title=${moment(momentOf(trial.began_at_ms))}>${ago(momentOf(trial.began_at_ms), now_ms)}</span>` : "waits"), "short"],
+  ["Began", (trial) => (trial.began_at_ms ? html`<span title=${moment(momentOf(trial.began_at_ms))}>${ago(momentOf(trial.began_at_ms), now_ms)}</span>` : trial.ended_at_ms ? "–" : "waits"), "short"],
   ["Reason", (trial) => trial.reason || "–", "wide"],
 ];
