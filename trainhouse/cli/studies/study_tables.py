@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trainhouse.cli.shared import output
+from trainhouse.cli.studies.study_lines import print_lines
 from trainhouse.cli.studies.study_why import money
 
 ENDED: Final = ("COMPLETE", "STOPPED", "FAILED", "CANCELLED")
 OPEN: Final = ("RUNNING", "WAITING")
-PIPE_CHARS: Final = 80
 PIPE_REASON_CHARS: Final = 60
 """Of a reason in a table that no terminal cuts; --json has all of it."""
 Row = dict[str, Any]
@@ -59,7 +59,7 @@ def show_study(row: Row) -> None:
         lines.append(f"cost of ended trials: {money(row['spent_cost'] or 0.0, row['currency'])}{most}")
     if row["budget_wall_s"] is not None:
         lines.append(f"ends at the latest {output.clock(row['created_at_ms'] + round(1000 * row['budget_wall_s']))}")
-    _print([output.printable(line) for line in lines])
+    print_lines([output.printable(line) for line in lines])
 
 
 def show_trials(rows: Sequence[Row]) -> None:
@@ -97,8 +97,8 @@ def show_best(row: Row) -> None:
     """Prints the best trials of a study, a line for each value."""
     for best in row["best"]:
         figures = ", ".join(f"{name} {output.cell(value)}" for name, value in best["values"].items())
-        _print([output.printable(f"trial {best['trial']}: {figures}  (job {best['job_id']})")])
-        _print([output.printable(f"  {name}: {value_text(value)}") for name, value in best["parameters"].items()])
+        print_lines([output.printable(f"trial {best['trial']}: {figures}  (job {best['job_id']})")])
+        print_lines([output.printable(f"  {name}: {value_text(value)}") for name, value in best["parameters"].items()])
 
 
 def progress(status: Mapping[str, Any]) -> str:
@@ -155,14 +155,3 @@ def _of_budget(most_s: float | None) -> str:
 def _saved(row: Row) -> str:
     saved = sum(each["saved_device_s"] or 0 for each in row["cost"])
     return f"; early stopping saved about {output.duration(saved)}" if saved else ""
-
-
-def _print(lines: Sequence[str]) -> None:
-    """Prints lines as wide as the terminal; for a pipe, which may be a log or a file that a person reads, as wide as a usual one."""
-    import textwrap
-
-    for line in lines:
-        parts = output.wrapped(line)
-        if not sys.stdout.isatty():
-            parts = textwrap.wrap(line, PIPE_CHARS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]
-        sys.stdout.write("".join(f"{part}\n" for part in parts))

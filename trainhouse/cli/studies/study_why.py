@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trainhouse.cli.shared import output
+from trainhouse.cli.studies.study_lines import print_lines
 
 _BOUNDS: Final = {
     "trials": "trials",
@@ -23,19 +24,19 @@ _TIMES: Final = ("device_s", "wall_s", "stagnation")
 def show_why(found: Mapping[str, Any]) -> None:
     """Prints the document of a study."""
     spent, currency = found["spent"], found["spent"]["currency"]
-    _print([f"study {found['study']} of project {found['project']} is {found['state']}: {found['reason']}"])
+    print_lines([f"study {found['study']} of project {found['project']} is {found['state']}: {found['reason']}"])
     of_money = f", {money(spent['cost'], currency)}" if spent["cost"] is not None else ""
     price = spent["price_per_gpu_hour"]
     at = f" (a device's hour is {money(price, currency)})" if price is not None else ""
-    _print([f"spent: {output.duration(spent['device_s'])} of device time{of_money}{at}"])
+    print_lines([f"spent: {output.duration(spent['device_s'])} of device time{of_money}{at}"])
     _show_on(found["on"], currency)
-    _print([_saved_text(found["saved"])])
+    print_lines([_saved_text(found["saved"])])
     if found["stagnation"]:
-        _print([_gain_text(found["stagnation"])])
+        print_lines([_gain_text(found["stagnation"])])
     sys.stdout.write("\n")
     _show_bounds(found["bounds"], currency)
     if found["next"] is not None:
-        _print(
+        print_lines(
             [f"next, at the pace since its creation: {_BOUNDS[found['next']]}, about {output.clock(found['bounds'][0]['expected_at_ms'])}"]
         )
 
@@ -96,8 +97,3 @@ def _gain_text(figures: Mapping[str, Any]) -> str:
         f"the best value, {figures['best']:g} (trial {figures['trial']}), gained {figures['gain']:g} over the last {over_s:.0f} "
         f"device-seconds of trials that ended, {figures['gain_rate']:.3g} for each; asked for is {asked} in {figures['within_device_s']:g}"
     )
-
-
-def _print(lines: Sequence[str]) -> None:
-    for line in lines:
-        sys.stdout.write("".join(f"{part}\n" for part in output.wrapped(output.printable(line))))
