@@ -32,6 +32,7 @@ Variable = Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_]
 SecretReference = Annotated[str, StringConstraints(max_length=257, pattern=SECRET_PATTERN)]
 MOST_RANKS: Final = 65536
 MOST_NEEDED_FIELDS: Final = 256
+MOST_HYPERPARAMETERS: Final = 512
 DEFAULT_MAX_BAD: Final = 0.001
 """Share of the places of each pass that may stay empty, where neither the spec nor the program says one."""
 MOST_OUTPUTS: Final = 16
@@ -236,6 +237,11 @@ class MetricMode(StrEnum):
     MIN = "min"
     MAX = "max"
 
+    @property
+    def sign(self) -> float:
+        """Factor by which values are multiplied so that the least is the best."""
+        return 1.0 if self is MetricMode.MIN else -1.0
+
 
 class UploadPace(StrEnum):
     """Pace of uploads while training runs; what training waits for always goes at full pace."""
@@ -432,7 +438,7 @@ class JobSpec(Model):
     )
     hyperparameters: dict[Label, Scalar] = Field(
         default_factory=dict,
-        max_length=512,
+        max_length=MOST_HYPERPARAMETERS,
         description="values that `session.hyperparameters` reads, and that fill `{name}` in the command",
     )
     data: DataReference | None = Field(None, description="immutable input data: a version of a dataset, or data elsewhere")

@@ -6,7 +6,6 @@ one with the smallest number is the best; on a front equal ones stand beside eac
 
 from collections.abc import Sequence
 
-from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import Objective
 from trainhouse.scheduler.core.studies.trial_record import ToldTrial
 
@@ -15,7 +14,7 @@ def best_with(metrics: Sequence[Objective], best: Sequence[ToldTrial], ended: To
     """Returns the numbers of the best trials, ascending, now that another one has ended. `best`: the best ones before it."""
     if ended.result is None:
         return sorted(trial.number for trial in best)
-    signs = [1.0 if metric.mode is MetricMode.MIN else -1.0 for metric in metrics]
+    signs = [metric.mode.sign for metric in metrics]
     costs = [(_cost(signs, trial.result), trial.number) for trial in best if trial.result is not None]
     new = _cost(signs, ended.result)
     if len(signs) == 1:

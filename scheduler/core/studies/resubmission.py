@@ -8,7 +8,7 @@ from typing import Any
 from trainhouse.events import JobState, TrialJobObserved
 from trainhouse.scheduler.core.intake.passing_refusals import pause_s
 from trainhouse.scheduler.core.studies.study_state import StudyEntry, Trial
-from trainhouse.scheduler.core.studies.trial_jobs import trial_job_id, trial_spec
+from trainhouse.scheduler.core.studies.trial_jobs import submission_fields
 
 
 def put_off_until_ms(trial: Trial, event: TrialJobObserved, now_ms: int) -> int | None:
@@ -32,7 +32,4 @@ def next_due(entry: StudyEntry, now_ms: int) -> Trial | None:
 def submitted_again(entry: StudyEntry, trial: Trial) -> dict[str, Any]:
     """Returns the fields of the submission."""
     number = trial.submission + 1
-    spec = trial_spec(entry.spec, entry.project, entry.study, entry.user, trial.number, trial.parameters)
-    job_id = trial_job_id(entry.project, entry.study, trial.number, number)
-    job = {"job_id": job_id, "spec": spec, "spec_sha256": spec.sha256(), "asked_as": entry.asked_as}
-    return {"trial": trial.number, "submission": number} | job
+    return {"submission": number} | submission_fields(entry, trial.number, trial.parameters, number)

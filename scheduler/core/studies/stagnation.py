@@ -28,7 +28,7 @@ def with_gain(gains: tuple[Gain, ...], mode: MetricMode, ended: ToldTrial, devic
     if ended.result is None:
         return gains
     [value] = ended.result
-    if gains and not _sign(mode) * value < _sign(mode) * gains[-1].value:
+    if gains and not mode.sign * value < mode.sign * gains[-1].value:
         return gains
     return (*gains, Gain(ended.number, device_s, value))
 
@@ -37,7 +37,7 @@ def stagnation_figures(rule: StagnationRule, mode: MetricMode, gains: Sequence[G
     """Returns what the best value gained since the latest device-second from which on it gained too little; None: there is no value yet."""
     if not gains:
         return None
-    best, sign = gains[-1], _sign(mode)
+    best, sign = gains[-1], mode.sign
     # Each gain is better than the one before it, so what is left to gain falls from one to the next.
     too_little = bisect_left(gains, 1, key=lambda each: int(_is_little(rule, sign * (each.value - best.value))))
     since = gains[too_little]
@@ -72,7 +72,3 @@ def why_stagnant(name: str, figures: StagnationFigures | None) -> str:
 
 def _is_little(rule: StagnationRule, gain: float) -> bool:
     return gain < rule.min_gain or gain <= 0
-
-
-def _sign(mode: MetricMode) -> float:
-    return 1.0 if mode is MetricMode.MIN else -1.0

@@ -46,7 +46,7 @@ def why_stopped(stopping: EarlyStopping, mode: MetricMode, rung: int, value: flo
         return ""
     if not isfinite(value):
         return f"{stopping.name}: the value at step {step} is {value:g}, which is never among the best"
-    sign = 1.0 if mode is MetricMode.MIN else -1.0
+    sign = mode.sign
     costs = sorted(sign * other if isfinite(other) else inf for other in others)
     if stopping.name is StoppingName.MEDIAN:
         return _why_below_median(stopping, step, value, costs, sign, ended)

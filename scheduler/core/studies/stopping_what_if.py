@@ -232,7 +232,7 @@ class _Retrial:
         there = {number for number, _, is_doubtful in others if not is_doubtful}
         room = sum(each.number not in there for each in doubtful)
         ended = sum((each.has_ended or each.is_gone) and not each.is_doubtful for each in self.courses.values())
-        worst = float_info.max if self.mode is MetricMode.MIN else -float_info.max
+        worst = self.mode.sign * float_info.max
         most = why_stopped(self.stopping, self.mode, rung, value, [*known, *[-worst] * room], ended + len(doubtful))
         least = why_stopped(self.stopping, self.mode, rung, value, [*known, *[worst] * room], ended)
         return bool(most) is bool(least) is stops

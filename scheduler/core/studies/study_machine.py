@@ -68,7 +68,7 @@ from trainhouse.scheduler.core.studies.study_state import (
     load_tuning,
     study_key,
 )
-from trainhouse.scheduler.core.studies.trial_jobs import largest_values, trial_job_id, trial_spec
+from trainhouse.scheduler.core.studies.trial_jobs import largest_values, submission_fields, trial_spec
 
 MOST_JOB_BYTES: Final = MAX_INPUT_BYTES - 8192
 """Of the spec of a trial's job: its submission is no larger than any other."""
@@ -285,23 +285,12 @@ class _Turn:
             self.end(entry, "every point of the grid was tried", cancels=False)
             return
         values = {name: event.values[name] for name in entry.spec.space if name in event.values}
-        spec = trial_spec(entry.spec, entry.project, entry.study, entry.user, event.trial, values)
+        about = submission_fields(entry, event.trial, values)
         equal = equal_trial(entry, values)
-        self.emit(
-            TrialStarted(
-                **self.head(entry),
-                trial=event.trial,
-                values=values,
-                told=event.told,
-                enqueued=event.trial < len(entry.spec.enqueue),
-                versions=event.versions,
-                taken_from=None if equal is None else equal.number,
-                job_id=trial_job_id(entry.project, entry.study, event.trial) if equal is None else JobId(equal.job_id),
-                spec=spec,
-                spec_sha256=spec.sha256(),
-                asked_as=entry.asked_as,
-            )
-        )
+        if equal is not None:
+            about |= {"taken_from": equal.number, "job_id": JobId(equal.job_id)}
+        enqueued = event.trial < len(entry.spec.enqueue)
+        self.emit(TrialStarted(**self.head(entry), **about, values=values, told=event.told, enqueued=enqueued, versions=event.versions))
         if equal is not None:
             self.take_over(entry, event.trial, equal)
         self.publish(entry.key)
@@ -383,10 +372,11 @@ class _Turn:
         if entry is None:
             return
         why, cancels, figures = why_over(entry, self.now_ms), True, None
-        if not why and entry.state is not StudyState.DRAINING and (why := why_stagnant(entry.spec.metrics[0].name, entry.stagnation)):
-            figures = entry.stagnation
         if not why and entry.state is not StudyState.DRAINING:
-            why = why_nothing_new(entry)
+            gained = entry.stagnation
+            why = why_stagnant(entry.spec.metrics[0].name, gained)
+            figures = gained if why else None
+            why = why or why_nothing_new(entry)
         if not why and len(entry.trials) >= entry.most_trials:
             why, cancels = f"its {entry.most_trials} trials have begun", False
         if why:

@@ -6,7 +6,7 @@ that a submission that is sent again is of the same job. It has the name of the 
 
 import hashlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -14,6 +14,7 @@ from trainhouse.events import JobId, JobSpec, StudySpec
 from trainhouse.events.model.job_ids import slug
 from trainhouse.events.model.study_space import Parameter, Value
 from trainhouse.scheduler.core.intake.own_jobs import user_of_job
+from trainhouse.scheduler.core.studies.study_state import StudyEntry
 
 PREFIX: Final = "study-"
 """Beginning of the ids of these jobs; others may have it, too."""
@@ -41,6 +42,13 @@ def trial_spec(spec: StudySpec, project: str, study: str, user: str, trial: int,
             "labels": {**spec.job.labels, "study": f"{project}/{study}", "trial": str(trial)},
         }
     )
+
+
+def submission_fields(entry: StudyEntry, trial: int, values: Mapping[str, Value], submission: int = 0) -> dict[str, Any]:
+    """Fields of the decision that submits a trial's job."""
+    spec = trial_spec(entry.spec, entry.project, entry.study, entry.user, trial, values)
+    job_id = trial_job_id(entry.project, entry.study, trial, submission)
+    return {"trial": trial, "job_id": job_id, "spec": spec, "spec_sha256": spec.sha256(), "asked_as": entry.asked_as}
 
 
 def largest_values(space: Mapping[str, Parameter]) -> dict[str, Value]:

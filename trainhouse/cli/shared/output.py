@@ -142,13 +142,13 @@ def one_line(text: str, limit: int | None = None) -> str:
     return joined if limit is None or len(joined) <= limit else joined[: limit - 1] + "…"
 
 
-def wrapped(text: str) -> list[str]:
-    """Lines of a text, broken between words where a terminal ends, further ones further in; for a pipe one line."""
+def wrapped(text: str, pipe_chars: int | None = None) -> list[str]:
+    """Lines of a text, broken between words where a terminal ends, further ones further in; for a pipe of `pipe_chars`, or one line."""
     import textwrap
 
-    if not sys.stdout.isatty():
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else pipe_chars
+    if width is None:
         return [text]
-    width = shutil.get_terminal_size().columns
     return textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]
 
 

@@ -59,7 +59,7 @@ def show_study(row: Row) -> None:
         lines.append(f"cost of ended trials: {money(row['spent_cost'] or 0.0, row['currency'])}{most}")
     if row["budget_wall_s"] is not None:
         lines.append(f"ends at the latest {output.clock(row['created_at_ms'] + round(1000 * row['budget_wall_s']))}")
-    print_lines([output.printable(line) for line in lines])
+    print_lines(lines)
 
 
 def show_trials(rows: Sequence[Row]) -> None:
@@ -97,8 +97,8 @@ def show_best(row: Row) -> None:
     """Prints the best trials of a study, a line for each value."""
     for best in row["best"]:
         figures = ", ".join(f"{name} {output.cell(value)}" for name, value in best["values"].items())
-        print_lines([output.printable(f"trial {best['trial']}: {figures}  (job {best['job_id']})")])
-        print_lines([output.printable(f"  {name}: {value_text(value)}") for name, value in best["parameters"].items()])
+        print_lines([f"trial {best['trial']}: {figures}  (job {best['job_id']})"])
+        print_lines([f"  {name}: {value_text(value)}" for name, value in best["parameters"].items()])
 
 
 def progress(status: Mapping[str, Any]) -> str:

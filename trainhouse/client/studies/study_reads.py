@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 STUDIES: Final = "/v1/hpo/studies"
 _PAGE: Final = 1000
-_OF: Final = "project = {project:String} AND study = {study:String}"
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,13 @@ class StudyReads:
         """One study with its spec and, as `cost`, what its trials took by state. Raises UnknownStudyError."""
         if self.gateway is not None:
             return self.gateway.run(_study(project, name))
-        from trainhouse.projections.study_listing import COST_COLUMNS, STUDY_COLUMNS, study_row
+        from trainhouse.projections.study_listing import COST_COLUMNS, OF_STUDY, STUDY_COLUMNS, study_row
 
         of = {"project": project, "study": name}
-        found = self._rows(f"SELECT {STUDY_COLUMNS}, spec FROM studies WHERE {_OF}", of)
+        found = self._rows(f"SELECT {STUDY_COLUMNS}, spec FROM studies WHERE {OF_STUDY}", of)
         if not found:
             raise UnknownStudyError(project, name)
-        cost = self._rows(f"SELECT {COST_COLUMNS} FROM study_cost WHERE {_OF} ORDER BY state", of)
+        cost = self._rows(f"SELECT {COST_COLUMNS} FROM study_cost WHERE {OF_STUDY} ORDER BY state", of)
         return study_row(found[0]) | {"cost": cost}
 
     def why(self, project: str, name: str) -> "Row":
@@ -66,18 +65,18 @@ class StudyReads:
         """Trials of a study by number."""
         if self.gateway is not None:
             return self.gateway.run(everything(study_path(name, "trials"), {"project": project, "limit": _PAGE}))
-        from trainhouse.projections.study_listing import TRIAL_COLUMNS, trial_row
+        from trainhouse.projections.study_listing import OF_STUDY, TRIAL_COLUMNS, trial_row
 
-        query = f"SELECT {TRIAL_COLUMNS} FROM trials WHERE {_OF} ORDER BY trials.trial"
+        query = f"SELECT {TRIAL_COLUMNS} FROM trials WHERE {OF_STUDY} ORDER BY trials.trial"
         return [trial_row(row) for row in self._rows(query, {"project": project, "study": name})]
 
     def facts(self, project: str, name: str) -> "list[Row]":
         """Decisions about trials of a study, oldest first."""
         if self.gateway is not None:
             return self.gateway.run(everything(study_path(name, "facts"), {"project": project, "limit": _PAGE}))
-        from trainhouse.projections.study_listing import FACT_COLUMNS, FACT_WHERE, fact_row
+        from trainhouse.projections.study_listing import FACT_COLUMNS, FACT_WHERE, OF_STUDY, fact_row
 
-        query = f"SELECT {FACT_COLUMNS} FROM study_facts FINAL WHERE {_OF} AND {FACT_WHERE} ORDER BY study_facts.number"
+        query = f"SELECT {FACT_COLUMNS} FROM study_facts FINAL WHERE {OF_STUDY} AND {FACT_WHERE} ORDER BY study_facts.number"
         return [fact_row(row) for row in self._rows(query, {"project": project, "study": name})]
 
     def query(self, statement: str) -> "list[Row]":

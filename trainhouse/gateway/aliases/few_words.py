@@ -16,14 +16,12 @@ from pydantic.alias_generators import to_camel
 from trainhouse.events import JobSpec
 from trainhouse.events.model.bounds import MOST_COUNT, MOST_DURATION_S
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
-from trainhouse.events.model.labels import Label
-from trainhouse.events.model.spec import MOST_RANKS, Scalar
+from trainhouse.events.model.labels import MOST_LABEL_CHARS, Label
+from trainhouse.events.model.spec import MOST_HYPERPARAMETERS, MOST_RANKS, Scalar
 from trainhouse.events.model.version_names import REFERENCE_PATTERN
 
 _HASHED: Final = re.compile(r"(?P<uri>.+)@sha256:(?P<sha256>[0-9a-f]{64})")
 MOST_REFERENCE_CHARS: Final = 4096
-MOST_NAME_CHARS: Final = 128
-MOST_HYPERPARAMETERS: Final = 512
 Reference = Annotated[str, Field(min_length=1, max_length=MOST_REFERENCE_CHARS)]
 DATA: Final = "dataset: NAME@VERSION, NAME@sha256:HASH, or ADDRESS@sha256:HASH"
 Command = Annotated[list[Annotated[str, Field(max_length=65_536)]], Field(min_length=1, max_length=1024)]
@@ -47,13 +45,13 @@ class Devices(Few):
 class CamelDevices(Devices):
     """Devices of a job, one for each of its ranks."""
 
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+    model_config = ConfigDict(alias_generator=to_camel)
 
 
 class CamelPolicy(Few):
     """Schedule of saves, and how many checkpoints stay."""
 
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+    model_config = ConfigDict(alias_generator=to_camel)
 
     every_steps: Annotated[int | None, Field(ge=1, le=MOST_COUNT, description="steps from one save to the next")] = None
     every_seconds: Annotated[float | None, Field(gt=0, le=MOST_DURATION_S, description="seconds from one save to the next")] = None
@@ -120,7 +118,7 @@ class TrainingRun(FewWords):
 class PlainJob(FewWords):
     """A job in few words: its code, its data, its devices and when it saves. With `spec` instead it says all that a spec has."""
 
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+    model_config = ConfigDict(alias_generator=to_camel)
 
     data_snapshot: Annotated[Reference | None, Field(description=DATA)] = None
     resources: Annotated[CamelDevices, Field(description="devices")] = CamelDevices()
@@ -155,8 +153,8 @@ def _data(reference: str) -> dict[str, str]:
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Scalar]]:
     """Values by dotted path; elements of a list have their place in it. Raises ValueError for a long path."""
-    if len(path) > MOST_NAME_CHARS:
-        raise ValueError(f"model_config: {path[:80]}… is longer than a hyperparameter's name may be, {MOST_NAME_CHARS} characters")
+    if len(path) > MOST_LABEL_CHARS:
+        raise ValueError(f"model_config: {path[:80]}… is longer than a hyperparameter's name may be, {MOST_LABEL_CHARS} characters")
     if isinstance(value, Mapping):
         for name, part in value.items():
             yield from _flat(part, f"{path}.{name}")

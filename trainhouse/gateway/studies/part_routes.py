@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
+from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import EarlyStopping
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer
@@ -17,8 +18,8 @@ from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import ProblemError
 from trainhouse.gateway.queries.sql_reader import Row
 from trainhouse.gateway.studies.part_answers import StudyHistory, StudyImportance, StudyRungs, StudySample
-from trainhouse.gateway.studies.visible_study import OF, NamePath, ProjectQuery, visible_study
-from trainhouse.projections.study_listing import TRIAL_COLUMNS, trial_row
+from trainhouse.gateway.studies.visible_study import NamePath, ProjectQuery, visible_study
+from trainhouse.projections.study_listing import OF_STUDY, TRIAL_COLUMNS, trial_row
 from trainhouse.scheduler.core.studies.stopping import rung_step
 
 router = APIRouter(prefix="/v1/hpo/studies", tags=["studies"])
@@ -28,7 +29,7 @@ MOST_RUNGS: Final = 64
 MOST_JUDGED: Final = 20_000
 """Complete trials over which importance is computed: more change nothing in the second digit."""
 _FIGURE = "figures[indexOf(metrics, {metric:String})]"
-_ENDED = f"FROM study_facts FINAL WHERE {OF} AND fact = 'trial-ended' AND has(metrics, {{metric:String}}) AND isFinite({_FIGURE})"
+_ENDED = f"FROM study_facts FINAL WHERE {OF_STUDY} AND fact = 'trial-ended' AND has(metrics, {{metric:String}}) AND isFinite({_FIGURE})"
 
 # Costs are values whose least one is the best.
 _HISTORY = f"""
@@ -48,13 +49,14 @@ _CHOSEN = f"""
 SELECT trial, count() OVER () AS total FROM (SELECT trial, {_FIGURE} AS figure {_ENDED} AND state IN ('COMPLETE', 'STOPPED'))
 ORDER BY (has({{best:Array(UInt32)}}, toUInt32(trial)) OR rank() OVER (ORDER BY {{sign:Float64}} * figure, trial) <= {{top:UInt32}}) DESC,
     cityHash64(trial) LIMIT {{limit:UInt32}}"""
-_SAMPLE = f"SELECT {TRIAL_COLUMNS} FROM trials WHERE {OF} AND trials.trial IN {{chosen:Array(Int32)}} ORDER BY trials.trial"
+_SAMPLE = f"SELECT {TRIAL_COLUMNS} FROM trials WHERE {OF_STUDY} AND trials.trial IN {{chosen:Array(Int32)}} ORDER BY trials.trial"
 
 # A trial's value at a rung is its first one at the rung's step or beyond it.
 _AT_RUNGS = f"""
 SELECT trial, toUInt32(rung) AS rung, argMin(figure, number) AS value
 FROM (
-    SELECT trial, number, step, {_FIGURE} AS figure FROM study_facts FINAL WHERE {OF} AND fact = 'value' AND has(metrics, {{metric:String}})
+    SELECT trial, number, step, {_FIGURE} AS figure FROM study_facts FINAL
+    WHERE {OF_STUDY} AND fact = 'value' AND has(metrics, {{metric:String}})
 )
 ARRAY JOIN {{steps:Array(UInt64)}} AS rung_step, arrayEnumerate({{steps:Array(UInt64)}}) AS rung
 WHERE step >= rung_step GROUP BY trial, rung"""
@@ -64,7 +66,7 @@ SELECT trial, multiIf(stops AND ended IN ('', 'STOPPED'), 'STOPPED', ended = '',
 FROM (
     SELECT t.trial AS trial, countIf(t.fact = 'trial-stopping' AND t.early) > 0 AS stops, anyIf(t.state, t.fact = 'trial-ended') AS ended,
         anyIf(t.step, t.fact = 'trial-stopping' AND t.early) AS looked_at
-    FROM study_facts AS t FINAL WHERE {OF} AND fact IN ('trial-started', 'trial-stopping', 'trial-ended') GROUP BY trial
+    FROM study_facts AS t FINAL WHERE {OF_STUDY} AND fact IN ('trial-started', 'trial-stopping', 'trial-ended') GROUP BY trial
 )"""
 _RUNGS = f"""
 SELECT rung, count() AS reached, countIf(f.state = 'STOPPED' AND f.stopped_at = rung) AS stopped,
@@ -83,7 +85,7 @@ SELECT figure, s.parameters_json AS parameters, e.total AS total FROM (
     SELECT trial, {_FIGURE} AS figure, count() OVER () AS total {_ENDED} AND state = 'COMPLETE'
     ORDER BY cityHash64(trial) LIMIT {{limit:UInt32}}
 ) AS e
-INNER JOIN (SELECT trial, parameters_json FROM study_facts FINAL WHERE {OF} AND fact = 'trial-started') AS s ON s.trial = e.trial
+INNER JOIN (SELECT trial, parameters_json FROM study_facts FINAL WHERE {OF_STUDY} AND fact = 'trial-started') AS s ON s.trial = e.trial
 ORDER BY e.trial"""
 
 
@@ -171,4 +173,4 @@ def _metric(found: Row, asked: str | None) -> tuple[str, str, float]:
     if name not in found["metrics"]:
         raise ProblemError(422, "Invalid request", f"metric: study {found['study']} has {', '.join(found['metrics'])}"[:1000])
     mode = found["modes"][found["metrics"].index(name)]
-    return name, mode, 1.0 if mode == "min" else -1.0
+    return name, mode, MetricMode(mode).sign

@@ -29,6 +29,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.model.default_project import DEFAULT_PROJECT
 from trainhouse.events.model.labels import Label
+from trainhouse.events.model.spec import MetricMode
 from trainhouse.events.model.study import StudyName, StudyRequest
 from trainhouse.events.model.study_shorthand import spelled_out
 from trainhouse.events.wire.topics import MAX_INPUT_BYTES
@@ -46,12 +47,13 @@ from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.requests import Key
 from trainhouse.gateway.routes.writes import visible_source
 from trainhouse.gateway.studies.study_answers import StudyAnswer, StudyRefusedError
-from trainhouse.gateway.studies.visible_study import OF, NamePath, ProjectQuery, visible_study
+from trainhouse.gateway.studies.visible_study import NamePath, ProjectQuery, visible_study
 from trainhouse.gateway.topic_follower import LateAnswerError
 from trainhouse.projections.study_listing import (
     COST_COLUMNS,
     FACT_COLUMNS,
     FACT_WHERE,
+    OF_STUDY,
     STUDY_COLUMNS,
     TRIAL_COLUMNS,
     fact_row,
@@ -71,9 +73,9 @@ _NUMBER = ("toUInt64(trial)", "UInt64")
 # A value as a whole number of the same order, the best first, what is no number last: a cursor holds no fractions.
 _COST = "reinterpretAsInt64({sign:Float64} * assumeNotNull(trials.value) + 0.0)"
 _BY_VALUE = f"if(isFinite(ifNull(trials.value, nan)), if({_COST} < 0, bitXor({_COST}, 9223372036854775807), {_COST}), 9223372036854775807)"
-_SPENT = f"SELECT {COST_COLUMNS} FROM study_cost WHERE {OF} ORDER BY state"
-_DECIDED = f"SELECT fact, number, reason FROM study_facts FINAL WHERE {OF} AND request_id = {{request_id:String}} LIMIT 1"
-_NUMBERED = f"SELECT 1 AS found FROM study_statuses_rows WHERE {OF} AND number >= {{number:UInt32}} LIMIT 1"
+_SPENT = f"SELECT {COST_COLUMNS} FROM study_cost WHERE {OF_STUDY} ORDER BY state"
+_DECIDED = f"SELECT fact, number, reason FROM study_facts FINAL WHERE {OF_STUDY} AND request_id = {{request_id:String}} LIMIT 1"
+_NUMBERED = f"SELECT 1 AS found FROM study_statuses_rows WHERE {OF_STUDY} AND number >= {{number:UInt32}} LIMIT 1"
 
 
 class TrialOrder(StrEnum):
@@ -167,7 +169,7 @@ async def trials(
 ) -> Json:
     """Trials of a study with their parameters and values."""
     found = await visible_study(here, principal, project, name)
-    where = Where(values={"sign": 1.0 if found["modes"][0] == "min" else -1.0})
+    where = Where(values={"sign": MetricMode(found["modes"][0]).sign})
     where.equal("project", project)
     where.equal("study", name)
     where.equal("state", state)

@@ -8,12 +8,11 @@ from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.queries.sql_reader import Row
-from trainhouse.projections.study_listing import STUDY_COLUMNS, study_row
+from trainhouse.projections.study_listing import OF_STUDY, STUDY_COLUMNS, study_row
 
 NamePath = Annotated[str, Path(description="The study's name.", min_length=1, max_length=128)]
 ProjectQuery = Annotated[str, Query(description="Project that the study belongs to.", min_length=1, max_length=128)]
-OF: Final = "project = {project:String} AND study = {study:String}"
-_ONE: Final = f"SELECT {STUDY_COLUMNS}, spec FROM studies WHERE {OF}"
+_ONE: Final = f"SELECT {STUDY_COLUMNS}, spec FROM studies WHERE {OF_STUDY}"
 
 
 async def visible_study(here: Gateway, principal: Principal, project: str, name: str) -> Row:

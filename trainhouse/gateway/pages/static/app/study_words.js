@@ -22,6 +22,9 @@ export const of = (part, whole) => (whole === null || whole === undefined ? part
 export const deviceTime = (seconds) => (Number(seconds) < 3600 ? span(seconds) : hours(seconds));
 export const spentOf = (study) => of(deviceTime(study.device_s), study.budget_device_s === null || study.budget_device_s === undefined ? null : deviceTime(study.budget_device_s));
 
+// The metric of a study that the address names, else its first one.
+export const metricOf = (study, query) => (study.metrics.includes(query.get("metric")) ? query.get("metric") : study.metrics[0]);
+
 export const valueWord = (value) => (typeof value === "number" ? number(value) : typeof value === "string" ? value : JSON.stringify(value));
 export const valuesOf = (trial) => Object.entries(trial.parameters).map(([name, value]) => `${name} ${valueWord(value)}`).join(" · ");
 

@@ -5,11 +5,11 @@ import { Curve } from "../../parts/curve.js";
 import { Empty, Shown } from "../../parts/notice.js";
 import { number, plural } from "../../format.js";
 import { ask } from "../../router.js";
-import { pathOf } from "../../study_words.js";
+import { metricOf, pathOf } from "../../study_words.js";
 import { usePart } from "./again.js";
 
 export function History({ study, query }) {
-  const metric = study.metrics.includes(query.get("metric")) ? query.get("metric") : study.metrics[0];
+  const metric = metricOf(study, query);
   const log = query.get("log") === "1";
   const found = usePart(pathOf(study.project, study.study, "/history", { metric }), study);
   const push = html`${study.metrics.length > 1 && html`<label class="inline">of<select aria-label="Metric" value=${metric} onChange=${(event) => ask({ metric: event.target.value })}>${study.metrics.map((name) => html`<option>${name}</option>`)}</select></label>`}

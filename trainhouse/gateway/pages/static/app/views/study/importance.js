@@ -3,13 +3,13 @@ import { html } from "../../kit.js";
 import { Card } from "../../parts/bits.js";
 import { Empty, Shown } from "../../parts/notice.js";
 import { plural, share } from "../../format.js";
-import { pathOf } from "../../study_words.js";
+import { metricOf, pathOf } from "../../study_words.js";
 import { usePart } from "./again.js";
 
 const MOST_SHOWN = 20;
 
 export function Importance({ study, query }) {
-  const metric = study.metrics.includes(query.get("metric")) ? query.get("metric") : study.metrics[0];
+  const metric = metricOf(study, query);
   const found = usePart(pathOf(study.project, study.study, "/importance", { metric }), study);
   return html`<${Card} title="Importance of parameters"><${Shown} of=${found} what="the importance, which takes some seconds">${(d) => html`
     ${d.reason ? html`<${Empty}>No importance for ${d.metric}: ${d.reason}.<//>` : html`
