@@ -25,6 +25,7 @@ from trainhouse.events import (
     Event,
     JobState,
     StudyCreated,
+    StudyPriceObserved,
     StudyStatus,
     TrialJobObserved,
     TrialStarted,
@@ -212,8 +213,10 @@ class StudyStory:
     def _front(self) -> None:
         trials = Trials(self.tuner, PROJECT, FRONT, 11)
         metrics = [{"name": "val_loss"}, {"name": "throughput", "mode": "max"}]
-        spec = {key: value for key, value in SPEC.items() if key != "early_stopping"} | {"metrics": metrics, "budget": {"trials": 48}}
-        trials.create(spec)
+        spec = {key: value for key, value in SPEC.items() if key != "early_stopping"} | {"metrics": metrics}
+        trials.create(spec | {"budget": {"trials": 48, "cost": 100.0}})
+        price = trials.of | {"pool": "default", "policy_version": 1, "price": 2.5, "currency": "EUR"}
+        self.tuner.ask(StudyPriceObserved.model_validate(price))
         while trials.begin():
             number = max(trials.values)
             self.tuner.now_ms += 20_000

@@ -118,6 +118,8 @@ def test_several_metrics_have_a_front(page: Page) -> None:
     front = page.get_by_role("img", name=re.compile(r"^throughput \(max\) over val_loss \(min\): 48 trials"))
     expect(front).to_be_visible()
     expect(page.get_by_role("heading", name="Rungs")).to_have_count(0)
+    expect(page.get_by_text("36 EUR of 100 EUR")).to_be_visible()
+    expect(table(page, "Device time by state of trials").get_by_role("row").filter(has_text="complete")).to_contain_text("36 EUR")
     page.get_by_label("Metric", exact=True).select_option("throughput")
     expect(page.get_by_role("img", name=re.compile("^throughput of 48 trials: "))).to_be_visible()
     expect(page.get_by_text(re.compile(r"^For throughput, by PED-ANOVA"))).to_be_visible()

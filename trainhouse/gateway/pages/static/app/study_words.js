@@ -20,6 +20,9 @@ export const trialsOf = (study) => Object.values(study.trials).reduce((sum, coun
 export const of = (part, whole) => (whole === null || whole === undefined ? part : `${part} of ${whole}`);
 // Device time: small amounts in minutes.
 export const deviceTime = (seconds) => (Number(seconds) < 3600 ? span(seconds) : hours(seconds));
+export const money = (amount, currency) => (amount === null || amount === undefined ? "–" : `${number(amount, 5)} ${currency}`);
+// What its ended trials cost, of its budget: nothing where devices have no price.
+export const costOf = (study) => (study.currency ? of(money(study.spent_cost || 0, study.currency), study.budget_cost === null || study.budget_cost === undefined ? null : money(study.budget_cost, study.currency)) : null);
 export const spentOf = (study) => of(deviceTime(study.device_s), study.budget_device_s === null || study.budget_device_s === undefined ? null : deviceTime(study.budget_device_s));
 
 // The metric of a study that the address names, else its first one.

@@ -5,7 +5,7 @@ import { Card, Figures, Pill, useTitle } from "../parts/bits.js";
 import { Shown } from "../parts/notice.js";
 import { ago, moment, number } from "../format.js";
 import { momentOf } from "../model_words.js";
-import { bestOf, DEFAULT_PROJECT, of, pathOf, spentOf, studyState, trialsOf, valuesOf } from "../study_words.js";
+import { bestOf, costOf, DEFAULT_PROJECT, of, pathOf, spentOf, studyState, trialsOf, valuesOf } from "../study_words.js";
 import { useClock, useData, useNear } from "../use.js";
 import { Cost } from "./study/cost.js";
 import { Front } from "./study/front.js";
@@ -65,6 +65,7 @@ const facts = (s, word, token, now_ms) => [
   [s.metrics.length > 1 ? "Best" : `Best ${s.metrics[0]} (${s.modes[0]})`, s.best.length === 1 ? html`<span title=${valuesOf(s.best[0])}>${bestOf(s)}</span> <a href=${`/jobs/${encodeURIComponent(s.best[0].job_id)}`}>trial ${s.best[0].trial}</a>` : bestOf(s)],
   ["Trials", of(number(trialsOf(s)), s.budget_trials === null ? null : number(s.budget_trials))],
   ["Device time", spentOf(s)],
+  ...(costOf(s) ? [["Cost", costOf(s)]] : []),
   ["At the same time", number(s.parallel)],
   ["Sampler", s.sampler],
   ["Early stopping", s.early_stopping],
