@@ -7,21 +7,16 @@ and version 4 is asked in shadow); MANY has a thousand versions; LONG has a name
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Producer, TopicPartition
 
 from tests.browser.dataset_story import READER, before_newest
+from tests.browser.decided_story import DecidedStory
 from tests.browser.world import World
 from tests.support.registry_requests import Registry, content_of, facts_of, observed
 from tests.support.service_story import ServiceStory, labels, numbers, texts
-from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import (
     Event,
     ModelApproved,
@@ -33,16 +28,11 @@ from trainhouse.events import (
     ModelRegistered,
     ModelRequestRefused,
     ModelRollbackRequested,
-    decode,
-    envelope_of,
 )
-from trainhouse.events.bus.admin import create_topics
-from trainhouse.events.bus.kafka import consumer, headers_of, producer_config
 from trainhouse.events.model.model_decisions import ModelDecision
 from trainhouse.events.model.model_gate import ModelGate
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
-from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.scheduler.core.protocol.machine import Input
 
 SORTER, MANY, LONG = "chat-sorter", "many-versions", "n" * 128
@@ -65,51 +55,22 @@ class PlainRegistry(Registry):
         return [each for each in decisions if isinstance(each, ModelDecision | ModelRequestRefused)]
 
 
-class ModelStory:
-    """Tells the life of the models, then answers what the pages ask for."""
+class ModelStory(DecidedStory):
+    """The life of the models, then answers to what the pages ask for."""
+
+    REQUESTS, HISTORY, DECIDED = topics.MODEL_REQUESTS, topics.MODEL_HISTORY, (ModelDecision, ModelRequestRefused)
 
     def __init__(self, world: World, settings: KafkaSettings) -> None:
-        self._world = world
-        self._settings = settings
-        self._producer = Producer(producer_config(settings))
         self._registry = PlainRegistry(now_ms=time.time_ns() // 1_000_000 - 30 * DAY_MS)
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._answer, daemon=True)
+        super().__init__(world, settings, self._registry)
 
-    def start(self) -> None:
-        """All of it."""
+    def live(self) -> None:
         self._sorter()
         self._many()
         self._long()
-        self._published(self._registry.decisions)
-        self._registry.now_ms = time.time_ns() // 1_000_000
+
+    def add(self) -> None:
         self._served()
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._closing.set()
-        self._thread.join(20)
-
-    def _answer(self) -> None:
-        reader = consumer(self._settings)
-        reader.assign([TopicPartition(topics.MODEL_REQUESTS, 0, 0)])
-        while not self._closing.is_set():
-            message = reader.poll(0.1)
-            if message is None or message.error() is not None:
-                continue
-            envelope = decode(message.value(), headers_of(message))
-            self._registry.now_ms = time.time_ns() // 1_000_000
-            self._published(self._registry.ask(envelope.event, str(envelope.id)))
-        reader.close()
-
-    def _published(self, decisions: list[Event]) -> None:
-        told = [each for each in decisions if isinstance(each, ModelDecision | ModelRequestRefused)]
-        for event in told:
-            value = encode(envelope_of(event, id=f"d{id(event)}", source="tests", now_ms=self._registry.now_ms))
-            self._producer.produce(topics.MODEL_HISTORY, value, key=event.subject().encode(), headers=list(HEADERS))
-            self._producer.poll(0)
-        assert self._producer.flush(30) == 0
-        self._world.tables.put(topics.MODEL_HISTORY, told)
 
     def _register(self, name: str, number: int, project: str = PROJECT, *, later_ms: int = DAY_MS, **more: Any) -> None:
         of = {"project": project, "name": name}
@@ -213,17 +174,3 @@ GROUPS = (("fi", "too few samples", 0.02), ("sv", "worse", -0.03), ("en", "bette
 
 def content_in(name: str, number: int) -> str:
     return hashlib.sha256(f"{name} {content_of(number)}".encode()).hexdigest()
-
-
-@contextmanager
-def models_in(world: World, folder: Path) -> Iterator[ModelStory]:
-    """The models of a world, for as long as its Kafka runs. The gateway reads them from the first question on: once in a session."""
-    with KafkaServer(folder / "kafka", port=world.gateway.kafka_port) as server:
-        settings = KafkaSettings(bootstrap=server.bootstrap)
-        create_topics(settings)
-        story = ModelStory(world, settings)
-        story.start()
-        try:
-            yield story
-        finally:
-            story.stop()

@@ -7,20 +7,15 @@ LONG has a name and texts as strangers write them, and one trial; HUGE has 50,00
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Producer, TopicPartition
 
+from tests.browser.decided_story import DecidedStory
 from tests.browser.world import World
 from tests.support.study_requests import Tuner
 from tests.support.tables.alert_tables import Tables
-from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import (
     Event,
     JobState,
@@ -32,15 +27,10 @@ from trainhouse.events import (
     TrialStopping,
     TrialSuggested,
     TrialValueObserved,
-    decode,
-    envelope_of,
 )
-from trainhouse.events.bus.admin import create_topics
-from trainhouse.events.bus.kafka import consumer, headers_of, producer_config
 from trainhouse.events.model.study_decisions import STUDY_HISTORY
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
-from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.scheduler.core.studies.study_state import wanted
 
 PROJECT = "research"
@@ -126,45 +116,28 @@ class Trials:
         return float(round(least + 2 / (1 + step / 8) + self._rng.normal(0, 0.01), 5))
 
 
-class StudyStory:
-    """Tells what the studies did, then answers what the pages ask for."""
+class StudyStory(DecidedStory):
+    """What the studies did, then answers to what the pages ask for."""
+
+    REQUESTS, HISTORY, DECIDED = topics.STUDY_REQUESTS, topics.STUDY_HISTORY, STUDY_HISTORY
 
     def __init__(self, world: World, settings: KafkaSettings) -> None:
-        self._world = world
-        self._settings = settings
-        self._producer = Producer(producer_config(settings))
         self.tuner = Tuner(now_ms=time.time_ns() // 1_000_000 - 30 * 60_000)
         self.search = Trials(self.tuner, PROJECT, SEARCH, 7)
-        self._told = 0
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._answer, daemon=True)
+        super().__init__(world, settings, self.tuner)
 
-    def start(self) -> None:
-        """All of it."""
+    def live(self) -> None:
         self._front()
         self._long()
         self._search()
-        self.publish()
+
+    def add(self) -> None:
         huge(self._world.tables)
-        self.tuner.now_ms = time.time_ns() // 1_000_000
-        self._thread.start()
 
-    def stop(self) -> None:
-        self._closing.set()
-        self._thread.join(20)
-
-    def publish(self) -> None:
-        """Puts what was decided since then where its topics are read to."""
-        new, self._told = self.tuner.decisions[self._told :], len(self.tuner.decisions)
-        history = [each for each in new if isinstance(each, STUDY_HISTORY)]
-        for event in history:
-            value = encode(envelope_of(event, id=f"s{id(event)}", source="tests", now_ms=self.tuner.now_ms))
-            self._producer.produce(topics.STUDY_HISTORY, value, key=event.subject().encode(), headers=list(HEADERS))
-            self._producer.poll(0)
-        assert self._producer.flush(30) == 0
-        self._world.tables.put(topics.STUDY_HISTORY, history)
+    def publish(self) -> list[Event]:
+        new = super().publish()
         self._world.tables.put(topics.STUDIES, [each for each in new if isinstance(each, StudyStatus)])
+        return new
 
     def better_trial(self) -> int:
         """One more trial of SEARCH that is better than all before it; returns its number."""
@@ -179,20 +152,6 @@ class StudyStory:
             self.search.end(number)
             self.publish()
         return number
-
-    def _answer(self) -> None:
-        reader = consumer(self._settings)
-        reader.assign([TopicPartition(topics.STUDY_REQUESTS, 0, 0)])
-        while not self._closing.is_set():
-            message = reader.poll(0.1)
-            if message is None or message.error() is not None:
-                continue
-            envelope = decode(message.value(), headers_of(message))
-            with self._lock:
-                self.tuner.now_ms = time.time_ns() // 1_000_000
-                self.tuner.ask(envelope.event, str(envelope.id))
-                self.publish()
-        reader.close()
 
     def _search(self) -> None:
         trials = self.search
@@ -284,17 +243,3 @@ _ENDED = (
     "if(number % 9 = 0, 'COMPLETE', 'STOPPED'), 5 + st * 5, ['val_loss'], [" + _LOSS + "] "
     "FROM (SELECT number, " + _LAST + " AS st FROM numbers({ended}))"
 )
-
-
-@contextmanager
-def studies_in(world: World, folder: Path) -> Iterator[StudyStory]:
-    """The studies of a world, for as long as its Kafka runs. The gateway reads answers from the first request on: once in a session."""
-    with KafkaServer(folder / "kafka", port=world.gateway.kafka_port) as server:
-        settings = KafkaSettings(bootstrap=server.bootstrap)
-        create_topics(settings)
-        story = StudyStory(world, settings)
-        story.start()
-        try:
-            yield story
-        finally:
-            story.stop()

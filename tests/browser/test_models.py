@@ -16,7 +16,8 @@ from tests.browser.axe import complaints
 from tests.browser.conftest import WAIT_MS, WIDE, sign_in
 from tests.browser.dataset_story import NAME as DATASET
 from tests.browser.dataset_story import READER
-from tests.browser.model_story import LONG, MANY, SORTER, content_in, models_in
+from tests.browser.decided_story import story_in
+from tests.browser.model_story import LONG, MANY, SORTER, ModelStory, content_in
 from tests.browser.world import World
 
 SORTER_PAGE = f"/models/{SORTER}?project=research"
@@ -26,7 +27,7 @@ NARROW = {"width": 400, "height": 800}
 @pytest.fixture(scope="module", autouse=True)
 def models(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The models; nothing else asks a gateway of this session for them."""
-    with models_in(world, tmp_path_factory.mktemp("models")):
+    with story_in(world, tmp_path_factory.mktemp("models"), ModelStory):
         yield
 
 

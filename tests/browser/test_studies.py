@@ -10,7 +10,8 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.browser.axe import complaints
 from tests.browser.conftest import sign_in
-from tests.browser.study_story import BEGUN, FRONT, HUGE, LONG, PROJECT, SEARCH, StudyStory, studies_in
+from tests.browser.decided_story import story_in
+from tests.browser.study_story import BEGUN, FRONT, HUGE, LONG, PROJECT, SEARCH, StudyStory
 from tests.browser.test_faults import of
 from tests.browser.tracing import LONGEST_MS, traced
 from tests.browser.world import World
@@ -23,7 +24,7 @@ HUGE_PAGE = f"/studies/{HUGE}?project={PROJECT}"
 @pytest.fixture(scope="module", autouse=True)
 def studies(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StudyStory]:
     """The studies; nothing else asks a gateway of this session about them."""
-    with studies_in(world, tmp_path_factory.mktemp("studies")) as story:
+    with story_in(world, tmp_path_factory.mktemp("studies"), StudyStory) as story:
         yield story
 
 

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.driven_machine import DrivenMachine
 from trainhouse.events import (
     Event,
     ModelApproved,
@@ -19,7 +20,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.intake.request_ids import request_digest
-from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.core.registry.registry_machine import RegistryMachine
 from trainhouse.scheduler.core.registry.registry_state import ModelEntry, RegistryState
 
@@ -52,37 +53,10 @@ def facts_of(number: int, **changes: Any) -> VersionFacts:
 
 
 @dataclass
-class Registry:
+class Registry(DrivenMachine[RegistryState]):
     """A registry's machine, its state, and all that it decided."""
 
-    machine: RegistryMachine = field(default_factory=RegistryMachine)
-    now_ms: int = 1_795_000_000_000
-    asked: int = 0
-    decisions: list[Event] = field(default_factory=list)
-    state: RegistryState = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.state = self.machine.initial(0)
-
-    def ask(self, event: Event, request_id: str = "", time_ms: int | None = None) -> list[Event]:
-        """One record with one input; returns its decisions, EventSeen left out."""
-        self.asked += 1
-        request_id = request_id or f"request-{self.asked}"
-        envelope = envelope_of(event, id=request_id, source="tests", now_ms=self.now_ms if time_ms is None else time_ms)
-        return self.record([Input(self.asked, envelope)])
-
-    def record(self, inputs: list[Input]) -> list[Event]:
-        """One record; deciding leaves the state as it was."""
-        before = self.machine.dump(self.state)
-        decisions = self.machine.decide(self.state, self.now_ms, inputs)
-        assert self.machine.dump(self.state) == before, "deciding changes nothing"
-        self.state = self.machine.fold(self.state, self.now_ms, inputs, decisions)
-        self.decisions += decisions
-        return [each for each in decisions if each.event_type != "trainhouse.directory.event-seen.v1"]
-
-    def tick(self) -> list[Event]:
-        """A tick."""
-        return self.record([Input(None, envelope_of(ClockTicked(), id="tick", source="trainhouse/owner", now_ms=self.now_ms))])
+    machine: Machine[RegistryState] = field(default_factory=RegistryMachine)
 
     def register(self, number: int, user: str = "ada", **changes: Any) -> list[Event]:
         """Registers a version whose content is in the store."""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.support.driven_machine import DrivenMachine
 from trainhouse.events import (
     Event,
-    EventId,
     JobState,
     StudyCreated,
     StudyPriceObserved,
@@ -15,10 +15,8 @@ from trainhouse.events import (
     TrialStopping,
     TrialSuggested,
     TrialValueObserved,
-    envelope_of,
 )
-from trainhouse.events.wire.journal import ClockTicked
-from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.core.studies.study_machine import TunerMachine
 from trainhouse.scheduler.core.studies.study_state import StudyEntry, TunerState, wanted
 from trainhouse.scheduler.core.studies.trial_jobs import trial_job_id
@@ -45,39 +43,10 @@ def study_spec(**changes: Any) -> StudySpec:
 
 
 @dataclass
-class Tuner:
+class Tuner(DrivenMachine[TunerState]):
     """A tuner's machine, its state, and all that it decided."""
 
-    machine: TunerMachine = field(default_factory=TunerMachine)
-    now_ms: int = 1_795_000_000_000
-    asked: int = 0
-    decisions: list[Event] = field(default_factory=list)
-    records: list[tuple[int, list[Input], list[Event]]] = field(default_factory=list)
-    state: TunerState = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.state = self.machine.initial(0)
-
-    def ask(self, event: Event, event_id: str = "") -> list[Event]:
-        """One record with one input; returns its decisions, EventSeen left out."""
-        self.asked += 1
-        envelope = envelope_of(event, id=EventId(event_id or f"request-{self.asked}"), source="tests", now_ms=self.now_ms)
-        return self.record([Input(self.asked, envelope)])
-
-    def record(self, inputs: list[Input]) -> list[Event]:
-        """One record; deciding leaves the state as it was."""
-        before = self.machine.dump(self.state)
-        decisions = self.machine.decide(self.state, self.now_ms, inputs)
-        assert self.machine.dump(self.state) == before, "deciding changes nothing"
-        self.state = self.machine.fold(self.state, self.now_ms, inputs, decisions)
-        self.decisions += decisions
-        self.records.append((self.now_ms, inputs, decisions))
-        return [each for each in decisions if each.event_type != "trainhouse.directory.event-seen.v1"]
-
-    def tick(self, after_s: float = 0.0) -> list[Event]:
-        """A tick."""
-        self.now_ms += round(after_s * 1000)
-        return self.record([Input(None, envelope_of(ClockTicked(), id=EventId("tick"), source="trainhouse/owner", now_ms=self.now_ms))])
+    machine: Machine[TunerState] = field(default_factory=TunerMachine)
 
     def create(self, event_id: str = "", **changes: Any) -> list[Event]:
         """A study with a spec."""
